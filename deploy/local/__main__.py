@@ -25,7 +25,7 @@ def main(arguments: list[str]) -> int:
     """Carry out one verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.local", description=__doc__)
     parser.add_argument("verb", choices=("up", "down", "status"))
-    parser.add_argument("--detached", action="store_true", help="this process is no one's terminal")
+    parser.add_argument("--detached", action="store_true", help="run without a terminal")
     options = parser.parse_args(arguments)
     os.umask(UMASK)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -34,7 +34,7 @@ def make_archives(jars: Path, say: Callable[[str], None]) -> None:
     """Make all possible archives. Failures are recorded and not retried; raises nothing."""
     recipes = list(_recipes(jars / FOLDER))
     if recipes:
-        say("making archives of classes, with which later starts are faster (once)")
+        say("creating class archives, which make later starts faster (once)")
     for recipe in recipes:
         reason = _make(recipe)
         with suppress(OSError):  # retried next time

@@ -46,9 +46,9 @@ def make_private(data: Path, on_progress: Callable[[str], None]) -> None:
     names = {path.name for path in data.iterdir()}
     if names and not names & OWN_NAMES:
         raise StackError(
-            f"the data folder {data} is open to other users (mode {mode:04o}) and holds other"
+            f"the data folder {data} is accessible to other users (mode {mode:04o}) and has other"
             " files; choose another one with --data",
             exit_code=EXIT_USAGE,
         )
     data.chmod(FOLDER_MODE)
-    on_progress(f"closed {data} to other users")
+    on_progress(f"removed access of other users to {data}")

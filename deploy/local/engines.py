@@ -99,7 +99,7 @@ def _install_packages(place: Installed) -> None:
         make = [sys.executable, "-m", "venv", str(place.venv)]
         fill = [python, "-m", "pip", "install", "--quiet", "--use-pep517"]
     fill += ["--no-deps", "--require-hashes"]
-    run("making its environment", make, ROOT)
+    run("creating its environment", make, ROOT)
     # Isolated builds would fetch build tools of any version, without hashes.
     run("installing its build tools", [*fill, "-r", BUILD_LOCK], ROOT)
     run("installing its packages", [*fill, "--no-build-isolation", "-r", str(lock)], ROOT)

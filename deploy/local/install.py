@@ -71,7 +71,7 @@ def main() -> int:
         say(f"installing failed: {error}")
         return EXIT_FAILED
     except KeyboardInterrupt:
-        say("interrupted; the next start goes on from here")
+        say("interrupted; the next start resumes from here")
         return EXIT_INTERRUPTED
     return 0
 
@@ -174,10 +174,10 @@ def install_packages(root: Path) -> None:
     stamp.unlink(missing_ok=True)
     uv = shutil.which("uv")
     if not venv.exists():
-        say("making .venv for the Python packages (first use; about 1.5 GB, a minute or two)")
+        say("creating .venv for the Python packages (first use; about 1.5 GB, a minute or two)")
         make_venv(root, uv)
     else:
-        say("bringing the Python packages up to date")
+        say("updating the Python packages")
     uv = uv or install_uv(root)
     into = ["--require-hashes", "--python", str(venv_python(root))]
     # Isolated builds would fetch build tools of any version, without hashes.
@@ -197,10 +197,10 @@ def make_venv(root: Path, uv: str | None) -> None:
         command = [sys.executable, "-m", "venv", ".venv"]
     else:
         raise InstallError(
-            "this Python cannot make environments; install its venv package"
+            "this Python cannot create environments; install its venv package"
             " (python3-venv on Debian and Ubuntu) or uv"
         )
-    run("making .venv", command, root)
+    run("creating .venv", command, root)
 
 
 def importable(module: str) -> bool:

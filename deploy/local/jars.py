@@ -130,7 +130,9 @@ def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
             command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"the jars did not come within {FETCH_TIMEOUT_S // 60} minutes") from error
+        raise FetchError(
+            f"no jars were downloaded within {FETCH_TIMEOUT_S // 60} minutes"
+        ) from error
     if done.returncode != 0:
         raise FetchError(ivy_reason(done.stdout + done.stderr))
 
@@ -142,16 +144,16 @@ def ivy_reason(output: str) -> str:
         found = [line for line in lines if telling in line]
         if found:
             return found[0].strip(": ")
-    return lines[-1] if lines else "Ivy said nothing"
+    return lines[-1] if lines else "no output from Ivy"
 
 
 def _ivy_jar() -> Path:
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
-        raise FetchError("the package pyspark, which brings Ivy, is not installed")
+        raise FetchError("the package pyspark, which contains Ivy, is not installed")
     found = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar"))
     if not found:
-        raise FetchError("the package pyspark brings no Ivy jar")
+        raise FetchError("the package pyspark contains no Ivy jar")
     return found[-1]
 
 

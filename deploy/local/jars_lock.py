@@ -41,14 +41,12 @@ def verify_jars(jars: Path, lock: Mapping[Path, str]) -> None:
             raise JarsError(f"{jars / path} is missing")
         if _sha256(jars / path) != digest:
             raise JarsError(
-                f"{jars / path} is cut off or changed: its SHA-256 is not the pinned one"
+                f"{jars / path} is truncated or modified: its SHA-256 is not the pinned one"
             )
     for folder in sorted({path.parent for path in lock}):
         for found in sorted((jars / folder).iterdir()):
             if found.relative_to(jars) not in lock:
-                raise JarsError(
-                    f"{found} does not belong there: the lock of the jars has no such file"
-                )
+                raise JarsError(f"{found} is not in the lock of the jars")
 
 
 def jars_lock() -> dict[Path, str]:
@@ -58,7 +56,7 @@ def jars_lock() -> dict[Path, str]:
 
 def mend(jars: Path) -> str:
     """How to repair jars that differ from the lock."""
-    return f"remove {jars / STAMP} and start ./tidegauge again, which fetches the jars anew"
+    return f"remove {jars / STAMP} and start ./tidegauge again, which downloads the jars again"
 
 
 def _sha256(path: Path) -> str:

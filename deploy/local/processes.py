@@ -119,7 +119,7 @@ def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
         pass
     _signal(left(), signal.SIGKILL)
     if not wait_until(lambda: not left(), KILL_TIMEOUT_S):
-        raise NotEndedError(f"these processes do not end: {', '.join(str(p.pid) for p in left())}")
+        raise NotEndedError(f"these processes do not exit: {', '.join(str(p.pid) for p in left())}")
 
 
 def marked(mark: str) -> tuple[Identity, ...]:

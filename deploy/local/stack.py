@@ -104,7 +104,7 @@ class Stack:
             if found is not None and self._attach(found, on_progress):
                 return
             if found is not None:
-                on_progress("ending what an earlier start left behind")
+                on_progress("stopping processes left by an earlier start")
                 end_stack(self._file, found, self._known)
             self._start(on_progress, once_leading)
 
@@ -266,7 +266,7 @@ class Stack:
         if waiting:
             return False
         self._state, self._processes, self.attached = self._read() or found, {}, True
-        on_progress(f"attached to the stack that runs at base port {found.base_port}")
+        on_progress(f"attached to the stack at base port {found.base_port}")
         return True
 
     def _want_same(self, found: StackState) -> None:
@@ -291,7 +291,7 @@ class Stack:
             return self._file.read()
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             path = self.settings.data / "stack.json"
-            raise StackError(f"{path} does not say what runs ({error}); remove it") from error
+            raise StackError(f"{path} cannot be parsed ({error}); remove it") from error
         except OSError as error:
             raise unwritable(error, self.settings.data) from error
 

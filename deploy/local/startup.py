@@ -180,7 +180,7 @@ class Startup:
             part.once_ready(self._settings)
         except (KafkaException, KafkaUnavailableError) as error:
             log = log_path(self._settings.data, part.name)
-            text = f"{part.name} does not do what the stack needs: {error}; its log is {log}"
+            text = f"{part.name} failed a startup check: {error}; its log is {log}"
             raise StackError(text, tail(log)) from error
         self._record(replace(self._started[part.name], state=READY))
         self._ready.add(part.name)

@@ -139,7 +139,7 @@ class Supervisor:
         case.due_s, case.started_s = now_s + delay_s, None
         case.down_s = now_s if case.down_s is None else case.down_s
         self._progress(
-            f"{reason}; starting it again in {delay_s:g} s"
+            f"{reason}; restarting it in {delay_s:g} s"
             f" (restart {number} of {self._budget.restarts} in {self._budget.window_s / 60:g} min)"
         )
 

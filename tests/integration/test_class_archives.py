@@ -42,7 +42,7 @@ def test_an_archive_is_made_of_what_was_loaded_and_maps_it(archive: ClassArchive
     assert first.returncode == 0, first.stderr
     said: list[str] = []
     make_archives(archive.folder.parent, said.append)
-    assert said == ["making archives of classes, with which later starts are faster (once)"]
+    assert said == ["creating class archives, which make later starts faster (once)"]
     assert [path.name for path in archive.folder.iterdir()] == [archive.path.name]
     loaded = start(archive, "-Xlog:class+load:stdout").stdout.splitlines()
     own = [line for line in loaded if "org.apache.ivy.Main " in line]

@@ -54,7 +54,7 @@ def test_a_part_that_dies_is_started_again_and_all_are_told(settings, double):
     assert owner.status().running
     eventually(lambda: (guest.check(), owner.check(), len(progress) == 2)[-1], "it serves again")
     assert progress[0] == (
-        "store was terminated by SIGKILL; starting it again in 0.5 s (restart 1 of 5 in 10 min)"
+        "store was terminated by SIGKILL; restarting it in 0.5 s (restart 1 of 5 in 10 min)"
     )
     assert progress[1].startswith("store is ready again after ")
     found = {s.name: (s.state, s.restarts) for s in owner.status().services}
@@ -89,10 +89,10 @@ def test_a_part_that_dies_of_a_jar_that_was_cut_off_is_told_by_the_jar(settings,
     stack.up(progress.append)
     whole = (jars / "broker" / "kafka-raft-4.3.1.jar").read_bytes()
     (jars / "broker" / "kafka-raft-4.3.1.jar").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(StackError, match=r"kafka-raft-4\.3\.1\.jar is cut off or changed: "):
+    with pytest.raises(StackError, match=r"kafka-raft-4\.3\.1\.jar is truncated or modified: "):
         Stack(stack.settings, (double("store"),)).up()
     crash(settings, "store")
-    refused = "store did not start: .*kafka-raft-4.3.1.jar is cut off or changed: .*; remove .*"
+    refused = "store did not start: .*kafka-raft-4.3.1.jar is truncated or modified: .*; remove .*"
     eventually(
         lambda: (stack.check(), any(re.match(refused, text) for text in progress))[-1],
         "the jar is named",
@@ -149,7 +149,7 @@ def test_after_a_killed_console_up_ends_what_was_left_and_starts_anew(settings, 
     stack = Stack(settings, (KAFKA, double("store", after=("kafka",))))
     progress: list[str] = []
     stack.up(progress.append)
-    assert progress[0] == "ending what an earlier start left behind"
+    assert progress[0] == "stopping processes left by an earlier start"
     assert marked(mark) == ()
     assert stack.status().running
     stack.close()

@@ -83,7 +83,7 @@ def test_a_second_stack_of_the_same_folder_attaches_and_leaves_it_running(settin
     progress: list[str] = []
     second.up(progress.append)
     assert second.attached
-    assert progress == [f"attached to the stack that runs at base port {settings.base_port}"]
+    assert progress == [f"attached to the stack at base port {settings.base_port}"]
     second.close()
     assert first.status().running
     first.check()
@@ -212,7 +212,7 @@ def test_a_file_that_is_no_state_is_said_to_be_none(settings, double):
     path = settings.data / "stack.json"
     path.write_text("{")
     try:
-        with pytest.raises(StackError, match=r"stack\.json does not say what runs .*; remove it$"):
+        with pytest.raises(StackError, match=r"stack\.json cannot be parsed .*; remove it$"):
             Stack(settings, (double("store"),)).up()
     finally:
         path.unlink()

@@ -42,7 +42,7 @@ def test_a_data_folder_of_before_is_closed_and_that_is_told_once(tmp_path: Path,
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / name).touch()
     (tmp_path / "data").chmod(0o755)
-    assert closed(tmp_path / "data") == [f"closed {tmp_path}/data to other users"]
+    assert closed(tmp_path / "data") == [f"removed access of other users to {tmp_path}/data"]
     assert mode(tmp_path / "data") == 0o700
     assert closed(tmp_path / "data") == []
 
@@ -57,7 +57,7 @@ def test_an_empty_folder_is_closed(tmp_path: Path) -> None:
 def test_a_shared_folder_given_by_mistake_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "somebodys").touch()
-    with pytest.raises(StackError, match=r"is open to other users \(mode 0755\) and holds other"):
+    with pytest.raises(StackError, match=r"is accessible to other users \(mode 0755\) and has"):
         closed(tmp_path)
     assert mode(tmp_path) == 0o755
 

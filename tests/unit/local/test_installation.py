@@ -118,12 +118,12 @@ def test_ivy_that_does_not_end_is_told_in_words(tmp_path: Path, monkeypatch: pyt
     sleeper.parent.mkdir()
     sleeper.write_text("#!/bin/sh\nexec sleep 60\n")
     sleeper.chmod(0o700)
-    with pytest.raises(FetchError, match="the jars did not come within"):
+    with pytest.raises(FetchError, match="no jars were downloaded within"):
         jars._run_ivy(Java(tmp_path, 17), tmp_path / "cache", jars.IVY_FILE, tmp_path / "new")
 
 
 def test_ivy_that_says_nothing_is_said_to_say_nothing():
-    assert ivy_reason(" \n") == "Ivy said nothing"
+    assert ivy_reason(" \n") == "no output from Ivy"
 
 
 @pytest.mark.parametrize(
