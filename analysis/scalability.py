@@ -221,7 +221,7 @@ def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
 
 def _evidence(evidence: Sequence[int]) -> str:
     if not evidence:
-        return "No measurement is evidence of how the pipeline scales."
+        return "No result is evidence of how the pipeline scales."
     return (
         f"{counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: each worker had "
         "a core, and the pipeline was the limit."

@@ -164,7 +164,7 @@ def test_what_is_no_evidence_says_why(fields, objection):
 def test_nothing_at_all_is_said_so():
     found = scalability([Point(1, cores=2), Point(2, cores=2)])
     assert found["said"] == [
-        "No measurement is evidence of how the pipeline scales.",
+        "No result is evidence of how the pipeline scales.",
         "1 worker is not evidence: no valid search found a rate.",
         "2 workers are not evidence: no valid search found a rate.",
         "A law with 3 unknowns needs rates for 3 numbers of workers; there are 0, so no law is "
