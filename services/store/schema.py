@@ -12,10 +12,9 @@ from services.store.engine import Engine
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
-# By default ClickHouse merges five small parts, together with the table's other data while that is
-# small. With an insert every two seconds this rewrites the same rows again and again. Merging
-# twenty parts at a time takes a third of that CPU time.
-MERGED_AT_ONCE = "min_parts_to_merge_at_once = 20"
+# By default ClickHouse merges every few small inserts with all existing rows of a table of some
+# megabytes. With a higher base it merges inserts with each other first (decision 0408).
+MERGING = "merge_selector_base = 20"
 
 
 def bring_up(engine: Engine, settings: StoreSettings) -> None:
@@ -28,13 +27,13 @@ def bring_up(engine: Engine, settings: StoreSettings) -> None:
 
 
 def merge_statements(defined: Mapping[str, str]) -> Iterator[str]:
-    """Statements that make every table merge MERGED_AT_ONCE; none for tables that already do.
+    """Statements that make every table merge by MERGING; none for tables that already do.
 
     defined: `engine_full` of every table, as in `system.tables`.
     """
     for table, engine in defined.items():
-        if "MergeTree" in engine and MERGED_AT_ONCE not in engine:
-            yield f"ALTER TABLE {DATABASE}.{table} MODIFY SETTING {MERGED_AT_ONCE}"
+        if "MergeTree" in engine and MERGING not in engine:
+            yield f"ALTER TABLE {DATABASE}.{table} MODIFY SETTING {MERGING}"
 
 
 def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) -> Iterator[str]:

@@ -72,12 +72,12 @@ def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine_to_alter):
     assert engine_to_alter.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
 
 
-def test_every_table_merges_many_parts_at_once_however_often_the_store_starts(engine_to_alter):
+def test_every_table_merges_in_tiers_however_often_the_store_starts(engine_to_alter):
     tables = "SELECT name, engine_full FROM system.tables WHERE database = 'tidegauge'"
     for _start in range(2):
         bring_up(engine_to_alter, StoreSettings())
         defined = {row["name"]: row["engine_full"] for row in engine_to_alter.rows(tables)}
-        assert "20" in defined["results_latency"].partition("min_parts_to_merge_at_once = ")[2]
+        assert "merge_selector_base = 20" in defined["results_latency"]
         assert list(merge_statements(defined)) == []
 
 

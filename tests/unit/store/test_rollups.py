@@ -13,7 +13,7 @@ from services.store.blocks import blocks
 from services.store.digests import Digest
 from services.store.rebuild import drop_statements, verdict
 from services.store.rollups import fresh, latency_minutes
-from services.store.schema import MERGED_AT_ONCE, merge_statements, retention_statements
+from services.store.schema import MERGING, merge_statements, retention_statements
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
@@ -90,8 +90,8 @@ DEFINED = dict.fromkeys(
 )
 
 
-def test_tables_are_told_once_how_many_parts_are_merged():
-    defined = DEFINED | {"runs": "", "dead_letter": f"MergeTree SETTINGS {MERGED_AT_ONCE}, y = 1"}
+def test_tables_are_told_once_how_to_merge():
+    defined = DEFINED | {"runs": "", "dead_letter": f"MergeTree SETTINGS {MERGING}, y = 1"}
     told = [statement.split()[2] for statement in merge_statements(defined)]
     assert told == [f"tidegauge.{name}" for name in DEFINED if name != "dead_letter"]
 
