@@ -215,7 +215,7 @@ def test_blocks_of_pipelines_in_turns_have_every_output_of_their_inputs(build):
     assert first["mean"] == sum(ms * n for ms, n in latencies.items()) / latencies.total()
     assert told["differences"] == {}
     assert told["said"].startswith("Too few blocks to compare spark-microbatch with calibration")
-    # Rates are of a pipeline's own turns: its three blocks.
+    # Rates cover a pipeline's own turns: its three blocks.
     records = sum(
         record["records"]
         for topic, record in EVENTS
