@@ -132,9 +132,9 @@ HELP: dict[str, Help] = {
         "Shows the difference of the median and 99th percentile latency of each stage, with an"
         " interval (95 % confidence for all of them together), and which settings differ. Only runs"
         " of the same workload, rate, domain and machine are compared; the others are listed. A"
-        " difference is called real if five or more runs on each side show it, or, for the"
-        " pipelines of a single run, if it holds second by second, where disturbances cancel. No"
-        " difference is called real if a run was invalid, disturbed or not steady.",
+        " difference is significant if five or more runs on each side show it, or, for the"
+        " pipelines of a single run, if it holds second by second, where disturbances cancel. None"
+        " is significant if a run was invalid, disturbed or not steady.",
         (
             ("./tidegauge compare 20260101-120000-abcd 20260102-120000-abcd", "two runs"),
             ("./tidegauge compare 20260101-120000-abcd", "the pipelines of one run"),
