@@ -6,6 +6,8 @@ import re
 import pytest
 
 from deploy.grafana.program.__main__ import ALERTS
+from deploy.grafana.program.overview import ENDED
+from services.conductor import cancellation, orphaned_runs
 from services.runtime.grafana_macros import TimeRange, expand
 from services.store.engine import Query
 from tests.integration.dashboard_queries import (
@@ -173,3 +175,20 @@ def test_a_macro_is_left_nowhere(ranges, ask):
     for dashboard in DASHBOARDS:
         for query in queries(dashboard, ranges["an hour"], ask):
             assert not re.search(r"\$\w|\$\{", query.sql), query.name
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_ended"),
+    [
+        (cancellation.STOPPED, True),
+        (f"{cancellation.GAVE_WAY} r2.", True),
+        (f"{cancellation.CANCELLED} cancelled.", True),
+        ("The run was ended by a threshold: join.p99_ms <= 50.", False),
+        (orphaned_runs.KILLED, False),
+        ("The generator was late: p99 80 ms.", False),
+    ],
+)
+def test_only_runs_that_a_user_ended_need_no_attention(ask, reason, is_ended):
+    assert cancellation.was_asked_for([reason]) == is_ended
+    (row,) = ask(f"SELECT {ENDED} AS ended FROM (SELECT ['{reason}', 'More.'] AS invalid_reasons)")
+    assert bool(row["ended"]) == is_ended

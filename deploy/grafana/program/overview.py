@@ -10,8 +10,10 @@ from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
 
 RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
 # A run ended by a user is not valid either, but needs no attention.
+# Runs that a user ended, as in services/conductor/cancellation.py.
 ENDED = (
-    "match(arrayStringConcat(invalid_reasons), '^The (run was|run of the suite gave|conductor)')"
+    "(match(invalid_reasons[1], '^The (run was|run of the suite gave way|conductor was stopped)')"
+    " AND NOT startsWith(invalid_reasons[1], 'The run was ended by a threshold'))"
 )
 OF_RANGE = f"step_of = '' AND concluded AND {sql.RUNS_OF_RANGE}"
 WORSE = "kind = 'change_point' AND $__timeFilter(c.time) AND JSONExtractBool(detail, 'worse')"
