@@ -105,8 +105,8 @@ def _check_inputs_are_told(
     untold = [name for name in inputs.names if inputs.own_column(name) not in rows.columns]
     if untold:
         raise ValueError(
-            f"the outputs of {before.name} do not tell which of them are of {untold[0]}, which "
-            f"{spec.name} needs to know"
+            f"{spec.name} needs the input of each record, but outputs of {before.name} do not "
+            f"identify those of {untold[0]}"
         )
 
 

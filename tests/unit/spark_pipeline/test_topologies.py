@@ -132,7 +132,7 @@ def test_via_topics_a_sliding_window_waits_for_every_window_that_it_is_about(spa
 
 def test_outputs_that_do_not_tell_their_input_cannot_be_joined(spark):
     source = Source(lambda _topics: spark.createDataFrame([], RAW), "r")
-    reason = "the outputs of parse do not tell which of them are of a, which join needs to know"
+    reason = "join needs the input of each record, but outputs of parse do not identify those of a"
     with pytest.raises(ValueError, match=reason):
         outputs(source, DOMAIN, "join", VIA_TOPICS)
 
