@@ -39,7 +39,7 @@ REASONS = {
     "generator": "generator was terminated by SIGKILL during the run.",
     "runner": "runner was terminated by SIGKILL during the run.",
     "conductor": CONDUCTOR_ENDED,
-    "driver": "pipeline:calibration failed: the program of calibration ended (exit code -9)",
+    "driver": "pipeline:calibration failed: the program of calibration exited (code -9)",
 }
 
 

@@ -262,7 +262,7 @@ def test_all_dashboards_are_listed_and_a_broken_file_too(browser, site):
     browser.wait_until(SETTLED)
     text = browser.evaluate("document.querySelector('main').innerText")
     assert "Odd" in text
-    assert "broken.json is no dashboard" in text
+    assert "broken.json is not a dashboard" in text
     assert browser.complaints == []
 
 

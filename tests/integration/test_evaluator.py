@@ -219,7 +219,7 @@ def test_a_topic_that_is_not_there_fails_the_run_with_a_reason(evaluator):
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.command("prepare", run_id, plan)
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
-    assert json.loads(failed["detail"]) == {"reason": "topic output.p.nowhere is not there"}
+    assert json.loads(failed["detail"]) == {"reason": "topic output.p.nowhere does not exist"}
 
 
 def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):

@@ -168,5 +168,5 @@ def test_a_grafana_that_is_not_there_ends_with_one_sentence(monkeypatch):
 
 def test_an_address_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv("GRAFANA_TOKEN", "t")
-    with pytest.raises(DefinitionError, match="is no address"):
+    with pytest.raises(DefinitionError, match="is not a URL"):
         asked(GrafanaDouble(url="grafana:3000"), "push")

@@ -243,7 +243,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
 
     victim.kill()
     down = lifecycle.until("exact", say(protocol.PIPELINE_DOWN, MODES[1]))
-    assert "exit code -9" in of(down, protocol.PIPELINE_DOWN, MODES[1])[0]["detail"]
+    assert "code -9" in of(down, protocol.PIPELINE_DOWN, MODES[1])[0]["detail"]
     wait_until(lambda: not processes_of({victim.pid}), STOP_DEADLINE_S, "a JVM was left behind")
     lifecycle.until("exact", say(protocol.PIPELINE_UP, MODES[1]), START_DEADLINE_S)
     groups = driver_groups(folder)

@@ -39,7 +39,7 @@ def test_what_leads_a_run_starts_at_once_and_is_told_when_the_others_are_ready(
 
 def test_a_stack_whose_first_part_ends_leaves_nothing_that_waits_for_it(settings, double) -> None:
     stack = Stack(settings, (double("store", "ends"), double("conductor", after=("store",))))
-    with pytest.raises(StackError, match="store ended"):
+    with pytest.raises(StackError, match="store exited"):
         stack.up()
 
 
