@@ -106,7 +106,7 @@ GROUP BY run_id
         "The newest sample that can be queried is over a minute old. The collector samples every "
         "second while a stack is running, so the store is behind or the stack is down.",
         "tidegauge-live",
-        "Age of the newest result",
+        "Data age",
         """
 SELECT toFloat64(dateDiff('second', max(r.time), now64(3))) AS age_s
 FROM results_resources AS r

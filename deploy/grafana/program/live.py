@@ -7,6 +7,9 @@ from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
+# Runs may be a minute apart, and no line may connect them. In ranges of half a day and more, where
+# points are this far apart, Grafana shows points instead of lines.
+GAP_MS = 45_000.0
 RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
 
 
@@ -28,13 +31,18 @@ def build() -> dash.Dashboard:
         _freshness(),
         _last_seconds(),
         _baseline(),
-        _latency(0.5),
-        _latency(0.99),
-        _rates(),
-        _send_delay(),
-        _evaluator_lag(),
-        _behind(),
-        _read(),
+        *(
+            panel.insert_nulls(GAP_MS)
+            for panel in (
+                _latency(0.5),
+                _latency(0.99),
+                _rates(),
+                _send_delay(),
+                _evaluator_lag(),
+                _behind(),
+                _read(),
+            )
+        ),
     )
 
 
@@ -70,7 +78,7 @@ def _ledger() -> stat.Panel:
 def _freshness() -> stat.Panel:
     return recurring.age(
         About(
-            "Age of the newest result",
+            "Data age",
             "Time since the newest latency was published, and since the newest sample of the "
             "collector. The collector samples every second while a stack is running.",
             "s",

@@ -68,7 +68,7 @@ HAVING count() > 0
 def _age() -> stat.Panel:
     return recurring.age(
         About(
-            "Age of the newest result",
+            "Data age",
             "Time since the newest latency was published, and since the newest sample of the "
             "collector. The collector samples every second while a stack is running. If only the "
             "result is old, nothing is being measured. If both are old, the stack is down or the "
