@@ -27,9 +27,9 @@ PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
 TIMESERIES, TABLE = 0, 1  # the data source's `format`
 NOTHING: Final = "Nothing was measured in this time range. Start a run: ./tidegauge run"
-# A line is interrupted after this time without data. In ranges shorter than two days, points are
+# A line is interrupted after this time without data. In ranges shorter than a day, points are
 # closer together than that.
-GAP_MS: Final = 180_000
+GAP_MS: Final = 90_000
 DASHED: Final = {"fill": "dash", "dash": [8, 6]}
 Thresholds = tuple[tuple[float | None, str], ...]
 
