@@ -105,13 +105,20 @@ def _last_seconds() -> table.Panel:
 WITH
     newest AS
     (
-        SELECT run_id, max(second) AS until
-        FROM results_latency
-        WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
+        SELECT run_id
+        FROM latency_minutes
+        WHERE minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
+            AND {sql.CHOSEN_PIPELINES}
         GROUP BY run_id
-        ORDER BY until DESC
+        ORDER BY max((minute, _offset)) DESC
         LIMIT 1
     ),
+    (
+        SELECT max(second)
+        FROM results_latency
+        WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
+            AND run_id IN (SELECT run_id FROM newest)
+    ) AS until,
     told AS
     (
         SELECT run_id, argMax(detail, (e.time, e._offset)) AS last
@@ -148,7 +155,7 @@ FROM
     WHERE $__timeFilter(second) AND definition = ${{definition:sqlstring}}
         AND {sql.CHOSEN_PIPELINES}
         AND run_id IN (SELECT run_id FROM newest)
-        AND second > (SELECT until FROM newest) - INTERVAL 10 SECOND
+        AND second > until - INTERVAL 10 SECOND
     GROUP BY run_id, pipeline, stage
 ) AS l
 LEFT JOIN told ON told.run_id = l.run_id
