@@ -103,27 +103,22 @@ def _last_seconds() -> table.Panel:
         ),
         f"""
 WITH
-    newest AS
     (
-        SELECT run_id
+        SELECT argMax(run_id, (minute, _offset))
         FROM latency_minutes
         WHERE minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
             AND {sql.CHOSEN_PIPELINES}
-        GROUP BY run_id
-        ORDER BY max((minute, _offset)) DESC
-        LIMIT 1
-    ),
+    ) AS newest,
     (
         SELECT max(second)
         FROM results_latency
-        WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES}
-            AND run_id IN (SELECT run_id FROM newest)
+        WHERE $__timeFilter(second) AND {sql.CHOSEN_PIPELINES} AND run_id = newest
     ) AS until,
     told AS
     (
         SELECT run_id, argMax(detail, (e.time, e._offset)) AS last
         FROM results_lifecycle AS e
-        WHERE event = 'steadiness' AND run_id IN (SELECT run_id FROM newest)
+        WHERE event = 'steadiness' AND run_id = newest
         GROUP BY run_id
     )
 SELECT
@@ -154,7 +149,7 @@ FROM
     FROM results_latency
     WHERE $__timeFilter(second) AND definition = ${{definition:sqlstring}}
         AND {sql.CHOSEN_PIPELINES}
-        AND run_id IN (SELECT run_id FROM newest)
+        AND run_id = newest
         AND second > until - INTERVAL 10 SECOND
     GROUP BY run_id, pipeline, stage
 ) AS l
