@@ -1,8 +1,8 @@
 """Blocks of records whose arrays become rows, decoded and exploded as columns. Pure.
 
-This takes a tenth of the time of `translate` and `blocks`, which make the same rows. These handle
-every batch that is not handled here: of other tables, with a record that is invalid, of an earlier
-schema, or without rows.
+The rows are those of `translate` and `blocks`, in about a seventh of the CPU time. A batch is left
+to these if it is of another table, or contains an invalid record, a record of an earlier schema, or
+a record without rows.
 """
 
 from collections.abc import Iterator, Sequence
