@@ -52,7 +52,7 @@ def batch_blocks(
     table: Table, records: Sequence[Record], producer: str, max_rows: int
 ) -> tuple[Batch, list[pa.Table]]:
     """Translate records, and create the blocks to insert. Only records whose rows Arrow rejects
-    become unusable. The rows of columns that were decoded as such are in the blocks alone."""
+    become unusable. Rows decoded as columns are only in the blocks."""
     found = column_blocks(table, records, max_rows)
     if found is not None:
         return Batch([], [], {}), found
