@@ -17,18 +17,18 @@ Figures = dict[str, Any]
 
 
 def core_seconds_per_million_records(
-    cpu_seconds: float, records: int, *, looked_s: float, measured_s: float
+    cpu_seconds: float, records: int, *, machine_s: float, measured_s: float
 ) -> float | None:
     """CPU time of a pipeline per million input records; None without input.
 
-    cpu_seconds: sum of the pipeline's samples. looked_s: seconds of the measured_s that samples of
-    the machine cover; 0 if there are none. If the collector was away for more than MISSING_SHARE,
-    the rest is extrapolated. Time in which the pipeline had no process costs nothing.
+    cpu_seconds: sum of the pipeline's samples. machine_s: seconds covered by samples of the
+    machine, of measured_s; 0 without samples. If samples of more than MISSING_SHARE are missing,
+    the CPU time is extrapolated. Time in which the pipeline had no process costs nothing.
     """
     if not records:
         return None
-    is_short = 0 < looked_s < (1 - MISSING_SHARE) * measured_s
-    return 1e6 * cpu_seconds * (measured_s / looked_s if is_short else 1.0) / records
+    is_short = 0 < machine_s < (1 - MISSING_SHARE) * measured_s
+    return 1e6 * cpu_seconds * (measured_s / machine_s if is_short else 1.0) / records
 
 
 def scaled_bounds(

@@ -45,19 +45,19 @@ WITH
         GROUP BY run_id
         HAVING measure != ''
     ),
-    looked AS
+    extrapolated AS
     (
         SELECT
             run_id,
-            sum(r.interval_s) AS looked_s,
+            sum(r.interval_s) AS machine_s,
             any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
             -- Extrapolates the CPU time of a run during which the collector was unavailable.
-            if(any(b.is_whole) AND looked_s < 0.95 * measured_s, measured_s / looked_s, 1) AS missing
+            if(any(b.is_whole) AND machine_s < 0.95 * measured_s, measured_s / machine_s, 1) AS missing
         FROM tidegauge.results_resources AS r
         INNER JOIN phases AS b USING (run_id)
         WHERE r.service = 'machine' AND r.time >= b.measured_from AND r.time < b.measured_until
         GROUP BY run_id
-        HAVING looked_s > 0
+        HAVING machine_s > 0
     ),
     used AS
     (
@@ -250,5 +250,5 @@ LEFT JOIN
 LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
-LEFT JOIN looked AS o ON o.run_id = c.run_id
+LEFT JOIN extrapolated AS o ON o.run_id = c.run_id
 COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Engine settings are text, by name: settings[''heap_mb'']';

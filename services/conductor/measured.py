@@ -33,7 +33,7 @@ class Measured:
         self._outputs: Counter[tuple[str, str]] = Counter()
         self._used: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._used_in_turn: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        self._looked_us: Counter[str] = Counter()  # samples of the machine, by turn
+        self._machine_us: Counter[str] = Counter()  # samples of the machine, by turn
         self._memory: Counter[str] = Counter()
         self._lag: Counter[str] = Counter()
 
@@ -69,7 +69,7 @@ class Measured:
         if not self._bounds[0] <= at_ms < self._bounds[1]:
             return
         if topic == catalogue.RESOURCES and record["service"] == MACHINE:
-            self._looked_us[self._turn_of_sample(record)] += round(1e6 * record["interval_s"])
+            self._machine_us[self._turn_of_sample(record)] += round(1e6 * record["interval_s"])
         if not name:
             return
         if topic == catalogue.THROUGHPUT:
@@ -150,7 +150,7 @@ class Measured:
         cost = core_seconds_per_million_records(
             in_turn["cpu_us"] / 1e6,
             self._sent[turn],
-            looked_s=self._looked_us[turn] / 1e6,
+            machine_s=self._machine_us[turn] / 1e6,
             measured_s=self._seconds_of(pipeline) if ended else 0.0,
         )
         return {

@@ -81,10 +81,10 @@ def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
     samples = query(url, SAMPLES, run_id=run_id, pipeline=pipeline)
     used = [row for row in samples if int(row["at_s"] - row["interval_s"] / 2) in mine]
     cpu_seconds = sum(row["cpu_seconds"] for row in used if row["pipeline"])
-    looked_s = sum(row["interval_s"] for row in used if not row["pipeline"])
+    machine_s = sum(row["interval_s"] for row in used if not row["pipeline"])
     records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
     return core_seconds_per_million_records(
-        cpu_seconds, records, looked_s=looked_s, measured_s=len(mine)
+        cpu_seconds, records, machine_s=machine_s, measured_s=len(mine)
     )
 
 

@@ -85,7 +85,7 @@ def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
         console.width = MAX_WIDTH
     longest = max(len(row["run_id"]) for row in rows)
     table.add_column("run (date-time, UTC)", no_wrap=True)
-    # Narrow terminals cut names, never the id, which other verbs take.
+    # Narrow terminals truncate names, never the id, which other verbs need.
     left = console.width - longest - MIN_RESULT
     for column in ("workload", "pipelines"):
         table.add_column(column, no_wrap=True, max_width=max(8, left // 2))

@@ -73,19 +73,19 @@ def build_report(url: str, run_id: str) -> Report:
     add_latencies(url, run_id, cells, told)
     add_costs(url, run_id, cells)
     services: dict[str, Any] = {}
-    looked_s = 0.0
+    machine_s = 0.0
     if not expired and not watched:
         add_recoveries(url, run_id, request["workload"], pipelines)
     if bounds:
         add_throughput(url, run_id, cells, bounds)
         add_lags(url, run_id, cells, bounds)
-        services, looked_s = add_resources(url, run_id, cells, bounds)
+        services, machine_s = add_resources(url, run_id, cells, bounds)
     measured_s = seconds_of(bounds) if bounds else 0.0
     source = watched_input(url, run_id, measured_s) if watched else _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
             cost = core_seconds_per_million_records(
-                used["cpu_seconds"], source["records"], looked_s=looked_s, measured_s=measured_s
+                used["cpu_seconds"], source["records"], machine_s=machine_s, measured_s=measured_s
             )
             used["core_seconds_per_million_records"] = cost
             used["core_seconds_interval"] = scaled_bounds(

@@ -155,14 +155,14 @@ def add_resources(
         **_times(bounds),
     )
     services: dict[str, Any] = {}
-    looked_s = 0.0
+    machine_s = 0.0
     for row in rows:
         figures = {name: row[name] for name in USED}
         if row["service"] == MACHINE:
-            looked_s = row["sampled_s"]
+            machine_s = row["sampled_s"]
         if not row["pipeline"]:
             services[row["service"]] = figures
         elif (pipeline := cells.pipeline(row["pipeline"])) is not None:
             by_sample = [used / (of_s or 1) for _at, used, of_s in sorted(row["samples"])]
             pipeline["resources"] = figures | {"cpu_cores_by_sample": by_sample}
-    return services, looked_s
+    return services, machine_s

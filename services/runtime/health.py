@@ -68,9 +68,8 @@ class _Server(ThreadingHTTPServer):
     """Has at most MOST_CONNECTIONS. A new connection evicts the oldest, so idle connections block
     nobody."""
 
-    request_queue_size = (
-        2 * MOST_CONNECTIONS
-    )  # the default of 5 delays bursts of clients by a second
+    # With the default of 5, a burst of clients is delayed by a second.
+    request_queue_size = 2 * MOST_CONNECTIONS
 
     def __init__(self, *arguments: Any) -> None:
         self._open: dict[socket.socket, None] = {}  # oldest first

@@ -9,8 +9,8 @@ from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
 
 RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
-# A run ended by a user is not valid either, but needs no attention.
-# Runs that a user ended, as in services/conductor/cancellation.py.
+# Runs that a user ended (`was_asked_for` in services/conductor/cancellation.py) are not valid, but
+# need no attention.
 ENDED = (
     "(match(invalid_reasons[1], '^The (run was|run of the suite gave way|conductor was stopped)')"
     " AND NOT startsWith(invalid_reasons[1], 'The run was ended by a threshold'))"

@@ -17,13 +17,13 @@ def cores(**services: float) -> dict[str, dict[str, float]]:
 
 
 def test_the_cost_of_a_pipeline_is_per_record_that_came_in() -> None:
-    assert core_seconds_per_million_records(27.0, 12_000, looked_s=29.0, measured_s=30.0) == 2250.0
-    assert core_seconds_per_million_records(27.0, 0, looked_s=29.0, measured_s=30.0) is None
+    assert core_seconds_per_million_records(27.0, 12_000, machine_s=29.0, measured_s=30.0) == 2250.0
+    assert core_seconds_per_million_records(27.0, 0, machine_s=29.0, measured_s=30.0) is None
 
 
 def test_what_a_pipeline_used_when_nobody_looked_counts_too() -> None:
-    assert core_seconds_per_million_records(27.0, 12_000, looked_s=20.0, measured_s=30.0) == 3375.0
-    assert core_seconds_per_million_records(27.0, 12_000, looked_s=0.0, measured_s=30.0) == 2250.0
+    assert core_seconds_per_million_records(27.0, 12_000, machine_s=20.0, measured_s=30.0) == 3375.0
+    assert core_seconds_per_million_records(27.0, 12_000, machine_s=0.0, measured_s=30.0) == 2250.0
 
 
 def test_a_cost_has_the_interval_of_the_cores_that_were_used() -> None:
