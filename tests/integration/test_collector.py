@@ -76,7 +76,8 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     java = next(
         process
         for process in psutil.process_iter(["name", "cmdline"])
-        if process.info["name"] == "java" and str(broker.data) in " ".join(process.info["cmdline"])
+        if process.info["name"] == "java"
+        and str(broker.data) in " ".join(process.info["cmdline"] or ())
     )
     service = {"name": "kafka", "pid": java.pid, "birth": birth_of(java.pid)}
     (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
