@@ -48,9 +48,9 @@ class BrokerError(Exception):
 
 
 class BrokerSettings(ServiceSettings):
-    """Settings of the broker. kafka_heap_mb: maximum heap of its JVM."""
+    """Settings of the broker. kafka_heap_mb: heap of its JVM."""
 
-    kafka_heap_mb: int = Field(512, ge=256, le=65_536)
+    kafka_heap_mb: int = Field(384, ge=256, le=65_536)
 
 
 def server_properties(settings: ServiceSettings) -> str:
@@ -105,7 +105,14 @@ def broker_command(
     compiler = () if is_optimised else (ONLY_QUICK,)
     archive = _archive(settings, java)
     classes = archive.options() if archive else ()
-    options = (f"-Xmx{heap}m", *JVM_OPTIONS, *compiler, *classes, _metrics_agent(settings))
+    options = (
+        f"-Xms{heap}m",
+        f"-Xmx{heap}m",
+        *JVM_OPTIONS,
+        *compiler,
+        *classes,
+        _metrics_agent(settings),
+    )
     return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
 
 

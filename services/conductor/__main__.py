@@ -36,6 +36,7 @@ from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
+from services.runtime.memory import return_pages
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 from services.runtime.trusted import keep_suite
@@ -69,6 +70,7 @@ def main() -> None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
                 carry_out(request, settings, service, suites, waiting=waiting)
                 notes.end_run()
+                return_pages()
         telling.close()
         suites.close()
 
