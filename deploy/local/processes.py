@@ -132,6 +132,17 @@ def marked(mark: str) -> tuple[Identity, ...]:
     return tuple(found)
 
 
+def marks_of(data: Path) -> set[str]:
+    """The ids of the stacks whose processes have this data folder in their environment."""
+    found = set()
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            environment = process.environ()
+            if MARK in environment and environment.get("TIDEGAUGE_DATA") == str(data):
+                found.add(environment[MARK])
+    return found
+
+
 def bound_log(log: Path, limit: int = MAX_LOG_BYTES) -> None:
     """Truncate a log larger than `limit` bytes; its writers append, so they continue."""
     with suppress(FileNotFoundError):

@@ -22,7 +22,7 @@ from dataclasses import replace
 from deploy.local.announcing import Announcer
 from deploy.local.data_folder import check_owner, make_private
 from deploy.local.detached import start_detached
-from deploy.local.ending import end_stack, interrupt_start
+from deploy.local.ending import end_processes, end_stack, end_unrecorded, interrupt_start
 from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, lasting_parts, stack_parts
@@ -106,6 +106,8 @@ class Stack:
             if found is not None:
                 on_progress("stopping processes left by an earlier start")
                 end_stack(self._file, found, self._known)
+            elif end_unrecorded(self.settings.data):
+                on_progress("stopped processes of a stack without a record")
             self._start(on_progress, once_leading)
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
@@ -125,16 +127,24 @@ class Stack:
             if found is not None:
                 on_progress("stopping the stack")
                 end_stack(self._file, found, self._known)
+            was_running = found is not None or end_unrecorded(self.settings.data)
         self._forget()
-        return found is not None
+        return was_running
 
     def close(self, on_progress: Progress = _quiet) -> None:
         """Stop the stack if up() of this object started it and no other process has stopped it."""
         self._announcer.close()
-        mine, recorded = self._state, self._read()
-        if mine and recorded and not self.attached and recorded.stack_id == mine.stack_id:
-            self.down(on_progress)
-        self._forget()
+        mine = self._supervisor.state if self._supervisor else self._state
+        if mine is None or self.attached:
+            self._forget()
+            return
+        try:
+            recorded = self._read()
+            if recorded and recorded.stack_id == mine.stack_id:
+                self.down(on_progress)
+        finally:  # also without a record or a folder; nothing if they have ended
+            end_processes(mine, self._known)
+            self._forget()
 
     def status(self) -> StackStatus:
         """Current status. Polls every part, so it takes some seconds if one hangs."""
@@ -151,6 +161,8 @@ class Stack:
             try:
                 self._supervisor.tick()
             except StackStoppedError:
+                if self._read() is None:  # the record was removed, perhaps without the processes
+                    end_processes(self._supervisor.state, self._known)
                 self._forget()
                 raise
         elif self._state is not None:
@@ -247,10 +259,12 @@ class Stack:
     def _attach(self, found: StackState, on_progress: Progress) -> bool:
         """Attach to a recorded stack if it is and stays complete.
 
-        Raises StackError if it has other ports or another Kafka, or is alive but does not respond.
+        Raises StackError if it has other ports, another Kafka or too few parts, or is alive but does
+        not respond.
         """
         if found.phase == RUNNING and is_alive(found.owner):
             self._want_same(found)
+            self._want_parts(found)
         if not self._is_whole(found):
             return False
         waiting = list(self._parts)
@@ -282,6 +296,17 @@ class Stack:
             f"the stack of {ours.data} runs {what}; stop it or choose another data folder",
             exit_code=EXIT_USAGE,
         )
+
+    def _want_parts(self, found: StackState) -> None:
+        """Raise StackError if the running stack lacks a required part: it belongs to a run, which
+        must not be stopped."""
+        lacks = {part.name for part in self._parts} - {one.name for one in found.services}
+        if lacks:
+            raise StackError(
+                f"the stack of {self.settings.data} (pid {found.owner.pid}) runs without"
+                f" {', '.join(sorted(lacks))}; wait until it ends, or stop it: tidegauge down",
+                exit_code=EXIT_USAGE,
+            )
 
     def _read(self) -> StackState | None:
         """The recorded state. Raises StackError if the folder belongs to another user, who could

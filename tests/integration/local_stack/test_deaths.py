@@ -18,7 +18,7 @@ import pytest
 
 from deploy.local.parts import KAFKA
 from deploy.local.processes import MARK, end, identify, is_alive, marked
-from deploy.local.stack import Stack, StackError
+from deploy.local.stack import Stack, StackError, StackStoppedError
 from deploy.local.state import Identity, StateFile
 from schemas.catalogue import LIFECYCLE
 from services.runtime.settings import ROOT, ServiceSettings
@@ -121,6 +121,28 @@ def test_where_nothing_can_be_written_any_more_the_stack_ends_whole(settings, do
 def crash(settings: ServiceSettings, name: str) -> None:
     with pytest.raises(OSError, match=r"closed connection|reset by peer"):
         urllib.request.urlopen(f"http://127.0.0.1:{settings.port(name)}/crash", timeout=10)
+
+
+def test_where_the_folder_is_gone_the_stack_ends_whole(settings, double):
+    stack = Stack(settings, (double("store"), double("evaluator")))
+    stack.up()
+    left = marked(stack_id(settings))
+    assert left
+    shutil.rmtree(settings.data)
+    stack.close()
+    assert not any(is_alive(identity) for identity in left)
+
+
+def test_down_ends_a_stack_whose_record_is_gone_and_its_owner_is_told(settings, double):
+    stack = Stack(settings, (double("store"), double("evaluator")))
+    stack.up()
+    left = marked(stack_id(settings))
+    shutil.rmtree(settings.data)
+    assert Stack(settings).down()
+    assert not any(is_alive(identity) for identity in left)
+    with pytest.raises(StackStoppedError):
+        stack.check()
+    assert not Stack(settings).down()
 
 
 def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, double, tmp_path):

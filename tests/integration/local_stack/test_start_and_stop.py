@@ -76,6 +76,16 @@ def test_a_run_attaches_to_a_stack_that_has_more_parts_than_it_needs(settings, d
     first.close()
 
 
+def test_a_run_that_needs_more_parts_does_not_stop_the_stack_of_another(settings, double):
+    parts = (double("store"), double("evaluator"))
+    owner = Stack(settings, parts[:1])
+    owner.up()
+    with pytest.raises(StackError, match=r"runs without evaluator; wait until it ends, or stop it"):
+        Stack(settings, parts).up()
+    owner.check()
+    owner.close()
+
+
 def test_a_second_stack_of_the_same_folder_attaches_and_leaves_it_running(settings, double):
     parts = (double("store"),)
     first, second = Stack(settings, parts), Stack(settings, parts)
