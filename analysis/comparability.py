@@ -38,6 +38,10 @@ class Facts:
         """The run."""
         return str(self.report["run_id"])
 
+    def has(self, pipeline: str) -> bool:
+        """Whether a pipeline was measured in the run."""
+        return any(one["name"] == pipeline for one in self.request["pipelines"])
+
     def identity(self) -> Fields:
         """What comparable runs must share, by name."""
         workload, load = self.request["workload"], dict(self.request["workload"]["load"])

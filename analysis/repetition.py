@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from analysis.bootstrap import median_confidence, median_interval
+from analysis.thresholds import sentence
 from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
@@ -24,7 +25,14 @@ def summarise(reports: list[Report]) -> Report:
         "repetition": {
             "runs": [
                 {name: report[name] for name in ("run_id", "valid", "invalid_reasons")}
-                | {"clean": report["conclusion"].get("clean", False)}
+                | {
+                    "clean": report["conclusion"].get("clean", False),
+                    "failed_thresholds": [
+                        f"Threshold {sentence(row)}."
+                        for row in report.get("thresholds", ())
+                        if not row["passed"]
+                    ],
+                }
                 for report in reports
             ],
             "median_run": chosen["run_id"] if valid else None,

@@ -2,6 +2,8 @@
 # One run as action.yml asks for it by variables; ends with the exit code of `tidegauge run`.
 set -u
 mkdir -p "$FOLDER"
+# Files of an earlier step must not pass for those of this one.
+rm -f "$FOLDER/report.md" "$FOLDER/junit.xml" "$FOLDER/benchmark.json"
 # Words of ARGUMENTS are arguments: whoever writes the workflow writes them.
 # shellcheck disable=SC2206
 arguments=("$WORKLOAD" --pipeline "$PIPELINE" ${ARGUMENTS:-})

@@ -16,7 +16,7 @@ from types import FrameType
 from deploy.local.data_folder import UMASK
 from deploy.local.parts import lasting_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
-from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 CHECK_PERIOD_S = 0.25
 
@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
         return VERBS[options.verb](stack)
     except StackError as error:
         print(*error.log_tail, f"tidegauge: {error}", sep="\n", file=sys.stderr)
-        return error.exit_code
+        return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from deploy.local.failures import EXIT_USAGE, StackError
+from deploy.local.failures import StackError
 
 # All files of a stack are closed to others.
 UMASK = 0o077
@@ -27,7 +27,6 @@ def check_owner(data: Path) -> None:
                 raise StackError(
                     f"the data folder {data} belongs to another user (uid {found.st_uid});"
                     " choose another one with --data",
-                    exit_code=EXIT_USAGE,
                 )
 
 
@@ -48,7 +47,6 @@ def make_private(data: Path, on_progress: Callable[[str], None]) -> None:
         raise StackError(
             f"the data folder {data} is accessible to other users (mode {mode:04o}) and has other"
             " files; choose another one with --data",
-            exit_code=EXIT_USAGE,
         )
     data.chmod(FOLDER_MODE)
     on_progress(f"removed access of other users to {data}")

@@ -39,7 +39,7 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
     if process.poll():
         said = [line for line in tail(log) if line.startswith(PREFIX)]
         text = said[-1].removeprefix(PREFIX) if said else f"the stack did not start; see {log}"
-        raise StackError(text, tail(log), process.returncode)
+        raise StackError(text, tail(log))
     on_progress("the stack is up")
 
 

@@ -4,23 +4,17 @@ import signal
 from pathlib import Path
 
 TAIL_BYTES = 64 * 1024
-EXIT_FAILED = 1
-EXIT_USAGE = 2
 
 
 class StackError(Exception):
     """The stack cannot start or continue; the text is one sentence.
 
-    log_tail: last lines of the part's log, oldest first. exit_code: for the command line, 2 if
-    other settings would help.
+    log_tail: last lines of the part's log, oldest first.
     """
 
-    def __init__(
-        self, text: str, log_tail: tuple[str, ...] = (), exit_code: int = EXIT_FAILED
-    ) -> None:
+    def __init__(self, text: str, log_tail: tuple[str, ...] = ()) -> None:
         super().__init__(text)
         self.log_tail = log_tail
-        self.exit_code = exit_code
 
 
 class StackStoppedError(StackError):

@@ -28,7 +28,7 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[2]
 # Other users may run installed programs, but not change them.
 OTHERS_WRITE = 0o022
-EXIT_FAILED = 1
+EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 BUILD_LOCK = "deploy/local/build.lock"  # build tools of packages published as source
 NEEDED_FREE_BYTES = 3 * 1024**3
@@ -81,7 +81,10 @@ def install(root: Path) -> None:
     check_addresses(os.environ)
     (root / ".jars").mkdir(exist_ok=True)
     with closing(locked(root / ".jars" / "install.lock")):
-        if not same(root / "requirements.lock", root / ".venv" / "installed.lock"):
+        stamp = root / ".venv" / "installed.lock"
+        if not os.access(venv_python(root), os.X_OK):
+            stamp.unlink(missing_ok=True)  # the Python that it links to was removed
+        if not same(root / "requirements.lock", stamp):
             install_packages(root)
         if not same(root / "deploy/local/ivy.lock", root / ".jars" / "installed.lock"):
             run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)

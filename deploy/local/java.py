@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 OLDEST = 17
@@ -65,6 +66,11 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
     )
 
 
+def use_java(jars: Path) -> None:
+    """Make this runtime the one of this process and its children. Raises JavaMissingError."""
+    os.environ.update(find_java(jars).environment(os.environ))
+
+
 def _is_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the locale of an environment uses UTF-8, by POSIX lookup rules."""
     names = (environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
@@ -83,6 +89,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
         yield Path(package.origin).parent / "java-runtime" / "bin" / "java"
 
 
+@cache
 def _probe(executable: Path, *arguments: str) -> Java | None:
     """The Java reported by an executable; None if it does not start or is too old."""
     command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]

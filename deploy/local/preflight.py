@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.failures import EXIT_USAGE, StackError
+from deploy.local.failures import StackError
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.processes import wait_until
 from services.runtime.ports import ephemeral_hint
@@ -51,7 +51,6 @@ def check_names(settings: ServiceSettings) -> None:
             raise StackError(
                 f"the {what} {str(path.absolute())!r} has {which} in its name,"
                 " which Java or an engine takes for something else; choose another folder",
-                exit_code=EXIT_USAGE,
             )
 
 
@@ -68,7 +67,6 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
                 f"port {port}, which {name} needs, is taken{_by_whom(port)};"
                 f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}"
                 + (f" ({hint})" if hint else ""),
-                exit_code=EXIT_USAGE,
             )
 
 
@@ -83,9 +81,7 @@ def _is_taken(host: str, port: int) -> bool:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return True
-            raise StackError(
-                f"cannot listen on {host}:{port}: {error.strerror}", exit_code=EXIT_USAGE
-            ) from error
+            raise StackError(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return False
 
 

@@ -23,7 +23,7 @@ from deploy.local.announcing import Announcer
 from deploy.local.data_folder import check_owner, make_private
 from deploy.local.detached import start_detached
 from deploy.local.ending import end_processes, end_stack, end_unrecorded, interrupt_start
-from deploy.local.failures import EXIT_USAGE, StackError, StackStoppedError, crashed, unwritable
+from deploy.local.failures import StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, lasting_parts, stack_parts
 from deploy.local.preflight import check_jars, check_names, check_ports, check_room
@@ -259,8 +259,8 @@ class Stack:
     def _attach(self, found: StackState, on_progress: Progress) -> bool:
         """Attach to a recorded stack if it is and stays complete.
 
-        Raises StackError if it has other ports, another Kafka or too few parts, or is alive but does
-        not respond.
+        Raises StackError if it has other ports, another Kafka or too few parts, or does not respond
+        although it is alive.
         """
         if found.phase == RUNNING and is_alive(found.owner):
             self._want_same(found)
@@ -294,7 +294,6 @@ class Stack:
             return
         raise StackError(
             f"the stack of {ours.data} runs {what}; stop it or choose another data folder",
-            exit_code=EXIT_USAGE,
         )
 
     def _want_parts(self, found: StackState) -> None:
@@ -305,7 +304,6 @@ class Stack:
             raise StackError(
                 f"the stack of {self.settings.data} (pid {found.owner.pid}) runs without"
                 f" {', '.join(sorted(lacks))}; wait until it ends, or stop it: tidegauge down",
-                exit_code=EXIT_USAGE,
             )
 
     def _read(self) -> StackState | None:

@@ -28,6 +28,7 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
+SECRET_WORDS: Final = {"KEY", "PASSWORD", "SECRET", "TOKEN", "CREDENTIALS", "WEBHOOKS"}
 RUNS: Final = "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at"
 FIGURES: Final = (
     "SELECT * FROM tidegauge.figures WHERE step_of = '' ORDER BY requested_at, pipeline, position"
@@ -220,7 +221,7 @@ def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "services.store"],
-            env=os.environ | told,
+            env={name: value for name, value in os.environ.items() if _may_know(name)} | told,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -232,6 +233,12 @@ def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":
             raise ConnectError(f"The store does not start; see {log}")
         time.sleep(0.05)
     return process
+
+
+def _may_know(variable: str) -> bool:
+    """Whether the store gets a variable: no secrets of other programs."""
+    words = variable.upper().split("_")
+    return variable.startswith("TIDEGAUGE_CLICKHOUSE") or not SECRET_WORDS & set(words)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -11,6 +11,7 @@ from types import FrameType
 
 from deploy.local.data_folder import UMASK
 from deploy.local.install import InstallError
+from deploy.local.java import JavaMissingError
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
@@ -27,7 +28,7 @@ from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 NOT_DONE = (
     *(DefinitionError, InstallError, KafkaUnavailableError, QueryError, RunError),
-    SecretFileError,
+    *(JavaMissingError, SecretFileError, StackError, OSError),
 )
 
 
@@ -41,26 +42,34 @@ def main(arguments: list[str]) -> int:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
     make_folders_absolute()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _interrupt)
+        is_nohup = number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
+        if not is_nohup:
+            signal.signal(number, _interrupt)
     try:
         settings = load_settings(ServiceSettings)
         terminal = Terminal(options.quiet, not options.no_color)
-        return VERBS[options.verb](options, settings, terminal)
-    except StackError as error:
-        for line in error.log_tail:
-            print(f"  {line}", file=sys.stderr)
-        print(f"tidegauge: {error}", file=sys.stderr)
-        return error.exit_code
-    except NOT_DONE as error:
-        end = "." if isinstance(error, InstallError) else ""
-        print(f"tidegauge: {error}{end}", file=sys.stderr)
-        return EXIT_USAGE
+        code = VERBS[options.verb](options, settings, terminal)
+        sys.stdout.flush()
+        return code
     except BrokenPipeError:  # such as `… | head`, which closes the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
+    except NOT_DONE as error:
+        print(*_said(error), sep="\n", file=sys.stderr)
+        return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _said(error: Exception) -> list[str]:
+    """The lines that explain why a command could not be done."""
+    if isinstance(error, OSError):  # such as a full disk, or a folder of another user
+        where = f"{error.filename}: " if error.filename else ""
+        return [f"tidegauge: {where}{error.strerror or error}."]
+    lines = [f"  {line}" for line in error.log_tail] if isinstance(error, StackError) else []
+    end = "." if isinstance(error, InstallError) else ""
+    return [*lines, f"tidegauge: {error}{end}"]
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from analysis.thresholds import sentence
 from schemas.protocol import FAILED_VERDICTS
+from services.console.repeated import complaints
 
 Report = dict[str, Any]
 NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
@@ -15,8 +16,8 @@ TRACKED = ("p50", "p95", "p99")
 
 
 def junit(report: Report) -> bytes:
-    """One test case each for the run's validity, the outputs of every stage, and every threshold,
-    pipeline and stage."""
+    """One test case each for the run's validity, the outputs of every stage, every threshold,
+    pipeline and stage, and every one of several runs."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
@@ -26,6 +27,8 @@ def junit(report: Report) -> bytes:
     for row in report["thresholds"]:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
         cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
+    for run in report.get("repetition", {}).get("runs", ()):
+        cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
     suite = ElementTree.Element(
         "testsuite",
         name=f"tidegauge {report['workload']}",

@@ -65,11 +65,15 @@ def _show(
     same_run: bool,
 ) -> None:
     console.print(f"[bold]{new.name}[/bold] against {old.name}")
-    runs = {one.run_id: one for side in facts for one in side}.values()
+    having = [
+        [one for one in of if one.has(side.name)]
+        for side, of in zip((old, new), facts, strict=True)
+    ]
+    runs = {one.run_id: one for side in having for one in side}.values()
     doubts = [doubt for one in runs for doubt in one.doubts()]
     before, after = (
         [one.circumstances(side.name) for one in of]
-        for side, of in zip((old, new), facts, strict=True)
+        for side, of in zip((old, new), having, strict=True)
     )
     if other := differed(before, after):
         console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True, markup=False)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
+from deploy.local.java import JavaMissingError, find_java
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
@@ -57,7 +57,7 @@ def examine(
             "TIDEGAUGE_STORE_URL is set, so the services run elsewhere; check them there",
         )
         return
-    yield _java()
+    yield _java(settings.jars)
     yield _cores()
     yield _memory()
     yield _disk(settings.data)
@@ -85,19 +85,12 @@ def show(console: Console, findings: Iterator[Finding]) -> int:
     return code
 
 
-def _java() -> Finding:
+def _java(jars: Path) -> Finding:
     try:
-        done = subprocess.run(
-            ["java", "-version"], capture_output=True, text=True, timeout=20, check=False
-        )
-    except OSError:
-        return Finding(False, "no Java in PATH", "run ./tidegauge once; it installs a runtime")
-    lines = (done.stderr or done.stdout).splitlines()
-    return Finding(
-        done.returncode == 0,
-        f"Java: {lines[0] if lines else 'unknown'}",
-        "this Java does not start; set JAVA_HOME to Java 17 or newer, or remove it from PATH",
-    )
+        java = find_java(jars)
+    except JavaMissingError as error:
+        return Finding(False, str(error), "install Java 17 or newer, or set JAVA_HOME to it")
+    return Finding(True, f"Java {java.version} in {java.home}")
 
 
 def _cores() -> Finding:

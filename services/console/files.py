@@ -20,8 +20,17 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def write_file(option: str, path: Path, data: bytes) -> None:
-    """Write the file atomically. Raises DefinitionError."""
+    """Replace the file atomically; a device such as /dev/stdout is written to. Raises
+    DefinitionError."""
     try:
-        path.write_bytes(data)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+            return
+        new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            new.write_bytes(data)
+            new.replace(path.resolve())
+        finally:
+            new.unlink(missing_ok=True)
     except OSError as error:
         raise DefinitionError(f"{option} {path}: {error.strerror}.") from error

@@ -9,7 +9,7 @@ from deploy.local.parts import Part, stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
 from services.runtime.answers import answer_to
 from services.runtime.clickhouse import store_url
-from services.runtime.settings import EXIT_USAGE, ServiceSettings
+from services.runtime.settings import ServiceSettings
 
 READY_TIMEOUT_S = 5.0
 
@@ -47,7 +47,6 @@ class RemoteStack:
             raise StackError(
                 f"the store at {self.settings.store_url} is not ready; TIDEGAUGE_STORE_URL says"
                 " that the services run elsewhere, so look there",
-                exit_code=EXIT_USAGE,
             )
         on_progress(f"using the services of {self.settings.store_url}")
 
@@ -84,5 +83,4 @@ class RemoteStack:
     def _not_ours(self) -> StackError:
         return StackError(
             "the services run elsewhere (TIDEGAUGE_STORE_URL), so start and stop them there",
-            exit_code=EXIT_USAGE,
         )

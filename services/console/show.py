@@ -21,9 +21,9 @@ from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
-REPEATED_FIGURES = ("p50", "p95", "p99")
 INTERVALS = "±: 95 % confidence interval, from the variation between seconds of this run"
 PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
+LEAST_LEDGER = 7  # characters
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
@@ -169,7 +169,9 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
     table.add_column("stage", no_wrap=True)
     costs = ("cost",) if has_costs(pipeline["stages"]) else ()
     for column in ("p50", "p95", "p99", "max", *costs, "outputs", "per s", "exact", "ledger"):
-        table.add_column(column, justify="right", no_wrap=column != "ledger")
+        is_ledger = column == "ledger"
+        least = LEAST_LEDGER if is_ledger else None
+        table.add_column(column, justify="right", overflow="fold", min_width=least)
     for stage, cell in pipeline["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
         bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
@@ -293,60 +295,3 @@ def _ms(value: float | None) -> str:
     if value is None:
         return "–"
     return str(value) if isinstance(value, int) else f"{value:.1f}"
-
-
-def show_repetition(console: Console, report: Report) -> None:
-    """Print the medians over the runs with their intervals."""
-    repeated = report["repetition"]
-    runs = repeated["runs"]
-    valid = sum(run["valid"] for run in runs)
-    console.print(
-        f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_median_run(repeated)}."
-    )
-    for pipeline, one in repeated["pipelines"].items():
-        for stage, cell in one["stages"].items():
-            told = [
-                f"{figure} {_interval(cell['latency_ms']['latest'][figure])}"
-                for figure in REPEATED_FIGURES
-            ]
-            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
-    if searched := repeated.get("search"):
-        console.print(searches_sentence(searched), soft_wrap=True)
-    said = f"{_of_runs(valid, repeated['confidence'])}± above: variation between seconds of one run"
-    console.print(f"[dim]{said}[/dim]", soft_wrap=True)
-
-
-def _of_runs(valid: int, confidence: float | None) -> str:
-    """The text in brackets after the median of this many runs."""
-    if confidence is None:
-        return ""
-    between = f"interval at {100 * confidence:.4g}% confidence, from the variation between runs"
-    if valid == 2:
-        between = "both values; two runs are too few for an interval"
-    return f"median of the runs \\[{between}]; "
-
-
-def searches_sentence(searched: dict[str, Any]) -> str:
-    """The result of several searches for the sustainable rate."""
-    low, high = searched["interval_per_second"]
-    rates = ", ".join(f"{rate:.0f}" for rate in searched["rates_per_second"])
-    above = (
-        f"{low:.0f} and {high:.0f}/s"
-        if high is not None
-        else f"{low:.0f}/s and no known upper bound"
-    )
-    return (
-        f"Searches found {rates} records/s: they differ by {searched['differ_by']:.0%}, and the "
-        f"sustainable rate is between {above}."
-    )
-
-
-def _median_run(repeated: dict[str, Any]) -> str:
-    run_id = repeated["median_run"]
-    return f"the median run {run_id}" if run_id else "the last run, because none is valid"
-
-
-def _interval(interval: dict[str, Any]) -> str:
-    if interval["low"] is None:
-        return f"{interval['median']:g}"
-    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from deploy.local.data_folder import make_private
 from deploy.local.preflight import check_ports
+from deploy.local.variables import known_to
 from services.runtime.answers import answer_to
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ROOT, ServiceSettings
@@ -48,7 +49,7 @@ def store_session(settings: ServiceSettings, is_running: Callable[[], bool]) -> 
 
 def _start(settings: ServiceSettings, log: Path) -> "subprocess.Popen[bytes]":
     environment = {
-        **os.environ,
+        **known_to("store", os.environ),
         "TIDEGAUGE_OFFLINE": "true",
         "TIDEGAUGE_DATA": str(settings.data.absolute()),
         "PYTHONPATH": str(ROOT),

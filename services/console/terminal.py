@@ -1,9 +1,11 @@
 """The terminal: verbosity, colours and bar characters."""
 
+import os
 from collections.abc import Sequence
 
 from rich.console import Console
 
+UNKNOWN_WIDTH = 160  # of a file or a pipe, so that no figure is cut
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 
 
@@ -16,6 +18,13 @@ class Terminal(Console):
     def __init__(self, is_quiet: bool = False, has_color: bool = True) -> None:
         super().__init__(highlight=False, no_color=None if has_color else True)
         self.is_quiet = is_quiet
+        if not self.is_terminal and "COLUMNS" not in os.environ:
+            self.width = UNKNOWN_WIDTH
+
+    def on_broken_pipe(self) -> None:
+        """Leave it to the command line; rich would exit with 1, which means an invalid run."""
+        self.quiet = True
+        raise BrokenPipeError
 
 
 def is_quiet(console: Console) -> bool:

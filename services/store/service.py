@@ -27,6 +27,7 @@ from services.store.users import Users
 from services.store.wall import Wall
 from services.store.writing import ProjectionError
 
+PARENT_POLL_S = 1.0
 REASONS_TO_STOP = (
     EngineError,
     FolderTakenError,
@@ -68,7 +69,9 @@ def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> 
     server = serve_sql(settings, users, engine, ready.is_set, rebuilds=rebuilds, wall=wall)
     if rebuilds is None:
         ready.set()
-        stop.wait()
+        parent = os.getppid()
+        while not stop.wait(PARENT_POLL_S) and os.getppid() == parent:
+            pass  # it serves one command, which may have been killed
         server.shutdown()
         return
     topics = catalogue.fixed_topics(settings.results_days, settings.results_mebibytes)

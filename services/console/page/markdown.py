@@ -6,6 +6,7 @@ from analysis.thresholds import sentence
 from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
+from services.console.repeated import complaint_lines
 from services.console.scaling import scaling_header, scaling_rows
 from services.console.show import (
     EXPIRED,
@@ -61,6 +62,8 @@ def markdown(report: dict[str, Any]) -> str:
         lines += ["", f"## {found['pipeline']} by workers", "", *_scaling(found)]
     rows = report.get("thresholds", ())
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
+    if wrong := complaint_lines(report):
+        lines += ["", "## Runs that were not good", "", *(f"- {line}" for line in wrong)]
     told = "Latency in milliseconds, from the latest contributing input to the output"
     sure = any(has_intervals(one["stages"]) for one in report["pipelines"].values())
     lines += ["", f"{told}; {INTERVALS}." if sure else f"{told}."]

@@ -9,6 +9,7 @@ from rich.markup import escape
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
+from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
@@ -45,6 +46,8 @@ def carry_out(
         return left_out
     more = (GATEWAY,) if any(run.workload.has_gateway for run in to_do) else ()
     stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=True))
+    if not settings.store_url:
+        use_java(settings.jars)
     end_s = time.monotonic() + minutes * MINUTE_S
     try:
         stack.up(say)

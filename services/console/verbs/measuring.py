@@ -13,6 +13,7 @@ from rich.console import Console
 from analysis.thresholds import ended_by_threshold
 from deploy.local.archiving import make_archives
 from deploy.local.engines import install_engines
+from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from deploy.local.stack import Stack
 from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
@@ -36,10 +37,11 @@ from services.console.profiles import (
     runs_of,
 )
 from services.console.remote_stack import RemoteStack, open_stack
+from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
 from services.console.run_command import Asked, ask, perform
 from services.console.series import Part, parts_of, scaling_of
-from services.console.show import show_repetition, show_report, verdict_sentence
+from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -97,6 +99,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from start to report; 0 only if it is valid and the ledger clean. If one of several
     runs cannot be done, those before it are reported first."""
     wanted, say = _wanted(options), teller(console)
+    if not settings.store_url:
+        use_java(settings.jars)  # its version is part of the request
     # Before anything starts: the request may be refused.
     planned = wanted.ask(wanted.parts[0].workload, wanted.parts[0].pipelines)
     for sentence in not_published(planned):

@@ -63,16 +63,18 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         _list(console, settings)
         return 0
     found = read_watch(options.file)
-    stack, say = open_stack(settings, lasting_parts), teller(console)
+    stack, say, began = open_stack(settings, lasting_parts), teller(console), False
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         was_there = found.name in kept_watches(settings.data)
-        is_new = keep_watch(settings.data, found)
+        is_new, began = keep_watch(settings.data, found), True
         _say_what(console, settings, found, "starts" if is_new else "continues")
         if options.detach or (was_there and stack.attached):
             return 0
         _follow(console, settings, found, stack.check)
     except KeyboardInterrupt:
+        if not began:
+            raise
         _end(settings, found.name, stack.check)
         console.print(f"The watch {found.name} is ended; its runs are kept: tidegauge runs")
     finally:

@@ -19,7 +19,7 @@ from analysis.comparison import (
     sentence,
 )
 from analysis.repetition import median_run, summarise
-from services.console.show import searches_sentence, show_repetition
+from services.console.repeated import searches_sentence, show_repetition
 from services.runtime.clickhouse import QueryError
 from tests.unit.console.test_show import a_report, a_stage
 
@@ -160,6 +160,16 @@ def test_several_searches_give_the_interval_that_they_found() -> None:
 def test_without_a_valid_run_the_last_is_shown() -> None:
     summary = summarise([repeated("a", 1, valid=False), repeated("b", 2, valid=False)])
     assert (summary["run_id"], summary["repetition"]["median_run"]) == ("b", None)
+
+
+def test_a_failed_threshold_of_a_run_that_is_not_the_median_is_printed() -> None:
+    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6)]
+    row = {"threshold": "join.p99_ms <= 10", "pipeline": "a", "stage": "join", "value": 12}
+    runs[2]["thresholds"] = [row | {"passed": False}]
+    console = Console(file=io.StringIO(), width=200)
+    show_repetition(console, summarise(runs))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "  c: Threshold failed: join.p99_ms <= 10; a join has 12." in text
 
 
 def test_the_intervals_are_printed() -> None:

@@ -58,6 +58,21 @@ def test_every_check_is_a_test_case() -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
 
 
+def test_of_several_runs_each_that_was_not_good_fails() -> None:
+    good = {"run_id": "r1", "valid": True, "clean": True, "invalid_reasons": []}
+    runs = [
+        good | {"failed_thresholds": []},
+        good | {"run_id": "r2", "clean": False, "failed_thresholds": ["Threshold failed: x."]},
+        good | {"run_id": "r3", "valid": False, "invalid_reasons": ["The load was late."]},
+    ]
+    found = cases(junit(report(repetition={"runs": runs})))
+    assert [found[f"tidegauge.run.{one} valid and clean"] for one in ("r1", "r2", "r3")] == [
+        "",
+        "Threshold failed: x. Not every output was exact.",
+        "The load was late.",
+    ]
+
+
 def test_an_invalid_run_fails_with_its_reasons_whatever_is_in_them() -> None:
     data = junit(report(valid=False, invalid_reasons=["a < b & \x00c.", "Why."]))
     assert cases(data)["tidegauge.run valid"] == "a < b & \ufffdc. Why."

@@ -77,9 +77,8 @@ def test_what_belongs_to_another_user_is_refused_before_anything_in_it_is_read(
         os.chown(folder, NOBODY, NOBODY)
     stack = Stack(ServiceSettings(data=folder if place == "folder" else data))
     for verb in (stack.up, stack.up_detached, stack.down, stack.status):
-        with pytest.raises(StackError, match=r"belongs to another user \(uid 65534\)") as error:
+        with pytest.raises(StackError, match=r"belongs to another user \(uid 65534\)"):
             verb()
-        assert error.value.exit_code == 2
     assert [path.name for path in folder.iterdir()] == ["stack.json"]
 
 
@@ -92,9 +91,8 @@ def test_a_link_of_ours_to_a_folder_of_ours_is_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a,b", 'a"b', "a{b}", "a\nb"])
 def test_a_name_that_java_or_spark_would_take_apart_is_refused(name: str) -> None:
-    with pytest.raises(StackError, match=r"in its name, which Java or an engine takes") as error:
+    with pytest.raises(StackError, match=r"in its name, which Java or an engine takes"):
         check_names(ServiceSettings(data=Path("/tide") / name))
-    assert error.value.exit_code == 2
     with pytest.raises(StackError, match="the folder of the jars"):
         check_names(ServiceSettings(data=Path("/tide"), jars=Path("/tide") / name))
 

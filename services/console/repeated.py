@@ -1,0 +1,82 @@
+"""Several runs of the same, for people: medians with intervals, and what was wrong with any run."""
+
+from typing import Any
+
+from rich.console import Console
+
+Report = dict[str, Any]
+REPEATED_FIGURES = ("p50", "p95", "p99")
+
+
+def complaints(run: dict[str, Any]) -> list[str]:
+    """Why one of several runs does not count as good, a sentence each. They decide the exit code,
+    whichever run is the median run."""
+    found = [*run["invalid_reasons"], *run.get("failed_thresholds", ())]
+    if run["valid"] and not run["clean"]:
+        found.append("Not every output was exact.")
+    return found
+
+
+def complaint_lines(report: Report) -> list[str]:
+    """A line for each of several runs with complaints."""
+    runs = report.get("repetition", {}).get("runs", ())
+    return [f"{run['run_id']}: {' '.join(found)}" for run in runs if (found := complaints(run))]
+
+
+def show_repetition(console: Console, report: Report) -> None:
+    """Print the medians over the runs with their intervals."""
+    repeated = report["repetition"]
+    runs = repeated["runs"]
+    valid = sum(run["valid"] for run in runs)
+    console.print(
+        f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_median_run(repeated)}."
+    )
+    for line in complaint_lines(report):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+    for pipeline, one in repeated["pipelines"].items():
+        for stage, cell in one["stages"].items():
+            told = [
+                f"{figure} {_interval(cell['latency_ms']['latest'][figure])}"
+                for figure in REPEATED_FIGURES
+            ]
+            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
+    if searched := repeated.get("search"):
+        console.print(searches_sentence(searched), soft_wrap=True)
+    said = f"{_of_runs(valid, repeated['confidence'])}± above: variation between seconds of one run"
+    console.print(f"[dim]{said}[/dim]", soft_wrap=True)
+
+
+def _of_runs(valid: int, confidence: float | None) -> str:
+    """The text in brackets after the median of this many runs."""
+    if confidence is None:
+        return ""
+    between = f"interval at {100 * confidence:.4g}% confidence, from the variation between runs"
+    if valid == 2:
+        between = "both values; two runs are too few for an interval"
+    return f"median of the runs \\[{between}]; "
+
+
+def searches_sentence(searched: dict[str, Any]) -> str:
+    """The result of several searches for the sustainable rate."""
+    low, high = searched["interval_per_second"]
+    rates = ", ".join(f"{rate:.0f}" for rate in searched["rates_per_second"])
+    above = (
+        f"{low:.0f} and {high:.0f}/s"
+        if high is not None
+        else f"{low:.0f}/s and no known upper bound"
+    )
+    return (
+        f"Searches found {rates} records/s: they differ by {searched['differ_by']:.0%}, and the "
+        f"sustainable rate is between {above}."
+    )
+
+
+def _median_run(repeated: dict[str, Any]) -> str:
+    run_id = repeated["median_run"]
+    return f"the median run {run_id}" if run_id else "the last run, because none is valid"
+
+
+def _interval(interval: dict[str, Any]) -> str:
+    if interval["low"] is None:
+        return f"{interval['median']:g}"
+    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"
