@@ -52,10 +52,3 @@ class Faults(Model):
     def any(self) -> bool:
         """Whether there are any faults."""
         return sum(self.shares) > 0
-
-    @property
-    def max_delay_us(self) -> int:
-        """Upper bound of the delay of a record."""
-        if not self.late:
-            return 0
-        return self.late_ms * (10_000 if self.late_distribution == "exponential" else 1_000)

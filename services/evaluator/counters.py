@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import PHASES, VERDICTS
-from services.evaluator.columns import Ints
+from services.evaluator.columns import UNKNOWN, Ints
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import Expected, Stage
 from services.runtime.cells import by_value, count_cells
@@ -58,7 +58,7 @@ class StageCounters:
         """Keep a sample of an offender. Only the first few of each second are kept."""
         kept = self.samples[PHASES[phase], time_ms - time_ms % 1000][sample["verdict"]]
         if len(kept) < MAX_SAMPLES:
-            kept.append(json.dumps(sample, default=str))
+            kept.append(_text_of(sample))
 
     def take_latency_events(self) -> list[dict[str, Any]]:
         """Fields of `results_latency` events for everything counted since the last call."""
@@ -111,6 +111,18 @@ class Throughput:
             {"second": second, "records": records, "bytes": size}
             for second, (records, size) in sorted(taken.items())
         ]
+
+
+MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
+
+
+def _text_of(sample: dict[str, Any]) -> str:
+    """A sample as JSON; of a long one the verdict and the beginning."""
+    text = json.dumps(sample, default=str)
+    if len(text) <= MAX_SAMPLE_CHARACTERS:
+        return text
+    beginning = text[: MAX_SAMPLE_CHARACTERS // 2]
+    return json.dumps({"verdict": sample["verdict"], "truncated": beginning})
 
 
 MAX_PAIRS_PER_EVENT = 2_000
@@ -205,6 +217,8 @@ class EvictedMissing:
         if known is None:
             return 0
         left = np.setdiff1d(known, index)
+        # Outputs of closed windows are not located any more; each counts as one of them.
+        left = left[min(int((index == UNKNOWN).sum()), len(left)) :]
         self._by_group[group] = left
         self._count -= len(known) - len(left)
         return len(known) - len(left)

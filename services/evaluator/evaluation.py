@@ -55,6 +55,13 @@ def check_judged(plan: RunPlan, instances: int) -> None:
                 f"Several evaluators cannot judge the stage {name}: its outputs have the key "
                 f"{spec.key}, and the records of {other.topic} have the key {other.key}."
             )
+        if instances > 1 and any(
+            one.is_windowed and one.complete is None for one in domain.chain(name)
+        ):
+            raise NotJudgedError(
+                f"Several evaluators cannot judge the stage {name}: its windows close by the event "
+                "time of all partitions."
+            )
     Evaluation(plan, PhasePlan(load_start_ms=0, phases=request.workload.phases))
 
 

@@ -11,11 +11,12 @@ those of a single one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, groupby
+from itertools import chain, compress, groupby
+from operator import not_
 
 import confluent_kafka
 import numpy as np
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
@@ -56,9 +57,11 @@ def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int
 
 
 # Prefetch enough for the next reads, and refill soon after they have taken records. Stop if records
-# were deleted before they were read: skipping them corrupts verdicts.
+# were deleted before they were read: skipping them corrupts verdicts. The end of a partition is
+# reported because markers of transactions take offsets and are not delivered.
 FETCHING = {
     "auto.offset.reset": "error",
+    "enable.partition.eof": True,
     "fetch.min.bytes": 1 << 20,
     "fetch.wait.max.ms": 250,
     "fetch.queue.backoff.ms": 5,
@@ -165,22 +168,29 @@ class Reader:
         """The next records, by topic, inputs first. Raises TimestampError, KafkaException."""
         by_topic: dict[str, list[KafkaMessage]] = {}
         messages = self._consumer.consume(records, timeout_s)
-        if any(map(KafkaMessage.error, messages)):
-            messages = [message for message in messages if _is_record(message)]
+        errors = list(map(KafkaMessage.error, messages))
+        told: list[KafkaMessage] = []
         # No Python statement runs per record, here and below.
+        if any(errors):
+            told = list(compress(messages, errors))
+            messages = list(compress(messages, map(not_, errors)))
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
-        return [self._batch(topic, by_topic[topic]) for topic in ordered]
+        batches = [self._batch(topic, by_topic[topic]) for topic in ordered]
+        for message in filter(_is_end, told):
+            place = message.topic(), message.partition()
+            self._next[place] = max(self._next[place], message.offset())
+        return batches
 
     def frontier(self) -> Frontier:
         """How far has been read; asks the broker for the end offset of every partition."""
         asked_ms = self._clock()
         ends = self._ends(list(self._next))
-        reached = {
-            place: asked_ms if self._next[place] >= end else self._read_ms[place]
-            for place, end in ends.items()
-        }
+        for place, end in ends.items():
+            if self._next[place] >= end:
+                self._read_ms[place] = max(self._read_ms[place], asked_ms)
+        reached = {place: self._read_ms[place] for place in ends}
         inputs = [ms for (topic, _), ms in reached.items() if topic in self._inputs]
         outputs = [ms for (topic, _), ms in reached.items() if topic not in self._inputs]
         return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next))
@@ -199,14 +209,15 @@ class Reader:
         partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
         for partition, rows in by_value(partitions):
             last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
-            self._next[topic, partition] = messages[last].offset() + 1
-            self._read_ms[topic, partition] = int(appended_ms[last])
+            place = topic, partition
+            self._next[place] = messages[last].offset() + 1
+            self._read_ms[place] = max(self._read_ms[place], int(appended_ms[last]))
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs:
             return MessageBatch(Batch(topic, appended_ms, values), messages)
         keys = list(map(KafkaMessage.key, messages))
-        place = self._places(partitions, messages)
-        return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, place), messages)
+        places = self._places(partitions, messages)
+        return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, places), messages)
 
     def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
         if not self._with_offsets:
@@ -215,12 +226,15 @@ class Reader:
         return pack_offsets(partitions, offsets)
 
 
-def _is_record(message: KafkaMessage) -> bool:
-    """False for a retriable error. Raises KafkaException for any other."""
+def _is_end(message: KafkaMessage) -> bool:
+    """Whether it reports the end of a partition; False for a retriable error. Raises KafkaException
+    for any other."""
     error = message.error()
-    if error is not None and (error.fatal() or not error.retriable()):
+    if error.code() == KafkaError._PARTITION_EOF:
+        return True
+    if error.fatal() or not error.retriable():
         raise KafkaException(error)
-    return error is None
+    return False
 
 
 def check_topics(consumer: Consumer, topics: tuple[str, ...]) -> None:

@@ -247,6 +247,9 @@ class RunSession:
         except NotRepeatableError as error:
             self.fail(f"The published results of this run cannot be reproduced: {error}.")
             return
+        except TooManyNamesError as error:
+            self.fail(str(error))
+            return
         except RECORD_ERRORS as error:
             self._fail_uncounted("its topics", error)
             return

@@ -44,24 +44,27 @@ _HEAD: dict[str, tuple[Any, Any]] = {
 
 
 class SequenceState:
-    """Every input record by sequence number, in blocks: its times and compared columns."""
+    """Every input record by sequence number, in blocks: its times and compared columns.
+
+    A number is stored as a code too if it is the key of a table.
+    """
 
     def __init__(self, context: Context, needed: NeededColumns, has_digests: bool) -> None:
         self._kinds = dict(_HEAD)
-        self._names: list[str] = []
-        self._coded: set[str] = set()
+        self._coded: list[str] = []
+        self._numbers: list[str] = []
         if has_digests:
             self._kinds["digest"] = (np.int64, 0)
         for one in context.domain.inputs:
             types = column_types(context.domain.codec.schema_json(one.record))
             for name in sorted((needed.values | needed.codes) & types.keys()):
-                is_code = types[name] == "string" or name not in needed.values
-                if is_code:
-                    self._coded.add(name)
-                dtype, fill = (np.int32, UNKNOWN) if is_code else (dtype_of(types[name]), 0)
-                self._kinds[f".{name}"] = (dtype, fill)
-                self._names.append(name)
-        self._names = list(dict.fromkeys(self._names))
+                if types[name] == "string" or name in needed.codes:
+                    self._kinds[_code(name)] = (np.int32, UNKNOWN)
+                    self._coded.append(name)
+                if types[name] != "string" and name in needed.values:
+                    self._kinds[_number(name)] = (dtype_of(types[name]), 0)
+                    self._numbers.append(name)
+        self._coded, self._numbers = map(_once, (self._coded, self._numbers))
         self.blocks: dict[int, Columns] = {}
         self.sizes: dict[int, int] = {}  # by block: index of the last record + 1
         self.newest_ms: dict[int, int] = {}
@@ -95,29 +98,32 @@ class SequenceState:
         cells["scheduled_us"][at] = rows.scheduled_us[picked]
         if "digest" in self._kinds:
             cells["digest"][at] = rows.digest[picked]
-        for name in self._names:
-            if name in rows.numbers or name in rows.codes:
-                cells[f".{name}"][at] = rows.column(name)[picked]
+        for name in self._coded:
+            if name in rows.codes:
+                cells[_code(name)][at] = rows.codes[name][picked]
+        for name in self._numbers:
+            if name in rows.numbers:
+                cells[_number(name)][at] = rows.numbers[name][picked]
 
     def has(self, name: str) -> bool:
         """Whether a column is stored."""
-        return f".{name}" in self._kinds
+        return _number(name) in self._kinds or _code(name) in self._kinds
 
     def is_code(self, name: str) -> bool:
-        """Whether a column is stored as codes."""
-        return name in self._coded
+        """Whether a column is stored as codes only."""
+        return _number(name) not in self._kinds
 
     def column(self, block: int, name: str, at: Ints) -> Column:
-        """One column of the records at some indices of a block."""
-        column: Column = self.blocks[block][f".{name}"][at]
+        """One column of the records at some indices of a block: numbers, or codes of text."""
+        place = _code(name) if self.is_code(name) else _number(name)
+        column: Column = self.blocks[block][place][at]
         return column
 
     def columns(self, block: int, at: Ints) -> tuple[dict[str, Ints], dict[str, Column]]:
-        """Code columns and all other columns, at some indices of a block."""
+        """Code columns and numbers, at some indices of a block."""
         cells = self.blocks[block]
-        every = {name: cells[f".{name}"][at] for name in self._names}
-        codes = {name: column for name, column in every.items() if name in self._coded}
-        return codes, {name: column for name, column in every.items() if name not in codes}
+        codes = {name: cells[_code(name)][at] for name in self._coded}
+        return codes, {name: cells[_number(name)][at] for name in self._numbers}
 
     def take_touched(self) -> set[int]:
         """Blocks to which records were added since the last call."""
@@ -133,6 +139,20 @@ class SequenceState:
     def cells(self) -> int:
         """Cells in memory."""
         return sum(cells.size + GROUP_CELLS for cells in self.blocks.values())
+
+
+def _code(name: str) -> str:
+    """The place of a column's codes."""
+    return f"#{name}"
+
+
+def _number(name: str) -> str:
+    """The place of a column's numbers."""
+    return f".{name}"
+
+
+def _once(names: list[str]) -> list[str]:
+    return list(dict.fromkeys(names))
 
 
 class SingleRows(Oracle):
@@ -273,7 +293,7 @@ class SingleRows(Oracle):
         key = self.key_column(group, index)
         if key in self._compared:
             return sequence | {key: self.expected_values(group, index)[key]}
-        cell = cells[f".{key}"][index].item()
+        cell = self.state.column(group, key, np.array([index]))[0].item()
         return sequence | {key: self._names[key].value(cell) if self.state.is_code(key) else cell}
 
     def key_column(self, group: int, index: int) -> str:

@@ -1,8 +1,9 @@
 """A load sent to a gateway over the network: TCP, UDP or ZeroMQ (schemas/frame.py).
 
-Sending never waits for the receiver. Frames that a socket does not accept stay due, so a slow
-receiver shows up as send delay, or with UDP as loss. A record is acknowledged when the end offset
-of its topic has advanced past it. Records that do not arrive in time have failed.
+Sending never waits for the receiver. Frames beyond a small buffer that a socket does not accept
+stay due, so a slow receiver shows up as send delay, or with UDP as loss. A record is acknowledged
+when the end offset of its topic has advanced past it. Records that do not arrive in time have
+failed.
 """
 
 import socket
@@ -220,6 +221,7 @@ class FrameBackend:
         # Unacknowledged records: [second, count] in the order of sending.
         self._under_way: deque[list[int]] = deque()
         self._lock = threading.Lock()
+        self._link_lock = threading.Lock()
         self._grown_s = time.monotonic()
         self._is_ended = False
         self._consumer = assigned_consumer(settings, "generator-gateway")
@@ -249,18 +251,19 @@ class FrameBackend:
         """See ProducerBackend."""
         number = self._numbers[batch.topic]
         position = start
-        while position < stop:
-            key, value = batch.record(position)
-            frame = Frame(
-                self._tag, self._stream, number, self._sequence, time.time_ns(), key, value
-            )
-            if not self._link.send(encode(frame)):
-                break
-            self._sequence += 1
-            position += 1
-            if (position - start) % AT_ONCE == 0:
-                self._link.flush()
-        self._link.flush()
+        with self._link_lock:
+            while position < stop:
+                key, value = batch.record(position)
+                frame = Frame(
+                    self._tag, self._stream, number, self._sequence, time.time_ns(), key, value
+                )
+                if not self._link.send(encode(frame)):
+                    break
+                self._sequence += 1
+                position += 1
+                if (position - start) % AT_ONCE == 0:
+                    self._link.flush()
+            self._link.flush()
         self._note(batch.seconds[start:position])
         return position
 
@@ -279,6 +282,8 @@ class FrameBackend:
 
     def _watch(self) -> None:
         while not self._closed.wait(POLL_S):
+            with self._link_lock:
+                self._link.flush()  # what is left must not wait for the next record
             try:
                 ends = self._ends()
             except (KafkaException, KafkaUnavailableError):
@@ -306,9 +311,10 @@ class FrameBackend:
     def flush(self, timeout_s: float) -> int:
         """See ProducerBackend. The first call sends the gateway the number of frames."""
         until_s = time.monotonic() + timeout_s
-        if not self._is_ended and self._link.flush():
-            self._is_ended = True
-            self._tell_end()
+        with self._link_lock:
+            if not self._is_ended and self._link.flush():
+                self._is_ended = True
+                self._tell_end()
         while (left := self._left()) and time.monotonic() < until_s:
             if time.monotonic() - self._grown_s > self._patience_s:
                 self.purge()

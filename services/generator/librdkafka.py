@@ -40,7 +40,6 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
     "rd_kafka_queue_destroy": (None, (c_void_p,)),
     "rd_kafka_queue_poll": (c_void_p, (c_void_p, c_int)),
     "rd_kafka_event_type": (c_int, (c_void_p,)),
-    "rd_kafka_event_error": (c_int, (c_void_p,)),
     "rd_kafka_event_error_string": (c_char_p, (c_void_p,)),
     "rd_kafka_event_error_is_fatal": (c_int, (c_void_p,)),
     "rd_kafka_event_message_count": (c_size_t, (c_void_p,)),

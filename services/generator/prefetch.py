@@ -3,7 +3,9 @@
 import queue
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from schemas.domain import DomainSpec
 from services.generator.curves import SECOND_US
@@ -55,6 +57,9 @@ class PlannedLoad:
             rows = plan.rows(part, self.load_start_ms, self.end_us)
             if plan.request.workload.faults.any:
                 waiting = concatenated([*held, rows])
+                # The load may have been shortened since some were held back.
+                due_us = np.minimum(waiting.due_us, self.end_us - 1)
+                waiting = replace(waiting, due_us=due_us)
                 later = waiting.due_us >= part.end_us
                 held = [waiting.take(later)]
                 rows = sent_rows(waiting.take(~later))

@@ -167,11 +167,6 @@ def shape_of(load: Load) -> LoadShape:
     return GridShape(curve_of(load))
 
 
-def records_between(shape: LoadShape, start_us: int, end_us: int) -> int:
-    """Number of records scheduled from `start_us`, inclusive, to `end_us`, exclusive."""
-    return shape.due(end_us - 1) - shape.due(start_us - 1)
-
-
 @dataclass(frozen=True)
 class Slice:
     """Adjacent records of one second, prepared together; the slices of a load cover its whole time.

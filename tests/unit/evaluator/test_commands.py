@@ -13,6 +13,7 @@ from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.domains import load_domain
 from services.runtime.events import Events
+from tests.unit.evaluator import gem_packs
 from tests.unit.evaluator.records import a_plan
 from tests.unit.kafka_clients import Client, Kept
 
@@ -74,3 +75,9 @@ def test_several_evaluators_do_not_share_topics_that_differ_in_partitions():
         NotJudgedError, match=r"traffic\.flow 2, traffic\.speed 2, output\.p\.parse 1\.$"
     ):
         check_judged(RunPlan(request=request, start_offsets=made), 2)
+
+
+def test_windows_closed_by_event_time_are_not_shared_by_several_evaluators():
+    check_judged(gem_packs.a_plan(), 1)
+    with pytest.raises(NotJudgedError, match="cannot judge the stage revenue: its windows close"):
+        check_judged(gem_packs.a_plan(), 2)

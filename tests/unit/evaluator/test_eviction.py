@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from services.evaluator import counters, evaluation
+from services.evaluator.columns import UNKNOWN
 from services.evaluator.counters import EvictedMissing
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, START_MS, Output, Reading, Run
@@ -165,6 +166,13 @@ def test_what_was_forgotten_of_the_warm_up_does_not_matter(monkeypatch):
     run.add(output)
     run.read_all()
     assert run.evaluation.came_forgotten == 0
+
+
+def test_outputs_that_are_not_located_count_as_those_that_are_missing():
+    known = EvictedMissing()
+    known.add(5, np.array([3, 4, 7]))
+    assert known.came(5, np.array([UNKNOWN, UNKNOWN])) == 2
+    assert known.came(5, np.array([UNKNOWN, UNKNOWN])) == 1
 
 
 def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):

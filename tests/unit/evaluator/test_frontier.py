@@ -1,8 +1,10 @@
-"""The reported lag of the evaluation."""
+"""How far the evaluator has read, and its reported lag."""
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
 
-from services.evaluator.reader import Frontier
+from services.evaluator import reader
+from services.evaluator.reader import Frontier, Reader
 
 pytestmark = pytest.mark.unit
 
@@ -18,3 +20,87 @@ def test_a_topic_that_was_not_read_yet_is_as_far_behind_as_reading_has_gone_on()
 
 def test_reading_that_caught_up_since_it_was_asked_is_not_behind():
     assert Frontier(2_001, 2_001, {}).behind_ms(now_ms=2_000, since_ms=1_000) == 0
+
+
+class Message:
+    """A record appended at a time, or the report of a partition's end."""
+
+    def __init__(self, offset: int, appended_ms: int = 0, error: KafkaError | None = None) -> None:
+        self._offset, self._appended_ms, self._error = offset, appended_ms, error
+
+    def error(self):
+        return self._error
+
+    def topic(self):
+        return "in"
+
+    def partition(self):
+        return 0
+
+    def offset(self):
+        return self._offset
+
+    def timestamp(self):
+        return TIMESTAMP_LOG_APPEND_TIME, self._appended_ms
+
+    def value(self):
+        return b""
+
+
+class Messages:
+    """A consumer of these messages."""
+
+    def __init__(self) -> None:
+        self.next: list[Message] = []
+
+    def assign(self, places):
+        pass
+
+    def consume(self, records, timeout_s):
+        found, self.next = self.next, []
+        return found
+
+
+@pytest.fixture
+def consumer(monkeypatch):
+    monkeypatch.setattr(reader, "KafkaMessage", Message)
+    return Messages()
+
+
+END = KafkaError(KafkaError._PARTITION_EOF)
+
+
+def test_a_marker_of_a_transaction_at_the_end_is_read(consumer):
+    """The record has offset 9, the marker 10, and nothing follows."""
+    found = Reader(consumer, lambda _: {("in", 0): 11}, {"in": (9,)}, ("in",), lambda: 5_000)
+    consumer.next = [Message(9, 1_000)]
+    assert len(found.read(10, 1)) == 1
+    assert found.frontier().input_ms == 1_000
+    consumer.next = [Message(11, error=END)]
+    assert found.read(10, 1) == []
+    assert found.frontier() == Frontier(5_000, 5_000, {("in", 0): 11})
+
+
+def test_a_notice_of_the_end_before_the_records_of_the_same_read_does_not_move_back(consumer):
+    found = Reader(consumer, lambda _: {("in", 0): 11}, {"in": (9,)}, ("in",), lambda: 5_000)
+    consumer.next = [Message(11, error=END), Message(9, 1_000)]
+    found.read(10, 1)
+    assert found.frontier().positions == {("in", 0): 11}
+
+
+def test_a_record_that_has_just_come_is_not_as_late_as_the_record_before_it(consumer):
+    now, end = [100_100], [1]
+    found = Reader(consumer, lambda _: {("in", 0): end[0]}, {"in": (0,)}, ("in",), lambda: now[0])
+    consumer.next = [Message(0, 100_000)]
+    found.read(10, 1)
+    now[0] = 159_900
+    assert found.frontier().input_ms == 159_900
+    now[0], end[0] = 160_100, 2  # a record was appended at 160,000 ms, and is not read yet
+    assert found.frontier().behind_ms(now[0], since_ms=0) == 200
+
+
+def test_an_error_that_does_not_pass_is_raised(consumer):
+    found = Reader(consumer, lambda _: {}, {"in": (0,)}, ("in",))
+    consumer.next = [Message(0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
+    with pytest.raises(KafkaException):
+        found.read(10, 1)

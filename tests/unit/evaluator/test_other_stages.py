@@ -105,6 +105,28 @@ def test_a_table_over_a_join_and_a_filter_by_its_column():
     assert found == {"late": 1, "wrong": 1, "missing": 1}
 
 
+def test_a_table_by_a_number_that_is_also_a_column_of_the_output():
+    roads = with_stage(
+        TRAFFIC,
+        SITE | {"sequence": "long", "num_lanes": "int", "road": "string"},
+        kind="lookup",
+        reads=["parse"],
+        key="measurement_id",
+        table={"key": "num_lanes", "columns": ["road"], "rows": {"1": ["path"], "2": ["street"]}},
+    )
+    inputs = [
+        Reading("flow", START_MS + 2_000, 5, number, lanes=lanes)
+        for number, lanes in enumerate((1, 2, 3))
+    ]
+    said = [
+        {"measurement_id": "a", "sequence": number, "num_lanes": number + 1, "road": road}
+        for number, road in enumerate(("path", "street"))
+    ]
+    assert verdicts(roads, inputs, *said, after_ms=2_500) == {"exact": 2}
+    wrong = said[1] | {"num_lanes": 1}
+    assert verdicts(roads, inputs, said[0], wrong, after_ms=2_500) == {"exact": 1, "wrong": 1}
+
+
 def test_a_sliding_window_that_is_complete_with_all_functions():
     functions = {
         "least": ("min", "flow.flow_vehicles_per_hour", "int"),

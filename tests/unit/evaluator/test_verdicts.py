@@ -7,8 +7,12 @@ due with latest 2300 and mean 2200. Late after 1000 ms, missing after 2000 ms.
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
+from schemas.protocol import VERDICTS
+from services.evaluator.counters import StageCounters
+from services.runtime.reconciling import MAX_SAMPLES
 from tests.unit.evaluator.outputs import (
     FLOW,
     SPEED,
@@ -222,3 +226,15 @@ def test_records_and_bytes_of_the_run_are_counted_per_topic_and_second():
         ("traffic.speed", 2_000, 1, len(SPEED.encoded)): 1,
     }
     assert run.evaluation.run_id == RUN_ID
+
+
+def test_long_samples_are_cut_so_that_an_event_can_be_sent():
+    tally = StageCounters()
+    for verdict in VERDICTS:
+        for _ in range(MAX_SAMPLES + 1):
+            tally.add_sample(0, START_MS, {"verdict": verdict, "actual": {"text": "é" * 200_000}})
+    tally.add_verdicts("wrong", np.array([0]), np.array([START_MS]))
+    (event,) = tally.take_verdict_events()
+    assert len(event["samples"]) == MAX_SAMPLES * len(VERDICTS)
+    assert sum(map(len, event["samples"])) < 500_000
+    assert {json.loads(one)["verdict"] for one in event["samples"]} == set(VERDICTS)

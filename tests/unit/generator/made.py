@@ -35,6 +35,11 @@ def a_load(load, seconds, **fields):
     return PlannedLoad(a_plan(load, **fields), START_MS, seconds)
 
 
+def records_between(shape, start_us, end_us):
+    """Number of records scheduled from `start_us`, inclusive, to `end_us`, exclusive."""
+    return shape.due(end_us - 1) - shape.due(start_us - 1)
+
+
 def messages_of(load, limit=50_000):
     """Topic, key, value and scheduled microseconds of every message, in the order of
     preparation."""

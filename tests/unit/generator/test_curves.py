@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.protocol import Load
-from services.generator.shapes import GridShape, ReplayShape, records_between, shape_of
+from services.generator.shapes import GridShape, ReplayShape, shape_of
 from tests.unit.generator.loads import all_loads, rates, seconds
+from tests.unit.generator.made import records_between
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.generator.shapes import ConstantShape, Slice, records_between, shape_of, slices
+from services.generator.shapes import ConstantShape, Slice, shape_of, slices
 from tests.unit.generator.loads import all_loads
+from tests.unit.generator.made import records_between
 
 pytestmark = pytest.mark.unit
 
