@@ -160,6 +160,7 @@ class Agent:
         try:
             plan = plan_file(session.folder, name)
             place = installed(member.engine, self._settings)
+            member.version = place.version()
             if session.plan.request.profile == CITATION:
                 place = with_concurrent_collector(place)
             member.process = self._start(member.pipeline, place, plan, log)
@@ -236,7 +237,7 @@ class Agent:
         if isinstance(line, ReadyLine):
             if member.state != "ready":
                 again = member.state == "down"
-                member.state, member.detail = "ready", line.detail
+                member.state, member.detail = "ready", member.with_version(line.detail)
                 event = protocol.PIPELINE_UP if again else protocol.READY
                 self._say(event, session, member, **member.detail)
         elif isinstance(line, ProgressLine):

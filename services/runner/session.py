@@ -22,20 +22,27 @@ State = Literal["waiting", "starting", "ready", "down", "ended"]
 
 @dataclass
 class Member:
-    """One pipeline of a run. process: None while it waits and after it ended. detail: from the
-    program's ready line."""
+    """One pipeline of a run. process: None while it waits and after it ended. version: of its
+    engine, empty if unknown. detail: from the program's ready line."""
 
     pipeline: Pipeline
     engine: Engine
     state: State = "waiting"
     process: PipelineProcess | None = None
     restarts: int = 0
+    version: str = ""
     detail: dict[str, JsonValue] = field(default_factory=dict)
 
     @property
     def is_slow(self) -> bool:
         """Whether it is starting and other starts must wait for it."""
         return self.state == "starting" and self.engine.spec.processes.starts_slowly
+
+    def with_version(self, detail: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Detail of a ready line with the engine's version, unless the program has given one."""
+        if not self.version or any(name.endswith("version") for name in detail):
+            return detail
+        return detail | {"version": self.version}
 
 
 @dataclass

@@ -18,7 +18,8 @@ from services.runner.agent import Agent
 from services.runner.processes import PipelineProcess, last_meaningful_line
 from services.runtime.clock import now_ms
 from services.runtime.definitions import load_pipeline
-from services.runtime.engines import checked_pipeline
+from services.runtime.engines import checked_pipeline, load_engine
+from services.runtime.installed import installed
 from services.runtime.settings import ServiceSettings
 from tests.traffic import TRAFFIC
 
@@ -65,6 +66,11 @@ def an_agent(folder, said, *arguments):
     """An agent that may start every pipeline."""
     settings = ServiceSettings(data=folder)
     return Agent(settings, said, *arguments, objection=lambda _pipeline: None)
+
+
+def version_of(engine):
+    """The version of an engine that the agent tells."""
+    return installed(load_engine(engine), ServiceSettings()).version()
 
 
 class Starter:
@@ -249,7 +255,7 @@ def test_a_driver_that_was_killed_after_it_was_ready_is_started_again_with_the_s
     reason = "the program of a exited (code -9): halfway"
     assert said.events[2:] == [
         ("pipeline_down", "r1", "a", {"reason": reason, "restart": 1}),
-        ("pipeline_up", "r1", "a", {}),
+        ("pipeline_up", "r1", "a", {"version": version_of("spark")}),
     ]
     assert (tmp_path / "logs" / "pipeline-a.log.1").read_text() == "halfway\n"
     agent.close()
@@ -427,6 +433,21 @@ def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
     _, event = codec.decode(codec.encode("results_pipeline", head | fields))
     assert (event["pipeline"], event["stage"], event["input_rows"]) == ("a", "join", 7)
     assert (event["detail"], event["batch_id"], event["state_rows"]) == ('{"x": 1}', 0, None)
+    agent.close()
+
+
+@pytest.mark.parametrize("told", [{"tasks": 2}, {"quix_version": "1"}])
+def test_the_version_of_an_engine_is_told_when_it_is_ready_unless_its_program_told_it(
+    tmp_path, told
+):
+    line = json.dumps({"event": "ready", "detail": told})
+    said = Said()
+    starter = Starter(f"import sys; print({line!r}, flush=True); sys.stdin.read()")
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a", engine="quix"))
+    ready(agent, said)
+    added = {"version": version_of("quix")} if "tasks" in told else {}
+    assert said.events == [("ready", "r1", "a", told | added)]
     agent.close()
 
 
