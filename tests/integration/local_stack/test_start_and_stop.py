@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(settings, double):
     settings.data.parent.mkdir(parents=True, exist_ok=True)
     settings.data.write_text("not a folder")
     stack = Stack(settings, (double("store"),))
-    for verb in (stack.up, stack.up_detached, stack.down, stack.close):
+    for verb in (stack.up, stack.up_detached, stack.down):
         with pytest.raises(StackError, match=f"^{settings.data}[^ ]* cannot be used: "):
             verb()
     settings.data.unlink()
