@@ -18,7 +18,7 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
-MOST_LOST = 3  # interrupted steps per search, in case one always kills the conductor
+MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
 
 
 @dataclass

@@ -42,8 +42,9 @@ class Done:
 
 @dataclass(frozen=True)
 class SoFar:
-    """A search in progress. steps: judged steps; lost: run ids of steps interrupted by the end of a
-    conductor; spent_s: duration of the search so far."""
+    """A search in progress. steps: judged steps; lost: run ids of steps that were not judged,
+    because the conductor ended or their load never began; spent_s: duration of the search so
+    far."""
 
     steps: tuple[Done, ...] = ()
     lost: tuple[str, ...] = ()

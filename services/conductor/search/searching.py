@@ -13,8 +13,10 @@ import structlog
 
 from analysis.lateness import PIPELINE
 from schemas import protocol
+from schemas.domain import ROW_KINDS
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
+from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
@@ -59,6 +61,7 @@ class Searching:
         self._ask = interrupted
         self._reason = ""
         self._so_far = so_far or SoFar()
+        self._lost_by: tuple[str, ...] = ()  # why the last lost step did not take place
         self._warm = False
 
     def execute(self) -> None:
@@ -92,10 +95,22 @@ class Searching:
         run.tell(conclusion)
         if self._reason:
             return
+        if run.phases is None:
+            self._lose(request.run_id, conclusion.reasons)
+            return
         found = judged(observed, self._search, final=planned.long)
         done = done_step(planned, found, run)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
+
+    def _lose(self, step_run_id: str, reasons: tuple[str, ...]) -> None:
+        """Note a step whose load never began, which says nothing about its rate. Gives up the
+        search after too many of them."""
+        self._so_far = replace(self._so_far, lost=(*self._so_far.lost, step_run_id))
+        self._lost_by = reasons
+        log.warning("search_step_lost", run_id=step_run_id, reasons=reasons)
+        if len(self._so_far.lost) > MOST_LOST:
+            self._reason = " ".join(reasons)
 
     def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, Conclusion, Observation]:
         events = StepEvents(request.run_id)
@@ -134,7 +149,8 @@ class Searching:
         report = result_detail(self.request, self._so_far)
         rate = report["verified_at_per_second"]
         if self._reason or rate is None:
-            reason = self._reason or "No rate was sustained: " + " ".join(report["limit"])
+            why = " ".join(report["limit"] or self._lost_by)
+            reason = self._reason or f"No rate was sustained: {why}"
             run = Run(self.request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
@@ -155,11 +171,24 @@ class Searching:
 
 
 def can_stay_warm(request: RunRequest) -> bool:
-    """Whether pipelines can serve the next step. They cannot if windows close by event time: their
-    watermark has advanced to now, and the next step's probe traffic has earlier event times."""
+    """Whether pipelines can serve the next step. They cannot if its traffic has event times before
+    the watermark of a stateful stage, which drops such records.
+
+    The watermark is in the future if event time runs faster than the clock. Otherwise it is at most
+    now, but probe traffic has earlier event times if windows close by event time or if a window of
+    the domain slides by more than a second (`probe_time_ms`).
+    """
     domain = request.domain
-    specs = [domain.stage(name) for name in request.stages] if domain else []
-    return all(one.complete is not None for one in specs if one.is_windowed)
+    if domain is None:
+        return True
+    steps = [step for name in request.stages for step in domain.chain(name)]
+    stateful = [step for step in steps if step.kind not in ROW_KINDS]
+    if not stateful:
+        return True
+    is_fast = request.workload.content.second_ms < 1000
+    closes = any(one.is_windowed and one.complete is None for one in stateful)
+    slides = any(one.window.slide_s > 1 for one in domain.stages if one.window)
+    return not (is_fast or closes or slides)
 
 
 def done_step(planned: Planned, found: Judged, run: Run) -> Done:

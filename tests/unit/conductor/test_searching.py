@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from schemas.protocol import RunRequest
+from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
+from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search import searching
 from services.conductor.search.bisection import Done, Planned, SoFar
@@ -21,12 +22,17 @@ CAPACITY_PER_SECOND = 1_000
 
 
 class Run:
-    """A run of a pipeline that sustains CAPACITY_PER_SECOND."""
+    """A run of a pipeline that sustains CAPACITY_PER_SECOND. crashes: how many runs end before
+    their load begins."""
 
     carried_out: list[tuple[str, float]]
+    crashes = 0
 
     def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
         self.request = request
+        phases = PhasePlan(load_start_ms=0, phases=request.workload.phases)
+        self.phases = None if Run.crashes else phases
+        Run.crashes = max(0, Run.crashes - 1)
 
     def observe(self) -> Observation:
         rate = self.request.workload.load.rate_per_second
@@ -38,6 +44,9 @@ class Run:
     def limited_by(self) -> str:
         return "generator"
 
+    def give_up(self, reason: str) -> Conclusion:
+        return Conclusion(False, (reason,), {"clean": False})
+
     def tell(self, conclusion: Conclusion) -> None:
         """Ignore the conclusion."""
 
@@ -47,9 +56,11 @@ class Events:
 
     def __init__(self) -> None:
         self.conclusions: list[tuple[str, Any]] = []
+        self.reasons: list[tuple[str, ...]] = []
 
-    def conclusion(self, kind: str, _run_id: str, _reasons: Any, detail: Any) -> None:
+    def conclusion(self, kind: str, _run_id: str, reasons: Any, detail: Any) -> None:
         self.conclusions.append((kind, detail))
+        self.reasons.append(reasons)
 
     def lifecycle(self, *_rest: Any, **_named: Any) -> None:
         """Ignore lifecycle events."""
@@ -57,6 +68,9 @@ class Events:
 
 def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     run = Run(request)
+    if run.phases is None:
+        reasons = ("The driver crashed.",)
+        return run, Conclusion(False, reasons, {"clean": False}), Observation((), trouble=reasons)
     return run, Conclusion(True, (), {"clean": True}), run.observe()
 
 
@@ -101,6 +115,34 @@ def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) 
     assert carried_out == [(RUN_ID, 873)]
 
 
+def test_a_step_whose_load_never_began_is_no_evidence_about_its_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Run, "crashes", 1)
+    carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
+    assert carried_out == [
+        (f"{RUN_ID}-step-03", 1000),  # again, after the second step crashed
+        (f"{RUN_ID}-step-04", 2000),
+        (f"{RUN_ID}-step-05", 1414),
+        (f"{RUN_ID}-step-06", 1000),
+        (RUN_ID, 873),
+    ]
+    _kind, result = events.conclusions[-1]
+    assert result["lost_steps"] == [f"{RUN_ID}-step-02"]
+    assert [step["rate_per_second"] for step in result["steps"]] == [500, 1000, 2000, 1414, 1000]
+
+
+def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Run, "crashes", 100)
+    carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
+    assert carried_out == []
+    ((kind, result),) = events.conclusions
+    assert (kind, len(result["lost_steps"])) == ("sustainable_throughput", MOST_LOST + 1)
+    assert events.reasons == [("The driver crashed.",)]
+
+
 def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
     planned, run = Planned(500, long=False), Run(a_request())
     by_cpu = Judged(("Mean CPU 80%.",), by_cpu_alone=True)
@@ -112,10 +154,11 @@ def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() ->
 @pytest.mark.parametrize(
     ("domain", "stages", "warm"),
     [
-        ("traffic", ("parse", "tumbling", "sliding"), True),
-        ("gem_packs", ("ingest", "parse"), True),
+        ("traffic", ("parse", "join", "tumbling", "sliding"), True),
+        ("gem_packs", ("ingest", "parse", "enriched"), True),
         ("gem_packs", ("parse", "revenue"), False),
         ("gem_packs", ("conversions",), False),
+        ("gem_packs", ("dear",), False),  # a filter of a join
     ],
 )
 def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
@@ -123,3 +166,28 @@ def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
 ) -> None:
     changes = {"domain": load_domain(domain).spec, "stages": stages}
     assert searching.can_stay_warm(a_request().model_copy(update=changes)) is warm
+
+
+@pytest.mark.parametrize(
+    ("stages", "second_ms", "windows", "warm"),
+    [
+        (("parse", "join"), 1000, {}, True),
+        (("parse", "join"), 2000, {}, True),
+        (("parse", "join"), 50, {}, False),
+        (("tumbling",), 50, {}, False),
+        (("ingest", "parse"), 50, {}, True),
+        (("tumbling",), 1000, {"tumbling_s": 60, "sliding_s": 300}, False),
+        (("ingest", "parse"), 1000, {"tumbling_s": 60, "sliding_s": 300}, True),
+    ],
+)
+def test_pipelines_do_not_stay_warm_if_the_next_traffic_is_before_their_watermark(
+    stages: tuple[str, ...], second_ms: int, windows: dict[str, int], warm: bool
+) -> None:
+    request = a_request()
+    content = request.workload.content.model_copy(update={"second_ms": second_ms})
+    changes = {
+        "workload": request.workload.model_copy(update={"content": content}),
+        "domain": load_domain("traffic").spec.resolved(windows),
+        "stages": stages,
+    }
+    assert searching.can_stay_warm(request.model_copy(update=changes)) is warm
