@@ -115,12 +115,13 @@ class EventTimes(StatefulBatchLogic[Row, Row, bytes]):
 
 
 class Key(StatefulBatchLogic[Row, Row, bytes]):
-    """The state of one key of a stage. It is dropped when the key has been idle, or has no open
-    window."""
+    """The state of one key of a stage. It is dropped when the key has had no rows for IDLE_S and
+    the length of a window, or has no window to close."""
 
     def __init__(self, kind: Keyed, reading: Reading, state: bytes | None) -> None:
         self._kind, self._reading = kind, reading
         self._kept = Kept() if state is None else pickle.loads(state)
+        self._idle_s = IDLE_S + kind.size_ms / 1000
         self._touched_s = time.time()
         self._due_s: float | None = None
         self._plan_look()
@@ -136,14 +137,14 @@ class Key(StatefulBatchLogic[Row, Row, bytes]):
         now_s = time.time()
         if not isinstance(self._kind, Closed):
             self._plan_look()
-            return (), now_s - self._touched_s >= IDLE_S
+            return (), now_s - self._touched_s >= self._idle_s
         found = self._kind.due(self._kept, self._reading.reached_ms(1000 * now_s))
         self._plan_look()
         return found, not self._kept
 
     def _plan_look(self) -> None:
         if not isinstance(self._kind, Closed):
-            self._due_s = self._touched_s + IDLE_S
+            self._due_s = self._touched_s + self._idle_s
             return
         now_ms = 1000 * time.time()
         due_ms = self._kind.due_ms(self._kept, now_ms)
@@ -218,7 +219,8 @@ class Flow:
             return rows
         if not isinstance(kind, Keyed):
             return op.flat_map(name, rows, kind.add)
-        keyed = op.key_on(f"{name}-key", rows, kind.key_of)
+        taken = op.filter(f"{name}-taken", rows, kind.takes)
+        keyed = op.key_on(f"{name}-key", taken, kind.key_of)
         made = op.stateful_batch(name, keyed, lambda state: Key(kind, self.reading, state))
         return op.key_rm(f"{name}-rows", made)
 

@@ -58,7 +58,8 @@ final class Layout {
             return -1;
         }
         if (schema.getTypes().size() != 2 || schema.getIndexNamed("null") == null) {
-            throw new IllegalArgumentException("a union is of null and one type: " + schema);
+            throw new IllegalArgumentException(
+                    "unsupported union, which must be of null and one type: " + schema);
         }
         return schema.getIndexNamed("null");
     }

@@ -136,7 +136,7 @@ final class RecordReader implements DeserializationSchema<RowData> {
             case BOOLEAN:
                 return decoder.readBoolean();
             default:
-                throw new IllegalArgumentException("cannot read " + layout.types[at]);
+                throw new IllegalArgumentException("unsupported Avro type: " + layout.types[at]);
         }
     }
 
@@ -195,13 +195,13 @@ final class RecordReader implements DeserializationSchema<RowData> {
                 check(member.isBoolean());
                 return member.booleanValue();
             default:
-                throw new IllegalArgumentException("cannot read " + layout.types[at]);
+                throw new IllegalArgumentException("unsupported Avro type: " + layout.types[at]);
         }
     }
 
     private static void check(boolean holds) {
         if (!holds) {
-            throw new IllegalArgumentException("no such record");
+            throw new IllegalArgumentException("the value does not match the schema");
         }
     }
 

@@ -52,7 +52,8 @@ final class RecordWriter implements SerializationSchema<RowData> {
         boolean isNull = from < 0 || row.isNullAt(from);
         int nullBranch = layout.nullBranch[at];
         if (isNull && nullBranch < 0) {
-            throw new IllegalStateException(layout.names[at] + " has no value, and must have one");
+            throw new IllegalStateException(
+                    layout.names[at] + " is null, but its schema requires a value");
         }
         if (nullBranch >= 0) {
             encoder.writeIndex(isNull ? nullBranch : 1 - nullBranch);
@@ -83,7 +84,7 @@ final class RecordWriter implements SerializationSchema<RowData> {
                 encoder.writeBoolean(row.getBoolean(from));
                 break;
             default:
-                throw new IllegalArgumentException("cannot write " + layout.types[at]);
+                throw new IllegalArgumentException("unsupported Avro type: " + layout.types[at]);
         }
     }
 }

@@ -16,14 +16,14 @@ MODULES = {
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The properties for Java. Raises CannotError."""
     if "ssl.certificate.location" in properties:
-        raise CannotError("this engine does not show a client certificate to Kafka")
+        raise CannotError("this engine does not support client certificates for Kafka")
     found: dict[str, str] = {}
     if "security.protocol" in properties:
         found["security.protocol"] = properties["security.protocol"].upper()
     mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).upper()
     if mechanism:
         if mechanism not in MODULES:
-            raise CannotError(f"this engine does not log in to Kafka by {mechanism}")
+            raise CannotError(f"this engine does not support the SASL mechanism {mechanism}")
         user, password = (
             _quoted(properties.get(f"sasl.{each}", "")) for each in ("username", "password")
         )

@@ -64,7 +64,7 @@ class Jvm:
         while not (told.is_file() and told.stat().st_size >= 4):
             if self.process.poll() is not None or time.monotonic() > deadline_s:
                 self.process.kill()
-                raise RuntimeError(f"Flink's JVM did not start, its exit code is {self.code}")
+                raise RuntimeError(f"Flink's JVM did not start; its exit code is {self.code}")
             time.sleep(POLL_S)
         return int(struct.unpack("!I", told.read_bytes()[:4])[0])
 
@@ -92,7 +92,8 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
     gateway = next(Path(environment["FLINK_OPT_DIR"]).glob("flink-python-*.jar"))
     class_path = os.pathsep.join([environment["CLASSPATH"], str(HERE), str(gateway)])
     return [
-        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", f"-Djava.io.tmpdir={scratch}"),
+        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC"),
+        f"-Djava.io.tmpdir={scratch}",
         *("-XX:+IgnoreUnrecognizedVMOptions", *pyflink.get_jvm_opts(environment)),
         f"-Dlog4j.configurationFile={HERE / 'log4j2.properties'}",
         *("-cp", class_path, "org.apache.flink.client.python.PythonGatewayServer"),
@@ -100,10 +101,17 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
 
 
 def configuration(
-    settings: dict[str, Any], folder: Path, port: int, has_watermark: bool
+    settings: dict[str, Any],
+    folder: Path,
+    port: int,
+    *,
+    has_watermark: bool,
+    longest_window_s: int,
 ) -> dict[str, str]:
     """Flink's settings for a pipeline. port: of the REST interface."""
-    timeout_ms = settings["buffer_timeout_ms"]
+    timeout_ms, ttl_s = settings["buffer_timeout_ms"], settings["state_ttl_s"]
+    if ttl_s:  # 0: no limit
+        ttl_s += longest_window_s
     found = {
         "parallelism.default": str(settings["parallelism"]),
         "taskmanager.numberOfTaskSlots": str(settings["parallelism"]),
@@ -111,7 +119,7 @@ def configuration(
         "execution.buffer-timeout.interval": f"{max(0, timeout_ms)} ms",
         "pipeline.object-reuse": "true",
         "table.local-time-zone": "UTC",
-        "table.exec.state.ttl": f"{settings['state_ttl_s']} s",
+        "table.exec.state.ttl": f"{ttl_s} s",
         # Compute shared inputs of several outputs once, so a stage reads rows of the stage before
         # it.
         "table.optimizer.reuse-optimize-block-with-digest-enabled": "true",

@@ -122,9 +122,9 @@ def watch(job: Job, jvm: Jvm, progress: Progress, stop: threading.Event) -> int:
             progress.look(job)
         except JobEndedError:
             if jvm.code is None:
-                return failed(f"the job ended: {jvm.cause or 'Flink does not say why'}")
+                return failed(f"the Flink job ended: {jvm.cause or 'Flink reported no cause'}")
         except OSError as error:
-            print(f"no answer from Flink: {error}", file=sys.stderr, flush=True)
+            print(f"Flink's REST interface did not respond: {error}", file=sys.stderr, flush=True)
         if jvm.code is not None:
             # Not `failed`: a killed JVM may be restarted.
             print(f"Flink's JVM ended with exit code {jvm.code}", file=sys.stderr, flush=True)
@@ -146,11 +146,17 @@ def main() -> int:
         return failed(str(error))
     jvm = Jvm(settings["heap_mb"], folder / "scratch")
     rest = free_port()
-    flink = configuration(settings, folder, rest, statements.has_watermark)
+    flink = configuration(
+        settings,
+        folder,
+        rest,
+        has_watermark=statements.has_watermark,
+        longest_window_s=statements.longest_window_s,
+    )
     try:
         job = Job(rest, submit(statements, flink, jvm.port))
     except Exception as error:  # py4j raises many types; each means that there is no job
-        return 1 if jvm.code is not None else failed(f"the job does not start: {error}")
+        return 1 if jvm.code is not None else failed(f"the Flink job could not be started: {error}")
     code = watch(job, jvm, Progress(plan, statements.tables), stop)
     jvm.stop()
     return code

@@ -21,6 +21,7 @@ from sql import (
     text,
     types_in,
     types_of,
+    with_columns,
 )
 
 OPERATORS = {"==": "=", "!=": "<>"}
@@ -28,7 +29,7 @@ BOUNDS = {"window_start": "BIGINT", "window_end": "BIGINT"}
 
 
 def filtered(spec: Spec, read: Rows) -> Rows:
-    """filter."""
+    """filter. Records of an input without a column of a condition are dropped."""
 
     def condition(one: Spec) -> str:
         value = one["value"]
@@ -37,15 +38,17 @@ def filtered(spec: Spec, read: Rows) -> Rows:
         return f"{name(one['column'])} {operator} {constant}"
 
     where = " AND ".join(map(condition, spec["where"]))
+    used = [one["column"] for one in spec["where"]]
     return {
         source: replace(view, query=f"SELECT * FROM {name(view.name)} WHERE {where}")
-        for source, view in read.items()
+        for source, view in with_columns(spec, read, used).items()
     }
 
 
 def looked_up(spec: Spec, read: Rows, plan_file: str) -> Rows:
     """lookup: a function with the table in memory. A lookup join would be Flink's own way, but the
-    planner then recomputes the stage for every stage that reads it."""
+    planner then recomputes the stage for every stage that reads it. Records of an input without the
+    key are dropped."""
     table = spec["table"]
     row = next(iter(table["rows"].values()), ("",) * len(table["columns"]))
     key = f"CAST({name(table['key'])} AS STRING)"
@@ -63,7 +66,7 @@ def looked_up(spec: Spec, read: Rows, plan_file: str) -> Rows:
 
     return {
         source: replace(view, query=query(view), columns=view.columns | types)
-        for source, view in read.items()
+        for source, view in with_columns(spec, read, [table["key"]]).items()
     }
 
 
@@ -117,7 +120,10 @@ def counted(spec: Spec, read: Rows, inputs: Iterable[str]) -> Rows:
     """aggregate with `complete`: an updating result that is published when its number of rows
     reaches the expected number. A repeated row counts once."""
     if "" in read:
-        raise CannotError(f"{spec['name']} counts rows that are made of several records")
+        raise CannotError(
+            f"the Flink engine cannot count the records of {spec['name']}, because the stage that "
+            f"it reads combines several records into one"
+        )
     complete, window, keys = spec["complete"], spec["window"], keys_of(spec)
     size_ms, slide_ms = 1000 * window["size_s"], 1000 * window["slide_s"]
     once = spec["once_per"] or ["sequence"]
@@ -159,7 +165,7 @@ def closed(spec: Spec, read: Rows, needed: Iterable[str]) -> Rows:
         f"FROM {_windows('rows', spec)} "
         f"GROUP BY {names([*keys, *BOUNDS, 'window_time'])}"
     )
-    if having and len(read) > 1:
+    if having and max(len(having), len(read)) > 1:
         query += f" HAVING {' AND '.join(having)}"
     return {"": View(query, types_of(given), hidden=(TIME,))}
 

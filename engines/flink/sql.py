@@ -87,6 +87,16 @@ def types_in(read: Rows, columns: Iterable[str]) -> dict[str, str]:
     return {each: view.columns[each] for each in columns}
 
 
+def with_columns(spec: Spec, read: Rows, columns: Iterable[str]) -> Rows:
+    """The views that have all of these columns, which a stage needs. Raises CannotError if no view
+    has them."""
+    needed = set(columns)
+    found = {source: view for source, view in read.items() if needed <= view.columns.keys()}
+    if not found:
+        raise CannotError(f"no input of {spec['name']} has the columns {', '.join(sorted(needed))}")
+    return found
+
+
 def keys_of(spec: Spec) -> list[str]:
     """The columns that rows are grouped or joined by: the run and the keys."""
     return list(dict.fromkeys((RUN_ID, *spec["keys"])))
@@ -127,7 +137,10 @@ def over_group(spec: Spec, read: Rows, more: Callable[[View], list[str]]) -> tup
             kind = "DOUBLE"
         for source, columns in found.items():
             if len(columns) > 1:
-                raise CannotError(f"{spec['name']} aggregates two columns of one record as one")
+                raise CannotError(
+                    f"{spec['name']} aggregates several columns of one record in one function, "
+                    f"which the Flink engine does not support"
+                )
             value = name(columns[0]) if columns else "NULL"
             selects[source].append(f"CAST({value} AS {kind}) AS `_value{place}`")
         value = OVER_GROUP[one["function"]].format(f"`_value{place}`")

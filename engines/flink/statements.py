@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from queries import changed, closed, counted, filtered, joined, looked_up, window_joined
-from sql import APPENDED, TIME, Rows, Spec, View, name, text
+from sql import APPENDED, TIME, CannotError, Rows, Spec, View, name, text, with_columns
 
 SQL_TYPES = {"string": "STRING", "int": "INT", "long": "BIGINT", "float": "FLOAT",
              "double": "DOUBLE", "boolean": "BOOLEAN"}  # fmt: skip
@@ -29,7 +29,8 @@ class Statements:
     """The statements of a plan. kafka_properties: of Java's clients.
 
     created: CREATE statements, in order. inserts: the INSERT that publishes a stage, by stage.
-    tables: the source tables of a stage, by stage.
+    tables: the source tables of a stage, by stage. longest_window_s: of the stages; 0 without
+    windows.
     """
 
     def __init__(self, plan: Spec, plan_file: str, kafka_properties: dict[str, str]) -> None:
@@ -55,7 +56,10 @@ class Statements:
         }
         needed = {each for stage in plan["outputs"] for each in self._chain(stage)}
         self.has_watermark = any(_is_closed(self._specs[each]) for each in needed)
+        windows = [self._specs[each]["window"] for each in needed]
+        self.longest_window_s = max((one["size_s"] for one in windows if one), default=0)
         self._rows: dict[str, Rows] = {}
+        self._read: dict[str, set[str]] = {}  # by stage, the inputs whose records it uses
         for stage in plan["outputs"]:
             self._publish(self._specs[stage])
 
@@ -136,10 +140,14 @@ class Statements:
         return {source: View("", types, event_time, hidden, f"input_{source}")}
 
     def _publish(self, spec: Spec) -> None:
-        stage, is_copy = spec["name"], spec["kind"] == "copy"
-        inputs = self.inputs_of(spec)
-        self.tables[stage] = tuple(f"{'raw' if is_copy else 'input'}_{each}" for each in inputs)
-        selects = self._copies(spec) if is_copy else self._outputs(spec)
+        stage = spec["name"]
+        if spec["kind"] == "copy":
+            self.tables[stage] = tuple(f"raw_{each}" for each in self.inputs_of(spec))
+            selects = self._copies(spec)
+        else:
+            selects = self._outputs(spec)
+            read = self._read[stage]
+            self.tables[stage] = tuple(f"input_{each}" for each in self._inputs if each in read)
         self.inserts[stage] = f"INSERT INTO {name(f'output_{stage}')} " + " UNION ALL ".join(
             selects
         )
@@ -204,7 +212,10 @@ class Statements:
             for source, view in self.rows(each).items()
             if not source or source in inputs
         }
+        read = with_columns(spec, read, spec["keys"])
         made = self._made(spec, read, inputs)
+        used = read if "" in made else made
+        self._read[spec["name"]] = self._read[spec["reads"][0]] if "" in used else set(used)
         return {source: self._named(spec, source, view) for source, view in made.items()}
 
     def _made(self, spec: Spec, read: Rows, inputs: list[str]) -> Rows:
@@ -212,8 +223,8 @@ class Statements:
         kinds: dict[str, Callable[[], Rows]] = {
             "filter": lambda: filtered(spec, read),
             "lookup": lambda: looked_up(spec, read, self._plan_file),
-            "join": lambda: joined(spec, {each: read[each] for each in inputs}),
-            "window_join": lambda: window_joined(spec, {each: read[each] for each in inputs}),
+            "join": lambda: joined(spec, _of_each(spec, read, inputs)),
+            "window_join": lambda: window_joined(spec, _of_each(spec, read, inputs)),
             "aggregate": lambda: (
                 counted(spec, read, inputs) if spec["complete"] else closed(spec, read, needed)
             ),
@@ -228,6 +239,14 @@ class Statements:
         named = replace(view, name=f"stage_{spec['name']}" + (f"_{source}" if source else ""))
         self.created.append(f"CREATE TEMPORARY VIEW {name(named.name)} AS {named.query}")
         return named
+
+
+def _of_each(spec: Spec, read: Rows, inputs: list[str]) -> Rows:
+    """The views of the inputs of a join, in order. Raises CannotError if one is missing."""
+    for each in inputs:
+        if each not in read:
+            raise CannotError(f"{spec['name']} reads no records of {each}")
+    return {each: read[each] for each in inputs}
 
 
 def _is_closed(spec: Spec) -> bool:

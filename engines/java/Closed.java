@@ -37,7 +37,7 @@ final class Closed extends Step {
 
     @Override
     public void add(Row row, State state, Consumer<Row> out) {
-        if (!row.source.isEmpty() && !spec.inputs.contains(row.source)) return;
+        if (!uses(row)) return;
         restore(state);
         state.expire(row.appendedMs, keptMs);
         for (var start : spec.starts(row.eventMs)) {

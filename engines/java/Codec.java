@@ -33,14 +33,15 @@ public final class Codec {
         try {
             schema = Plan.JSON.readTree(text);
         } catch (JsonProcessingException error) {
-            throw new IllegalArgumentException("no schema: " + text, error);
+            throw new IllegalArgumentException("the schema is not valid JSON: " + text, error);
         }
         var fields = new ArrayList<String>();
         for (var field : schema.get("fields")) {
             var type = field.get("type");
             var plain = plain(type.isArray() ? type.get(1) : type);
             if (type.isArray() && !(type.size() == 2 && plain(type.get(0)).equals("null"))) {
-                throw new IllegalArgumentException("only unions of null and a type: " + type);
+                throw new IllegalArgumentException(
+                    "unsupported union, which must be of null and one type: " + type);
             }
             var name = field.get("name").asText();
             columns.add(new Column(name, plain, type.isArray()));
@@ -98,7 +99,7 @@ public final class Codec {
             case "double" -> data.getDouble();
             case "float" -> (double) data.getFloat();
             case "boolean" -> data.get() != 0;
-            default -> throw new IllegalArgumentException(type);
+            default -> throw new IllegalArgumentException("unsupported Avro type: " + type);
         };
     }
 
@@ -106,7 +107,7 @@ public final class Codec {
         var found = new String(bytes, StandardCharsets.UTF_8);
         if (found.indexOf('\uFFFD') >= 0
                 && !Arrays.equals(found.getBytes(StandardCharsets.UTF_8), bytes)) {
-            throw new IllegalArgumentException("no UTF-8");
+            throw new IllegalArgumentException("a text is not valid UTF-8");
         }
         return found;
     }
@@ -118,7 +119,7 @@ public final class Codec {
             found |= (one & 0x7fL) << shift;
             if (one >= 0) return (found >>> 1) ^ -(found & 1);
         }
-        throw new IllegalArgumentException("no integer");
+        throw new IllegalArgumentException("a variable-length integer is too long");
     }
 
     /** The same for a JSON value: every column has a value of its type. */
@@ -160,7 +161,8 @@ public final class Codec {
             if (column.isNullable) writeZigzag(out, value == null ? 0 : 1);
             if (value != null) write(out, column.type, value);
             else if (!column.isNullable) {
-                throw new IllegalArgumentException(column.name + " has no value");
+                throw new IllegalArgumentException(
+                    column.name + " is null, but its schema requires a value");
             }
         }
         return out.toByteArray();
@@ -179,7 +181,7 @@ public final class Codec {
             case "float" -> out.writeBytes(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN)
                 .putFloat(((Number) value).floatValue()).array());
             case "boolean" -> out.write((Boolean) value ? 1 : 0);
-            default -> throw new IllegalArgumentException(type);
+            default -> throw new IllegalArgumentException("unsupported Avro type: " + type);
         }
     }
 

@@ -11,7 +11,7 @@ final class Counted extends Step {
 
     @Override
     public void add(Row row, State state, Consumer<Row> out) {
-        if (!row.source.isEmpty() && !spec.inputs.contains(row.source)) return;
+        if (!uses(row)) return;
         state.expire(row.appendedMs, keptMs);
         spec.starts(row.eventMs).forEach(start -> addTo(start, row, state, out));
     }

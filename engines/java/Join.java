@@ -15,6 +15,7 @@ final class Join extends Step {
 
     @Override
     public void add(Row row, State state, Consumer<Row> out) {
+        if (!uses(row)) return;
         state.expire(row.appendedMs, keptMs);
         var prefix = State.prefix(row.eventMs, spec, row);
         var rows = state.group(prefix);

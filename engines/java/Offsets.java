@@ -79,7 +79,8 @@ public final class Offsets {
         while (consumer.position(partition) < end) {
             if (System.currentTimeMillis() > deadlineMs) {
                 throw new IllegalStateException(
-                    partition + " was not read up to offset " + end + " in time");
+                    partition + " could not be read up to offset " + end
+                        + " within " + PATIENCE_MS / 1000 + " s");
             }
             for (var record : consumer.poll(POLL).records(partition)) {
                 if (record.offset() < end) each.accept(record);
@@ -99,7 +100,7 @@ public final class Offsets {
             admin.listOffsets(wanted).all().get().forEach((partition, end) -> found.merge(
                 partition.topic(), Math.max(0, end.offset() - next.get(partition)), Long::sum));
         } catch (ExecutionException error) {
-            System.err.println("the lag is not known: " + error.getCause());
+            System.err.println("the lag could not be determined: " + error.getCause());
         }
         return found;
     }

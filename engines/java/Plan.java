@@ -76,7 +76,7 @@ public final class Plan {
             try {
                 return new Plan(one);
             } catch (IOException error) {
-                throw new IllegalArgumentException("the plan " + one + " cannot be read", error);
+                throw new IllegalArgumentException("the plan " + one + " could not be read", error);
             }
         });
     }
@@ -168,7 +168,7 @@ public final class Plan {
         json.get("properties").fields().forEachRemaining(
             one -> given.put(one.getKey(), one.getValue().asText()));
         if (given.containsKey("ssl.certificate.location")) {
-            throw refused("this engine does not show a client certificate to Kafka");
+            throw refused("this engine does not support client certificates for Kafka");
         }
         if (given.containsKey("security.protocol")) {
             found.put(
@@ -180,7 +180,7 @@ public final class Plan {
         if (!mechanism.isEmpty()) {
             var module = LOGIN_MODULES.get(mechanism);
             if (module == null) {
-                throw refused("this engine does not log in to Kafka by " + mechanism);
+                throw refused("this engine does not support the SASL mechanism " + mechanism);
             }
             found.put("sasl.mechanism", mechanism);
             found.put("sasl.jaas.config", String.format(

@@ -47,6 +47,15 @@ public abstract class Step {
     /** Everything appended up to a time has been read. */
     public void clock(long nowMs, State state, Consumer<Row> out) {}
 
+    /**
+     * Whether the stage uses a row: it has the columns of the key, and is a record of one of the
+     * stage's inputs or derived from several records.
+     */
+    protected boolean uses(Row row) {
+        var isOfInput = row.source.isEmpty() || spec.inputs.contains(row.source);
+        return isOfInput && row.fields.keySet().containsAll(spec.keys);
+    }
+
     /** The columns that the stage computes from rows. */
     protected Map<String, Object> aggregates(List<Row> given) {
         var rows = new ArrayList<>(given);
@@ -77,7 +86,8 @@ public abstract class Step {
             case "max" -> values.stream().max(Step::compare).get();
             case "count" -> (long) values.size();
             case "count_distinct" -> (long) new HashSet<>(values).size();
-            default -> throw new IllegalArgumentException("no function " + function);
+            default -> throw new IllegalArgumentException(
+                "unknown aggregate function: " + function);
         };
     }
 

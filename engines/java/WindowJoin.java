@@ -12,6 +12,7 @@ final class WindowJoin extends Step {
 
     @Override
     public void add(Row row, State state, Consumer<Row> out) {
+        if (!uses(row)) return;
         state.expire(row.appendedMs, keptMs);
         var own = row.only(spec.kept, false);
         for (var start : spec.starts(row.eventMs)) {

@@ -44,6 +44,9 @@ def kept_by_key(rows: pw.Table, kind: Keyed) -> pw.Table:
     """The outputs of a kind. Its state for a key is the state of that key's group. Each state
     change is a row of a stream, with the outputs of that change."""
 
+    def takes(data: bytes) -> bool:
+        return kind.takes(pickle.loads(data))
+
     def key_of(data: bytes) -> str:
         return kind.key_of(pickle.loads(data))
 
@@ -53,7 +56,8 @@ def kept_by_key(rows: pw.Table, kind: Keyed) -> pw.Table:
         made = dumped(row for one in new for row in kind.add(kept, one))
         return pickle.dumps(dict(kept)), made
 
-    keyed = rows.select(rows.row, key=pw.apply_with_type(key_of, str, rows.row))
+    taken = rows.filter(pw.apply_with_type(takes, bool, rows.row))
+    keyed = taken.select(taken.row, key=pw.apply_with_type(key_of, str, taken.row))
     groups = keyed.groupby(keyed.key).reduce(state=pw.reducers.stateful_many(add)(keyed.row))
     states = groups.select(state=pw.declare_type(State, groups.state))
     changes = states.select(row=states.state[1]).to_stream()

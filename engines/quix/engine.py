@@ -30,7 +30,7 @@ from stages.plan import Plan
 from stages.reading import Reading
 from stages.records import Row
 
-KEPT_FOR = timedelta(minutes=5)
+IDLE_FOR = timedelta(minutes=5)
 LOOK_S = 0.2
 
 
@@ -67,10 +67,11 @@ class RowEncoder(Serializer):
 
 
 class KeptInState(MutableMapping[int, Any]):
-    """State of a stage for one key, stored in the state of the message key."""
+    """State of a stage for one key, stored in the state of the message key. kept_for: how long a
+    value is kept after its last change."""
 
-    def __init__(self, state: State, name: str) -> None:
-        self._state, self._name = state, name
+    def __init__(self, state: State, name: str, kept_for: timedelta) -> None:
+        self._state, self._name, self._kept_for = state, name, kept_for
 
     def get(self, at: int, default: Any = None) -> Any:
         value = self._state.get_bytes(f"{self._name}/{at}")
@@ -83,7 +84,7 @@ class KeptInState(MutableMapping[int, Any]):
         return self._state.exists(f"{self._name}/{at}")
 
     def __setitem__(self, at: int, value: Any) -> None:
-        self._state.set_bytes(f"{self._name}/{at}", packed(value), ttl=KEPT_FOR)
+        self._state.set_bytes(f"{self._name}/{at}", packed(value), ttl=self._kept_for)
 
     def __delitem__(self, at: int) -> None:
         self._state.delete(f"{self._name}/{at}")
@@ -130,6 +131,7 @@ class Flow:
             if spec["kind"] not in ("copy", "decode"):
                 rows = rows.apply(kind.add, expand=True)
         else:
+            rows = rows.filter(kind.takes)
             if not keyed_by or not keyed_by <= set(spec["keys"]):
                 codec = {
                     "value_serializer": RowSerializer(),
@@ -144,8 +146,10 @@ class Flow:
 
     @staticmethod
     def _adding(name: str, kind: Keyed) -> Any:
+        kept_for = IDLE_FOR + timedelta(milliseconds=kind.size_ms)
+
         def add(row: Row, state: State) -> list[Row]:
-            return kind.add(KeptInState(state, f"{name}/{kind.key_of(row)}"), row)
+            return kind.add(KeptInState(state, f"{name}/{kind.key_of(row)}", kept_for), row)
 
         return add
 

@@ -5,7 +5,7 @@ to the columns of its record.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any, Generic, Protocol, TypeVar
@@ -57,14 +57,15 @@ class PerRow:
 
     def add(self, row: Row) -> list[Row]:
         """See Kind."""
+        for one in self._spec.where:
+            value = row.fields.get(one.column)
+            if value is None or not OPERATORS[one.operator](value, one.value):
+                return []
         table = self._spec.table
-        if not all(
-            OPERATORS[one.operator](row.fields[one.column], one.value) for one in self._spec.where
-        ):
-            return []
         if table is None:
             return [row]
-        entry = table.rows.get(str(row.fields[table.key]))
+        key = row.fields.get(table.key)
+        entry = None if key is None else table.rows.get(str(key))
         if entry is None:
             return []
         known = dict(zip(table.columns, entry, strict=True))
@@ -105,6 +106,8 @@ class Join:
 
     def add(self, row: Row) -> list[Row]:
         """See Kind."""
+        if not is_used(row, self._spec, self._inputs):
+            return []
         keys = keys_of(row, self._spec)
         group = self._groups.group((row.run_id, *keys.values(), row.event_ms), _Joined)
         group.first.setdefault(row.input, row)
@@ -115,6 +118,13 @@ class Join:
         address = {**keys, self._event_time: row.event_ms}
         group.first = {}
         return [made_of(rows, self._spec, address, row.event_ms, tuple(address.values()))]
+
+
+def is_used(row: Row, spec: StageSpec, inputs: Collection[str]) -> bool:
+    """Whether a stage uses a row: it has the grouping columns, and is a record of one of the
+    stage's inputs or derived from several records."""
+    is_of_input = not row.input or row.input in inputs
+    return is_of_input and all(name in row.fields for name in spec.keys)
 
 
 def keys_of(row: Row, spec: StageSpec) -> Fields:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from schemas.domain import SEQUENCE, WINDOW_END, WINDOW_START, DomainSpec, StageSpec, Window
-from services.calibration_pipeline.kinds import Fields, Newest, Row, keys_of, made_of
+from services.calibration_pipeline.kinds import Fields, Newest, Row, is_used, keys_of, made_of
 
 GRACE_MS = 1_000
 SILENT_MS = 10_000
@@ -47,7 +47,7 @@ class WindowJoin:
 
     def add(self, row: Row) -> list[Row]:
         """See Kind."""
-        if row.input not in self._inputs:
+        if not is_used(row, self._spec, self._inputs):
             return []
         keys = keys_of(row, self._spec)
         made: list[Row] = []
@@ -96,7 +96,7 @@ class Aggregation:
         self._groups: Newest[_Group] = Newest()
 
     def _groups_of(self, row: Row) -> Iterator[tuple[Address, _Group]]:
-        if row.input and row.input not in self._inputs:
+        if not is_used(row, self._spec, self._inputs):
             return
         keys = keys_of(row, self._spec)
         for start_ms, end_ms in windows_of(self._window, row.event_ms):

@@ -175,9 +175,13 @@ def test_a_login_reaches_javas_clients_whatever_the_password(
         (
             "ssl.certificate.location",
             "/me.pem",
-            "this engine does not show a client certificate to Kafka",
+            "this engine does not support client certificates for Kafka",
         ),
-        ("sasl.mechanism", "oauthbearer", "this engine does not log in to Kafka by OAUTHBEARER"),
+        (
+            "sasl.mechanism",
+            "oauthbearer",
+            "this engine does not support the SASL mechanism OAUTHBEARER",
+        ),
     ],
 )
 def test_what_javas_clients_are_not_told_is_refused_in_words(

@@ -6,22 +6,14 @@ For engines that pass records to a program and leave the processing to it.
 import heapq
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from stages.closing import Closed
-from stages.kinds import Kept, KeptOfKey, PerRow, Spec
+from stages.kinds import Kept, PerRow, Spec
 from stages.plan import Message, Plan
 from stages.records import Row
 
 MOST_KEYS = 200_000
-
-
-class States(Protocol):
-    """State of a stage, by key."""
-
-    def of(self, key: str) -> KeptOfKey:
-        """The state of a key."""
-        ...
 
 
 class InMemory(OrderedDict[str, Kept]):
@@ -37,10 +29,10 @@ class InMemory(OrderedDict[str, Kept]):
 
 
 class Stage:
-    """A stage with its state and the times at which to check keys."""
+    """A stage with its state, in memory, and the times at which to check keys."""
 
-    def __init__(self, spec: Spec, kind: Any, states: States) -> None:
-        self.spec, self.kind, self._states = spec, kind, states
+    def __init__(self, spec: Spec, kind: Any) -> None:
+        self.spec, self.kind, self._states = spec, kind, InMemory()
         self._dues: list[tuple[float, str]] = []
         self._awaited: set[str] = set()
 
@@ -48,6 +40,8 @@ class Stage:
         """The rows due after one more row."""
         if isinstance(self.kind, PerRow):
             return self.kind.add(row)
+        if not self.kind.takes(row):
+            return []
         key = self.kind.key_of(row)
         found: list[Row] = self.kind.add(self._states.of(key), row)
         if isinstance(self.kind, Closed) and key not in self._awaited:
@@ -73,15 +67,11 @@ class Stage:
 
 
 class Flow:
-    """All stages of a plan, in order; rows flow from each to its readers. states: state by the name
-    of a stage; in memory if not given."""
+    """All stages of a plan, in order; rows flow from each to its readers."""
 
-    def __init__(self, plan: Plan, states: dict[str, States] | None = None) -> None:
+    def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self.stages = [
-            Stage(spec, plan.kind_of(spec), (states or {}).get(spec["name"]) or InMemory())
-            for spec in plan.stages
-        ]
+        self.stages = [Stage(spec, plan.kind_of(spec)) for spec in plan.stages]
         self.closed = [one for one in self.stages if isinstance(one.kind, Closed)]
 
     def read(

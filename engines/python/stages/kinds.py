@@ -1,7 +1,8 @@
 """Stage kinds. A kind is a function of a row and the state of the row's key:
 
-    kept = states[kind.key_of(row)]
-    rows = kind.add(kept, row)
+    if kind.takes(row):
+        kept = states[kind.key_of(row)]
+        rows = kind.add(kept, row)
 
 The state of a key maps an event time, or the start of a window, to a row, rows, rows by what counts
 once, or a mark (stages/packing.py). A kind writes back what it changes, so the mapping may be a
@@ -85,10 +86,12 @@ class PerRow:
         """The row with the stage's columns, or none."""
         fields, table = row.fields, self.spec["table"]
         for one in self.spec["where"]:
-            if not COMPARE[one["operator"]](fields[one["column"]], one["value"]):
+            value = fields.get(one["column"])
+            if value is None or not COMPARE[one["operator"]](value, one["value"]):
                 return []
         if table:
-            entry = table["rows"].get(str(fields[table["key"]]))
+            key = fields.get(table["key"])
+            entry = None if key is None else table["rows"].get(str(key))
             if entry is None:
                 return []
             fields = {**fields, **dict(zip(table["columns"], entry, strict=True))}
@@ -103,6 +106,12 @@ class Keyed:
         self.inputs = [one["name"] for one in inputs]
         self.names = ("run_id", *spec["keys"])
         self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
+
+    def takes(self, row: Row) -> bool:
+        """Whether the stage uses a row: it has the columns of the key, and is a record of one of
+        the stage's inputs or derived from several records. The other methods expect such rows."""
+        is_of_input = not row.source or row.source in self.inputs
+        return is_of_input and all(name in row.fields for name in self.names)
 
     def key_of(self, row: Row) -> str:
         """The key as text, distinct for each run."""
@@ -182,11 +191,10 @@ class Aggregate(Keyed):
 
     def open_windows(self, kept: KeptOfKey, row: Row) -> Iterator[tuple[int, Any]]:
         """The unpublished windows of a row: start and state."""
-        if not row.source or row.source in self.inputs:
-            for start_ms in windows_of(self.spec["window"], row.event_ms):
-                group = kept.get(start_ms)
-                if group is not PUBLISHED:
-                    yield start_ms, self.empty() if group is None else group
+        for start_ms in windows_of(self.spec["window"], row.event_ms):
+            group = kept.get(start_ms)
+            if group is not PUBLISHED:
+                yield start_ms, self.empty() if group is None else group
 
     def publish(self, kept: KeptOfKey, start_ms: int, rows: list[Row]) -> list[Row]:
         """The output of a window, if each of its inputs has a row in it."""
@@ -225,15 +233,17 @@ class Counted(Aggregate):
         return row.source, part, *(row.fields[name] for name in self.once_per)
 
     def is_complete(self, group: dict[tuple[Any, ...], Row]) -> bool:
-        """Whether each input has as many rows as the largest announced count."""
+        """Whether each input has as many rows as the largest announced count. A row derived from
+        several records counts for each input."""
         column = self.spec["complete"]["column"]
         parts = self.size_ms // self.every_ms
         rows = group.values()
-        due = parts * next(iter(rows)).fields[column]
-        if len(rows) < due * len(self.inputs):  # the largest count is at least this one
+        first = next(iter(rows))
+        due = parts * first.fields[column]  # the largest count is at least this one
+        if len(rows) < due * (len(self.inputs) if first.source else 1):
             return False
         due = parts * max(row.fields[column] for row in rows)
-        return all(sum(row.source == one for row in rows) >= due for one in self.inputs)
+        return all(sum(row.source in ("", one) for row in rows) >= due for one in self.inputs)
 
 
 class Change(Keyed):

@@ -161,3 +161,71 @@ def test_it_goes_on_from_the_newest_whole_checkpoint(flink: Any, tmp_path: Path)
         (folder / "_metadata").write_bytes(b"" if name == "new/chk-2" else b"state")
         os.utime(folder / "_metadata", ns=(time_ns, time_ns))
     assert cluster.newest_checkpoint(tmp_path) == tmp_path / "new" / "chk-1"
+
+
+def with_stage(flink: Any, **stage: Any) -> Any:
+    """The statements of traffic with one more stage."""
+    changed = plan("traffic", "other")
+    spec = {"name": "other", "record": "output_parse", "key": "measurement_id"}
+    defaults = {"reads": ["parse"], "keys": [], "aggregates": [], "columns": {}, "table": None}
+    changed["domain"]["stages"].append(
+        spec | defaults | {"where": [], "window": None, "complete": None, "once_per": []} | stage
+    )
+    return flink("statements").Statements(changed, "/plan.json", {})
+
+
+def test_a_filter_leaves_out_inputs_without_its_column(flink: Any) -> None:
+    condition = {"column": "flow_vehicles_per_hour", "operator": ">", "value": 50.0}
+    found = with_stage(flink, kind="filter", where=[condition])
+    assert found.tables["other"] == ("input_flow",)
+    assert "input_speed" not in found.inserts["other"]
+    assert "stage_other_speed" not in "".join(found.created)
+    with pytest.raises(flink("sql").CannotError, match="no input of other has the columns nothing"):
+        with_stage(flink, kind="filter", where=[condition | {"column": "nothing"}])
+
+
+def test_a_lookup_leaves_out_inputs_without_its_key(flink: Any) -> None:
+    table = {"key": "speed_km_per_hour", "columns": ["road"], "rows": {"1.0": ["a"]}}
+    found = with_stage(flink, kind="lookup", table=table)
+    assert found.tables["other"] == ("input_speed",)
+
+
+def test_a_window_leaves_out_inputs_without_its_key(flink: Any) -> None:
+    sequence = {"column": "sequence", "function": "count", "of": ["sequence"]}
+    found = with_stage(
+        flink,
+        kind="aggregate",
+        key="flow_vehicles_per_hour",
+        keys=["flow_vehicles_per_hour"],
+        window={"size_s": 1, "slide_s": 1},
+        aggregates=[sequence],
+    )
+    assert found.tables["other"] == ("input_flow",)
+
+
+def test_a_join_of_an_input_that_a_filter_drops_is_refused(flink: Any) -> None:
+    changed = plan("traffic", "join")
+    stages = changed["domain"]["stages"]
+    condition = {"column": "flow_vehicles_per_hour", "operator": ">", "value": 50.0}
+    join = next(one for one in stages if one["name"] == "join")
+    stages.append(join | {"name": "of_flow", "kind": "filter", "where": [condition], "keys": []})
+    stages.append(join | {"name": "other", "reads": ["of_flow"]})
+    changed["outputs"] = {"other": "outputs.flink.other"}
+    with pytest.raises(flink("sql").CannotError, match="other reads no records of speed"):
+        flink("statements").Statements(changed, "/plan.json", {})
+
+
+@pytest.mark.parametrize(("given_s", "ttl"), [(120, "180 s"), (0, "0 s")])
+def test_state_is_kept_for_the_longest_window_and_the_time_given(
+    flink: Any, tmp_path: Path, given_s: int, ttl: str
+) -> None:
+    settings = {
+        **{"parallelism": 1, "buffer_timeout_ms": 0, "state_ttl_s": given_s},
+        **{"state_backend": "hashmap", "checkpoint_interval_ms": 0},
+    }
+    found = flink("cluster").configuration(
+        settings, tmp_path, 1, has_watermark=False, longest_window_s=60
+    )
+    assert found["table.exec.state.ttl"] == ttl
+    assert statements(flink, "traffic", "join").longest_window_s == 0
+    assert statements(flink, "traffic", "sliding").longest_window_s == 3

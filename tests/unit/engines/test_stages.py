@@ -3,69 +3,27 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from stages.closing import GRACE_MS, SILENT_MS, Closed
 from stages.flow import Flow, InMemory
 from stages.kinds import MOST_KEPT, PUBLISHED, Change, Counted, Join, Kept, PerRow, WindowJoin
 from stages.packing import packed, unpacked
-from stages.plan import Plan
 from stages.reading import READ_MS, Reading
 from stages.records import Row
 
 from schemas.domain import DomainSpec
-from schemas.pipeline import Pipeline
-from services.runtime.domains import load_domain
-
-TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec
-BASE_MS = 1_700_000_000_000
-
-
-def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
-    """A plan that publishes some stages."""
-    path = folder / "plan.json"
-    plan = {
-        "pipeline": Pipeline(name="mine", summary="-", engine="toy").model_dump(mode="json"),
-        "domain": domain.model_dump(mode="json"),
-        "outputs": {stage: f"output.mine.{stage}" for stage in outputs},
-        "start_offsets": {topic: [0] for topic in domain.topics},
-        "bootstrap": "-",
-        "properties": {},
-        "wire_format": "json",
-        "group": "engine.mine",
-        "folder": str(folder),
-    }
-    path.write_text(json.dumps(plan))
-    return Plan(path)
-
-
-def kind_of(domain: DomainSpec, folder: Path, stage: str) -> Any:
-    """The implementation of a stage."""
-    plan = plan_of(domain, folder, stage)
-    return plan.kind_of(next(one for one in plan.stages if one["name"] == stage))
-
-
-def observed(source: str, lane: int, second: int, **fields: Any) -> Row:
-    """A record of traffic at a site with two lanes."""
-    of = {"run_id": "r", "sequence": 0, "measurement_id": "A", "lane": lane, "num_lanes": 2}
-    event_ms = BASE_MS + 1000 * second
-    return Row(of | fields, source, event_ms, event_ms + 5 + lane)
-
-
-def flow(lane: int, second: int, vehicles: int) -> Row:
-    return observed("flow", lane, second, flow_vehicles_per_hour=vehicles)
-
-
-def speed(lane: int, second: int, km: float) -> Row:
-    return observed("speed", lane, second, speed_km_per_hour=km)
-
-
-def sold(second: float, price: int, **fields: Any) -> Row:
-    """A purchase, appended 10 ms after its event time."""
-    event_ms = BASE_MS + round(1000 * second)
-    of = {"run_id": "r", "sequence": 0, "gem_pack_id": 7, "user_id": 1, "geo": "DE"}
-    return Row(of | {"price": price} | fields, "purchases", event_ms, event_ms + 10)
+from tests.unit.engines.rows import (
+    BASE_MS,
+    GEM_PACKS,
+    TRAFFIC,
+    flow,
+    kind_of,
+    observed,
+    plan_of,
+    sold,
+    speed,
+)
 
 
 def test_a_join_publishes_a_pair_once_with_the_first_record_of_each_input(tmp_path: Path) -> None:
