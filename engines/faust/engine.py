@@ -1,14 +1,11 @@
-"""Faust: `python engine.py PLAN`. An agent reads the inputs, a Table stores the state.
+"""Faust: `python engine.py PLAN`. An agent reads the inputs.
 
 The kinds of stages are computed by engines/python/stages. Faust reads with a consumer group, passes
-records to the agent, keeps a changelog of the Table in a topic and recovers the Table from it,
-commits offsets and runs a timer. Faust has no joins and no event time. The state of a key is
-therefore in the agent's memory, and each change of it is written to the Table after the outputs
-that it belongs to.
+records to the agent, commits offsets and runs a timer. It has no joins and no event time, so the
+state of a stage is in the agent's memory and not in a Table. It is lost with the program.
 """
 
 import asyncio
-import json
 import ssl
 import sys
 import time
@@ -19,10 +16,8 @@ import faust
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from faust.topics import Topic
 from faust.types import TP
-from stages.flow import Flow, InMemory
-from stages.kinds import Kept
+from stages.flow import Flow
 from stages.lines import Progress, end_with_parent, say
-from stages.packing import packed, unpacked
 from stages.plan import Message, Plan
 from stages.reading import Reading
 
@@ -36,62 +31,22 @@ class Existing(Topic):
         pass
 
 
-class Tracked(Kept):
-    """The state of one key, which tracks its changes."""
-
-    def __init__(self, key: str, changed: set[tuple[str, int]]) -> None:
-        super().__init__()
-        self._key, self._changed = key, changed
-
-    def __setitem__(self, at: int, value: Any) -> None:
-        super().__setitem__(at, value)
-        self._changed.add((self._key, at))
-
-    def __delitem__(self, at: int) -> None:
-        super().__delitem__(at)
-        self._changed.add((self._key, at))
-
-
-class InTable(InMemory):
-    """The state of a stage: in memory, with the changes since the last write to the Table."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changed: set[tuple[str, int]] = set()
-
-    def of(self, key: str) -> Kept:
-        if key not in self:
-            self[key] = Tracked(key, self.changed)
-        return super().of(key)
-
-    def popitem(self, last: bool = True) -> tuple[str, Kept]:
-        key, kept = super().popitem(last)
-        self.changed |= {(key, at) for at in kept}
-        return key, kept
-
-
 class Program:
     """The Faust app of a plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.reading = plan, Reading(plan.start_offsets)
         self.progress = Progress(plan, self.reading)
-        self.states = {spec["name"]: InTable() for spec in plan.stages}
-        self.flow = Flow(plan, dict(self.states))
+        self.flow = Flow(plan)
         self.app = self._app()
         raw = {"key_serializer": "raw", "value_serializer": "raw"}
         topics = list(plan.start_offsets)
         self.outputs = {
             topic: Existing(self.app, topics=[topic], **raw) for topic in plan.outputs.values()
         }
-        self.table = None
-        if plan.settings["changelog"]:
-            self.table = self.app.Table(
-                "state", partitions=1, key_type=bytes, value_type=bytes, use_partitioner=True
-            )
         self.app.agent(Existing(self.app, topics=topics, **raw), name="stages")(self.work)
         self.app.timer(TICK_S)(self.tick)
-        self.is_ready = self.is_recovered = False
+        self.is_ready = False
 
     def _app(self) -> faust.App:
         settings = self.plan.settings
@@ -117,7 +72,6 @@ class Program:
     async def work(self, stream: Any) -> None:
         """The agent: one record at a time through all stages."""
         async for event in stream.events():
-            self.recover()
             message = event.message
             appended_ms = round(message.timestamp * 1000)
             self.reading.read(message.topic, message.partition, message.offset, appended_ms)
@@ -131,7 +85,6 @@ class Program:
         places = {TP(topic, number) for topic, number, _ in self.plan.partitions}
         if not (self.app.tables.recovery.completed.is_set() and places <= consumer.assignment()):
             return
-        self.recover()
         for place in places:
             self.reading.end(place.topic, place.partition, consumer.highwater(place) or 0)
         if not self.is_ready:
@@ -141,38 +94,10 @@ class Program:
         self.progress.tell()
 
     async def write(self, messages: Iterable[Message]) -> None:
-        """Publish, then store the changes."""
+        """Publish outputs."""
         for topic, key, value in messages:
             data = key.encode() if isinstance(key, str) else key
             await self.outputs[topic].send(key=data, value=value)
-        if self.table is not None:
-            self.remember(self.table)
-
-    def remember(self, table: Any) -> None:
-        """Write changes to the Table."""
-        for name, states in self.states.items():
-            while states.changed:
-                key, at = states.changed.pop()
-                cell = json.dumps([name, key, at]).encode()
-                kept = states.get(key, {})
-                if at in kept:
-                    table[cell] = packed(kept[at])
-                else:
-                    table.pop(cell, None)
-
-    def recover(self) -> None:
-        """Load the Table once, after Faust has recovered it from its changelog."""
-        if self.table is None or self.is_recovered:
-            return
-        self.is_recovered = True
-        cells = [(*json.loads(cell), value) for cell, value in self.table.items()]
-        for name, key, at, value in sorted(cells, key=lambda cell: cell[2]):
-            self.states[name].of(key)[at] = unpacked(value)
-        for states in self.states.values():
-            states.changed.clear()
-        for stage in self.flow.closed:
-            for key in self.states[stage.spec["name"]]:
-                stage.look_later(key, 0)
 
 
 def security(kafka: dict[str, str]) -> dict[str, Any]:
