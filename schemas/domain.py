@@ -146,8 +146,8 @@ class StageSpec(Model):
     over the two records of a pair. changes: of a change. window, complete: see above; a change has
     those of the aggregate that it reads, and its window slides by that one's size. columns: of a
     window_join, the `INPUT.COLUMN` of each output column; must include the `sequence` of both
-    inputs, which identify the pair. once_per: an aggregate counts one record per value of these
-    columns, per input, key and `complete.every_s`; empty: every record.
+    inputs, which identify the pair. once_per: an aggregate with `complete` counts one record per
+    value of these columns, per input, key and `complete.every_s`; empty: every record.
     colour: of its lines in dashboards and reports, `#rrggbb`; empty: the next unused one.
     """
 
@@ -200,6 +200,10 @@ class StageSpec(Model):
         for name, lacks in needed.items():
             if lacks:
                 raise ValueError(f"the stage {self.name} is a {self.kind} and needs {name}")
+        if self.once_per and not self.complete:
+            raise ValueError(
+                f"the stage {self.name} has once_per, which applies only to windows with complete"
+            )
         if self.key and self.keys and self.key not in self.keys:
             raise ValueError(f"the key of the stage {self.name} must be one of its keys")
         return self

@@ -1,0 +1,22 @@
+"""What a domain refuses."""
+
+import pytest
+from pydantic import ValidationError
+
+from schemas.domain import StageSpec
+
+pytestmark = pytest.mark.unit
+
+AGGREGATE = {
+    **{"name": "means", "kind": "aggregate", "reads": ["parse"], "record": "mean"},
+    **{"key": "room", "keys": ["room"], "window": {"size_s": 1, "slide_s": 1}},
+    "aggregates": [{"column": "celsius", "function": "mean", "of": ["temperature.celsius"]}],
+}
+
+
+def test_once_per_needs_windows_that_are_complete_by_count() -> None:
+    counted = {"complete": {"column": "sensors"}, "once_per": ["sensor"]}
+    assert StageSpec.model_validate(AGGREGATE | counted).once_per == ("sensor",)
+    reason = "the stage means has once_per, which applies only to windows with complete"
+    with pytest.raises(ValidationError, match=reason):
+        StageSpec.model_validate(AGGREGATE | {"once_per": ["sensor"]})
