@@ -19,6 +19,8 @@ final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
     /** Next offset by partition. */
     static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
+    /** Whether there may be unread records, as of the last progress report. */
+    static volatile boolean hasLag = true;
     private static final long serialVersionUID = 1;
 
     private final String path;
@@ -61,7 +63,7 @@ final class Inputs extends BaseRichBolt {
     public void execute(Tuple tuple) {
         var now = System.currentTimeMillis();
         if (TupleUtils.isTick(tuple)) {
-            if (hasClosed) pacer.at(now, () -> false, this::sayClock);
+            if (hasClosed) pacer.at(now, () -> hasLag, this::sayClock);
             return;
         }
         var at = new TopicPartition(tuple.getString(0), tuple.getInteger(1));

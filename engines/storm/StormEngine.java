@@ -38,7 +38,9 @@ public final class StormEngine {
         var admin = Admin.create(plan.kafka());
         Lines.progress(plan, () -> {
             try {
-                return Offsets.lags(admin, plan, Inputs.READ);
+                var lags = Offsets.lags(admin, plan, Inputs.READ);
+                Inputs.hasLag = lags.isEmpty() || lags.values().stream().anyMatch(lag -> lag > 0);
+                return lags;
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
                 return Map.of();
