@@ -65,10 +65,10 @@ def of_windows(
     keep_s: int,
 ) -> DataFrame:
     """Input rows → keys, window start and end, and the `columns` of a rule's rows, which begin with
-    the window start."""
+    the window start. keep_s: how long records are kept beyond the length of a window."""
     size_ms = spans_of(stage).size_ms
     fields = ["window_start_ms bigint", *types_of(stage, columns, inputs)]
-    keep_s = max(keep_s, size_ms // 1000)
+    keep_s += size_ms // 1000
     found = with_memory(rows, (RUN_ID, *stage.keys), kept, rule, fields, keep_s=keep_s)
     start = F.col("window_start_ms")
     return found.select(
