@@ -128,7 +128,7 @@ final class Dsl {
             Function<Row, List<String>> keys, JoinWindows windows,
             ValueJoinerWithKey<byte[], Row, Row, Row> joiner) {
         if (stage.inputs.size() != 2) {
-            throw new IllegalArgumentException(stage.name + ": the DSL joins two inputs");
+            throw new IllegalArgumentException(stage.name + ": the DSL can only join two inputs");
         }
         var names = stage.inputs.iterator();
         var one = side(stage, names.next(), from, keys);

@@ -93,7 +93,7 @@ public final class KafkaStreamsEngine {
                 .filter(name -> name.startsWith(plan.group() + "-")).toList();
             admin.deleteTopics(own).all().get();
         } catch (ExecutionException error) {
-            System.err.println("internal topics are not deleted: " + error.getCause());
+            System.err.println("the internal topics could not be deleted: " + error.getCause());
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
         }
