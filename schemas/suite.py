@@ -4,9 +4,10 @@
 conductor, with the workloads and pipelines themselves, one step per rate.
 """
 
+from collections import Counter
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from schemas.model import Model, Name, Stage
 from schemas.pipeline import Pipeline
@@ -100,7 +101,8 @@ class SuiteFile(Model):
 
 class Step(Model):
     """One run of a suite. stages: empty: all of the domain. every_s: minimum interval. asked: its
-    kind, if the suite's file gives it. baseline: as in SuiteItem."""
+    kind, if the suite's file gives it. baseline: as in SuiteItem. number: among the steps of the
+    suite that the rest of the label does not distinguish; set by the suite."""
 
     workload: Workload
     pipelines: tuple[Pipeline, ...] = Field(min_length=1, max_length=8)
@@ -108,6 +110,7 @@ class Step(Model):
     every_s: int = Field(0, ge=0)
     asked: Kind | None = None
     baseline: str = ""
+    number: int = Field(1, ge=1)
 
     @property
     def kind(self) -> Kind:
@@ -145,7 +148,8 @@ class Step(Model):
         if share is not None:
             load = f" at {share:.0%} of the sustainable rate"
         stages = ", ".join(self.stages) or "all stages"
-        return f"{self.workload.name}{load} on {names} ({stages})"
+        number = f", no. {self.number}" if self.number > 1 else ""
+        return f"{self.workload.name}{load} on {names} ({stages}){number}"
 
 
 class Suite(Model):
@@ -157,6 +161,19 @@ class Suite(Model):
     notify: Notify = Notify()
     rotation: Shares = Field(default_factory=dict)
     steps: tuple[Step, ...] = Field(min_length=1, max_length=MOST_STEPS)
+
+    @field_validator("steps")
+    @classmethod
+    def _numbered(cls, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        """Steps with separate labels, also where they differ only in scale, durations or
+        thresholds."""
+        seen: Counter[str] = Counter()
+        numbered = []
+        for step in steps:
+            label = step.model_copy(update={"number": 1}).label
+            seen[label] += 1
+            numbered.append(step.model_copy(update={"number": seen[label]}))
+        return tuple(numbered)
 
     @model_validator(mode="after")
     def _rotates_what_it_has(self) -> "Suite":
@@ -180,8 +197,9 @@ class SuiteRun(Model):
 class SuitePosition(Model):
     """Detail of `suite` events: the state of a suite.
 
-    state: `running` (run_id), `pausing` (until next_at_ms), `waiting` (reason: the machine is
-    busy), `skipping` (reason: this step cannot take place now). round, step: the current or next
+    state: `running` (run_id), `pausing` (until next_at_ms, or without it until the last run is
+    analysed), `waiting` (reason: the machine is busy), `skipping` (reason: this step cannot take
+    place now). round, step: the current or next
     run; steps: steps per round. runs: number concluded since the suite began, valid or not.
     skipped: steps that were skipped at their last turn, with the reason, a sentence each.
     """

@@ -43,7 +43,8 @@ UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
 
 @dataclass(frozen=True)
 class Now:
-    """State of a suite: `running`, `pausing` until next_at_ms, `waiting` or `skipping`."""
+    """State of a suite: `running`, `pausing`, `waiting` or `skipping`. next_at_ms: end of the
+    pause; None while only the analysis of the last run is awaited."""
 
     state: str
     place: Place
@@ -134,7 +135,7 @@ class Suites:
         place, due_ms = next_place(self._suite, self._notes.place(self._suite.name), now)
         begin_ms = max(due_ms, self._rested_ms)
         if now < begin_ms or self._analysis.goes_on():
-            self._tell(Now("pausing", place, next_at_ms=begin_ms))
+            self._tell(Now("pausing", place, next_at_ms=begin_ms if now < begin_ms else None))
             return None
         reason = self._busy(now)
         if reason:

@@ -21,8 +21,9 @@ SKIPPED_MS = 60_000  # time charged for a turn without a run
 class Place:
     """Position in a suite. round: from 1; step: of the next run, from 0; began_ms: last start of
     each step, by label; runs: concluded so far; failures: consecutive recent turns without a
-    result: the run did not take place or the step was skipped. spent_ms: duration of runs by kind;
-    recent: start and duration of those of the last day, milliseconds."""
+    result: the run did not take place or the step was skipped. spent_ms: duration of runs by kind,
+    at least what `_charged` charges; recent: start and duration of those of the last day,
+    milliseconds."""
 
     round: Annotated[int, Field(ge=1)] = 1
     step: Annotated[int, Field(ge=0)] = 0
@@ -40,7 +41,7 @@ class Place:
         recent = [one for one in self.recent if one[0] > began_ms - DAY_MS]
         moved = replace(
             self,
-            spent_ms={**self.spent_ms, kind: self.spent_ms.get(kind, 0) + run_ms},
+            spent_ms=_charged(suite, self, kind, run_ms),
             recent=(*recent, (began_ms, run_ms))[-MOST_RECENT:],
             began_ms={**began, suite.steps[self.step].label: began_ms},
             runs=self.runs + 1,
@@ -55,11 +56,10 @@ class Place:
         place = replace(self, failures=self.failures + 1)
         if suite.rotation:
             step = suite.steps[self.step]
-            spent_ms = self.spent_ms.get(step.kind, 0) + SKIPPED_MS
             place = replace(
                 place,
                 began_ms={**self.began_ms, step.label: now_ms},
-                spent_ms={**self.spent_ms, step.kind: spent_ms},
+                spent_ms=_charged(suite, self, step.kind, SKIPPED_MS),
             )
         return place.skip(suite)
 
@@ -72,6 +72,20 @@ class Place:
     def within(self, suite: Suite) -> "Place":
         """This place limited to a suite that may have become shorter."""
         return self if self.step < len(suite.steps) else replace(self, step=0, round=self.round + 1)
+
+
+def _charged(suite: Suite, place: Place, kind: str, turn_ms: int) -> dict[str, int]:
+    """`spent_ms` after a turn of a kind. In a rotation every kind is charged so much that it lacks
+    at most what one long run of the kind with the smallest share accounts for. Otherwise a kind
+    that is new, or whose share was increased, would be the only one for days."""
+    spent_ms = {**place.spent_ms, kind: place.spent_ms.get(kind, 0) + turn_ms}
+    shares = suite.rotation
+    if not shares:
+        return spent_ms
+    longest_ms = max(HOUR_MS, turn_ms, *(length_ms for _began_ms, length_ms in place.recent))
+    most = max(spent_ms.get(one, 0) / share for one, share in shares.items())
+    least = most - longest_ms / min(shares.values())
+    return {one: max(spent_ms.get(one, 0), round(least * share)) for one, share in shares.items()}
 
 
 def next_place(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:

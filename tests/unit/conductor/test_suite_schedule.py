@@ -171,6 +171,43 @@ def test_a_kind_whose_steps_cannot_take_place_does_not_keep_others_from_theirs()
     assert seen == [0, 1, 0, 1, 0, 1]
 
 
+@pytest.mark.parametrize("takes_place", [True, False])
+def test_a_kind_that_is_new_catches_up_for_an_hour_at_most(takes_place: bool) -> None:
+    suite = a_rotation("latency", "bursts")
+    place = Place(spent_ms={"latency": 7 * 24 * HOUR_MS})
+    now_ms, waited_ms = 0, 0
+    while True:
+        place, _due_ms = next_place(suite, place, now_ms)
+        if place.step == 0:
+            break
+        if takes_place:
+            place = place.after(suite, now_ms, took_place=True, run_ms=60_000)
+        else:
+            place = place.given_up(suite, now_ms)
+        now_ms, waited_ms = now_ms + 60_000, waited_ms + 60_000
+    assert waited_ms <= HOUR_MS + 60_000
+
+
+def test_shares_hold_for_runs_longer_than_an_hour() -> None:
+    suite = a_rotation("latency", "searches", latency=0.9, searches=0.1)
+    run_ms = {0: 600_000, 1: 2 * HOUR_MS}
+    seen = turns(suite, run_ms, 800)
+    spent = [seen.count(step) * run_ms[step] for step in range(2)]
+    assert spent[1] / sum(spent) == pytest.approx(0.1, abs=0.02)
+
+
+def test_steps_that_differ_in_no_part_of_their_labels_have_their_turns() -> None:
+    first = a_step(100)
+    phases = first.workload.phases.model_copy(update={"measure_s": 600})
+    longer = first.workload.model_copy(update={"phases": phases})
+    second = first.model_copy(update={"workload": longer})
+    plain = a_suite(first, second, a_step(200))
+    suite = Suite.model_validate(plain.model_dump() | {"rotation": {"latency": 1}})
+    assert [step.label for step in suite.steps] == [LABELS[0], f"{LABELS[0]}, no. 2", LABELS[1]]
+    assert Suite.model_validate_json(suite.model_dump_json()) == suite
+    assert turns(suite, dict.fromkeys(range(3), 1000), 6) == [0, 1, 2, 0, 1, 2]
+
+
 def test_runs_take_no_more_hours_of_a_day_than_they_may() -> None:
     suite = a_suite(a_step(100), hours_per_day=1)
     recent = ((0, HOUR_MS // 2), (2 * HOUR_MS, HOUR_MS // 2))

@@ -98,6 +98,22 @@ def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
     assert [told["state"] for told in bench.bus.told] == ["running", "pausing", "running"]
 
 
+def test_a_pause_that_only_the_analysis_lengthens_is_told_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.pass_s(10, machine_cores=0.2)
+    first = bench.suites.due()
+    assert first is not None
+    bench.measured(first)
+    bench.suites.concluded(first, interrupted=False)
+    monkeypatch.setattr(running.Analysis, "goes_on", lambda _: True)
+    for _ in range(70):
+        assert bench.suites.due() is None
+        bench.pass_s(1, machine_cores=0.2)
+    pauses = [told["next_at_ms"] for told in bench.bus.told if told["state"] == "pausing"]
+    assert pauses == [1_010_000 + 60_000, None]
+
+
 def test_a_busy_machine_is_waited_for_but_not_for_ever(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=1.5)
     assert bench.suites.due() is None
