@@ -182,7 +182,8 @@ def _cost() -> timeseries.Panel:
     return graph(
         About(
             "Core-seconds per million input records, by run",
-            "CPU time of the processes of a pipeline over the whole run, divided by its input.",
+            "CPU time of the processes of a pipeline over the whole run, divided by its input. "
+            "Runs that measured pipelines alternately are not shown.",
             "none",
             empty=NO_RUNS,
         ),
@@ -196,6 +197,7 @@ FROM
     SELECT run_id, pipeline, sum(r.cpu_seconds) AS cpu_seconds
     FROM results_resources AS r
     WHERE pipeline != '' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT run_id FROM {THESE})
+        AND run_id NOT IN {sql.INTERLEAVED}
     GROUP BY run_id, pipeline
 ) AS u
 INNER JOIN

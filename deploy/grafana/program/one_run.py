@@ -18,7 +18,7 @@ from deploy.grafana.program.panels import (
 RUNS = f"""
 SELECT run_id
 FROM runs
-WHERE {sql.RUNS_OF_RANGE}
+WHERE {sql.RUNS_OF_RANGE} AND NOT {sql.REFUSED}
 ORDER BY requested_at DESC
 LIMIT 500
 """

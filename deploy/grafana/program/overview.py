@@ -110,7 +110,10 @@ FROM
     SELECT
         c.time AS time,
         'a threshold failed' AS what,
-        concat(threshold, ': ', pipeline, ' ', stage, ' has ', toString(ifNull(value, 0))) AS why,
+        concat(
+            threshold, ': ', pipeline, ' ', stage,
+            ifNull(concat(' has ', toString(value)), ' has no such figure')
+        ) AS why,
         run_id AS run
     FROM threshold_results AS c
     WHERE NOT passed AND $__timeFilter(c.time)
@@ -215,10 +218,12 @@ WITH
     before AS
     (
         SELECT
-            load, pipeline, stage, count() AS runs,
+            f.load AS load, f.pipeline AS pipeline, f.stage AS stage, count() AS runs,
             quantileExactLow(0.5)(p50_ms) AS p50, quantileExactLow(0.5)(p99_ms) AS p99
-        FROM found
-        WHERE run_id NOT IN (SELECT run FROM newest)
+        FROM found AS f
+        INNER JOIN newest AS n
+            ON n.load = f.load AND n.pipeline = f.pipeline AND n.stage = f.stage
+        WHERE f.run_id != n.run
         GROUP BY load, pipeline, stage
     )
 SELECT

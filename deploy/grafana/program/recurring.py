@@ -16,9 +16,15 @@ FAILED: Final = tuple(palette.VERDICTS)[1:]
 BY_STAGE: Final = "concat(pipeline, ' ', stage)"
 INPUT_AND_BY_STAGE: Final = f"if(pipeline = '', 'input', {BY_STAGE})"
 PIPELINES: Final = "arrayStringConcat(pipelines, ', ') AS pipelines"
-STATE: Final = (
-    "multiIf(NOT concluded, concat('in ', toString(phase)), valid, 'valid', 'INVALID') AS state"
-)
+STATE: Final = f"""
+multiIf(
+        concluded, if(valid, 'valid', 'INVALID'),
+        phase != '', concat('in ', toString(phase)),
+        {sql.REFUSED}, 'did not take place',
+        startsWith(run_id, 'watch-'), 'running',
+        'requested'
+    ) AS state
+""".strip()
 STEADINESS: Final = (
     "multiIf(steady IS NULL, 'unknown', steady, 'steady', 'NOT steady') AS steadiness"
 )

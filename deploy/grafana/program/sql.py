@@ -28,10 +28,21 @@ def stage_order(column: str = "stage") -> str:
     return f"(SELECT {positions} FROM stage_positions AS s)[toString({column})]"
 
 
-# Runs that took place in the time range, including current ones.
-RUNS_OF_RANGE: Final = (
-    "requested_at <= $__toTime AND (concluded_at IS NULL OR concluded_at >= $__fromTime)"
+# Of `runs`: a run that was refused, so it has no phase and no conclusion.
+REFUSED: Final = (
+    "(NOT concluded AND phase = ''"
+    " AND run_id IN (SELECT run_id FROM results_lifecycle WHERE event = 'run_refused'))"
 )
+# Runs that took place in the time range, including current ones, and runs refused in it.
+RUNS_OF_RANGE: Final = (
+    "requested_at <= $__toTime"
+    f" AND if(concluded OR {REFUSED}, ifNull(concluded_at, requested_at) >= $__fromTime, true)"
+)
+# Runs of pipelines that were measured alternately, each with its own part of the input.
+INTERLEAVED: Final = """(
+    SELECT run_id FROM results_lifecycle
+    WHERE event = 'run_requested' AND JSONType(detail, 'interleaved') = 'Object'
+)"""
 
 PIPELINE_VALUES: Final = """
 SELECT toString(pipeline) AS value

@@ -19,6 +19,8 @@ GROUP BY value
 ORDER BY value
 """
 CHOSEN: Final = f"{WATCHED} AND {sql.CHOSEN_PIPELINES}"
+# For rows without a pipeline.
+RUNS_CHOSEN: Final = f"run_id IN (SELECT run_id FROM run_pipelines WHERE {CHOSEN})"
 
 
 def build() -> dash.Dashboard:
@@ -80,6 +82,7 @@ SELECT
     JSONExtractString(detail, 'reason') AS reason
 FROM results_lifecycle AS e
 WHERE event = 'watch_trouble' AND $__timeFilter(e.time)
+    AND $__conditionalAll(watch IN (${pipelines:sqlstring}), $pipelines)
 ORDER BY e.time DESC
 LIMIT 100
 """,
@@ -108,7 +111,7 @@ def _rates() -> timeseries.Panel:
             "short",
             empty=NO_WATCH,
         ),
-        f"{WATCHED} AND $__timeFilter(second)",
+        f"{RUNS_CHOSEN} AND $__timeFilter(second)",
         "toString(topic)",
         {},
     )
@@ -140,7 +143,7 @@ def _lag() -> timeseries.Panel:
 SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
     max(records_behind) AS records_behind
 FROM consumer_lag
-WHERE {WATCHED} AND $__timeFilter(time)
+WHERE {RUNS_CHOSEN} AND $__timeFilter(time)
 GROUP BY time, series
 ORDER BY time, series
 """,
@@ -186,6 +189,6 @@ def _runs() -> table.Panel:
             height=8,
             empty=NO_WATCH,
         ),
-        f"WHERE {WATCHED} AND {sql.RUNS_OF_RANGE}\nORDER BY requested_at DESC\nLIMIT 100",
+        f"WHERE {RUNS_CHOSEN} AND {sql.RUNS_OF_RANGE}\nORDER BY requested_at DESC\nLIMIT 100",
         ("workload", recurring.STATE, recurring.REASONS),
     )

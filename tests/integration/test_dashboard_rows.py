@@ -1,0 +1,191 @@
+"""What panels and alerts show of certain runs: refused, interleaved, steps of searches, watches."""
+
+import json
+
+import pytest
+
+from deploy.grafana.program.__main__ import ALERTS
+from schemas import catalogue, protocol
+from services.runtime.grafana_macros import ALL, TimeRange, expand
+from services.store.engine import Query
+from tests.integration.dashboard_queries import (
+    alert_queries,
+    chosen,
+    dashboards,
+    panel_queries,
+    queries,
+)
+from tests.integration.store_engine import insert_latencies, project
+from tests.integration.watched_run import watch_events
+from tests.unit.store.test_rows import NEW_YEAR_MS
+
+pytestmark = pytest.mark.integration
+DASHBOARDS = {found["uid"].removeprefix("tidegauge-"): found for found in dashboards()}
+MEASURED = {"second": NEW_YEAR_MS, "phase": "measure"}
+HOUR_MS = 3_600_000
+AROUND = TimeRange(NEW_YEAR_MS - HOUR_MS, NEW_YEAR_MS + HOUR_MS)
+LATER = TimeRange(NEW_YEAR_MS + 10 * HOUR_MS, NEW_YEAR_MS + 11 * HOUR_MS)
+
+
+@pytest.fixture
+def ask(engine):
+    """Rows of a query, run as the reader."""
+
+    def rows(sql):
+        return json.loads(engine.answer(Query(sql, "JSON")).data)["data"]
+
+    return rows
+
+
+def panel(ask, uid, title, when=AROUND, **values):
+    """Rows of a panel, with these values of variables."""
+    given = chosen(DASHBOARDS[uid], when, ask) | values
+    found = panel_queries(DASHBOARDS[uid], when, given)
+    (sql,) = (query.sql for query in found if query.name == title)
+    return ask(sql)
+
+
+def alert(ask, title):
+    return ask(expand(dict(alert_queries(ALERTS))[title], AROUND, 1, {}))
+
+
+def happened(event, run, after_ms=0, phase="", **detail):
+    head = {"run_id": run, "time": NEW_YEAR_MS + after_ms, "producer": "conductor"}
+    what = {"event": event, "phase": phase, "pipeline": "", "stage": ""}
+    return catalogue.LIFECYCLE, head | what | {"detail": json.dumps(detail)}
+
+
+def requested(run, after_ms=0, limit_ms=50.0, **fields):
+    workload = {"name": "w", "validity": {"max_send_delay_p99_ms": limit_ms}}
+    asked = {"workload": workload, "pipelines": [{"name": "p"}], "stages": ["join"]}
+    return happened(protocol.RUN_REQUESTED, run, after_ms, **(asked | fields))
+
+
+def concluded(run, after_ms=1000, **detail):
+    """Both events of the conclusion of a valid run."""
+    yield happened(protocol.CONCLUDED, run, after_ms, valid=True, clean=True)
+    head = {"run_id": run, "time": NEW_YEAR_MS + after_ms, "producer": "conductor", "kind": "run"}
+    told = json.dumps({"clean": True} | detail)
+    yield catalogue.CONCLUSIONS, head | {"valid": True, "invalid_reasons": [], "detail": told}
+
+
+def event(bus_topic, run, **fields):
+    return bus_topic, {"run_id": run, "time": NEW_YEAR_MS, "producer": "tests"} | fields
+
+
+def sent(run, delay_ms):
+    counts = {"intended": 1, "sent": 1, "acknowledged": 1, "failed": 0}
+    delays = {"send_delays_us": [1000 * delay_ms], "counts": [1]}
+    return event(catalogue.GENERATOR, run, **MEASURED, **counts, **delays)
+
+
+def judged(run, pipeline):
+    counts = dict.fromkeys(protocol.VERDICTS, 1)
+    return event(
+        catalogue.VERDICTS, run, pipeline=pipeline, stage="join", samples=[], **MEASURED, **counts
+    )
+
+
+def test_alerts_leave_out_the_steps_of_a_search(ask, engine):
+    project(
+        engine,
+        [
+            requested("r"),
+            requested("r-1", step_of="r"),
+            requested("r-floor", step_of="r"),
+            *(judged(run, run) for run in ("r", "r-1", "r-floor")),
+            *(sent(run, 80) for run in ("r", "r-1", "r-floor")),
+        ],
+    )
+    found = alert(ask, "The ledger is not clean")
+    assert [(row["pipeline"], row["outputs"]) for row in found] == [("r", 5)]
+    assert [row["run_id"] for row in alert(ask, "The generator sends late")] == ["r"]
+
+
+def test_a_generator_is_late_by_the_limit_of_its_own_workload(ask, engine):
+    limits_ms = {"tight": 50.0, "wide": 500.0}
+    project(engine, (requested(run, limit_ms=limit_ms) for run, limit_ms in limits_ms.items()))
+    project(engine, (sent(run, 80) for run in limits_ms))
+    found = alert(ask, "The generator sends late")
+    shares = {row["run_id"]: row["share_of_limit"] for row in found}
+    assert shares == pytest.approx({"tight": 1.6, "wide": 0.16})
+
+
+def test_a_cost_per_record_is_not_of_the_input_of_other_pipelines(ask, engine):
+    turns = {"block_s": 5, "order": ["p", "q"]}
+    for run, interleaved in (("r", None), ("turns", turns)):
+        amounts = {"cpu_seconds": 2.0, "interval_s": 5.0, "memory_bytes": 1}
+        amounts |= {"processes": 1, "threads": 1}
+        counts = {"pipeline": "", "stage": "", "records": 1_000_000, "bytes": 1}
+        project(
+            engine,
+            [
+                requested(run, interleaved=interleaved),
+                *concluded(run),
+                event(catalogue.RESOURCES, run, service="s", pipeline=run, **amounts),
+                event(catalogue.THROUGHPUT, run, topic="t", second=NEW_YEAR_MS, **counts),
+            ],
+        )
+        insert_latencies(engine, run, join={1: 1})
+    title = "Core-seconds per million input records, by run"
+    found = panel(ask, "history", title, workload="w", pipelines=ALL, stage="join")
+    assert [(row["series"], row["core_seconds"]) for row in found] == [("r", 2)]
+
+
+def test_a_refused_run_did_not_take_place_and_is_in_no_later_time(ask, engine):
+    project(
+        engine,
+        [
+            happened(protocol.RUN_REFUSED, "refused", reason="No such pipeline."),
+            requested("open"),
+            happened(protocol.PHASE_STARTED, "open", phase="measure"),
+            requested("next"),
+        ],
+    )
+    title = "Current and recent runs"
+    states = {row["run"]: row["state"] for row in panel(ask, "live", title)}
+    assert states == {
+        "refused": "did not take place",
+        "open": "in measure",
+        "next": "requested",
+    }
+    title = "All runs in this time range"
+    assert {row["run"] for row in panel(ask, "run", title)} == {"refused", "open", "next"}
+    assert {row["run"] for row in panel(ask, "run", title, LATER)} == {"open", "next"}
+    (sql,) = (
+        query.sql
+        for query in queries(DASHBOARDS["run"], AROUND, ask)
+        if (query.kind, query.name) == ("variable", "run")
+    )
+    assert {row["run_id"] for row in ask(sql)} == {"open", "next"}
+
+
+def test_the_newest_run_of_one_stage_is_an_earlier_one_of_another(ask, engine):
+    measurements = ({"join": {2: 1}}, {"join": {2: 1}, "parse": {2: 1}}, {"join": {4: 1}})
+    for number, stages in enumerate(measurements):
+        run = f"r{number}"
+        project(engine, [requested(run, number * 1000), *concluded(run, number * 1000 + 500)])
+        insert_latencies(engine, run, **stages)
+    title = "Newest run of every workload, compared with earlier runs"
+    found = {row["stage"]: row for row in panel(ask, "overview", title)}
+    assert (found["join"]["run"], found["join"]["runs before"]) == ("r2", 2)
+    assert found["join"]["ratio"] == 2
+    assert (found["parse"]["run"], found["parse"]["runs before"]) == ("r1", 0)
+
+
+def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engine):
+    row = {"threshold": "join.p99_ms <= 5", "pipeline": "p", "stage": "join", "limit": 5}
+    rows = [row | {"passed": False, "value": value} for value in (None, 7.5)]
+    project(engine, [requested("r"), *concluded("r", thresholds=rows)])
+    assert sorted(row["why"] for row in panel(ask, "overview", "Problems")) == [
+        "join.p99_ms <= 5: p join has 7.5",
+        "join.p99_ms <= 5: p join has no such figure",
+    ]
+
+
+@pytest.mark.parametrize("title", ["Events", "Records per second", "Consumer group lag", "Runs"])
+def test_panels_show_the_watches_that_were_chosen(ask, engine, title):
+    project(engine, watch_events(NEW_YEAR_MS))
+    for pipelines in (ALL, ["orders"]):
+        assert panel(ask, "watch", title, pipelines=pipelines)
+    assert panel(ask, "watch", title, pipelines=["another"]) == []
