@@ -95,18 +95,21 @@ class CountReconciler:
                     yield Difference(topic, where, name, count)
 
     def events(self) -> Iterator[tuple[str, Fields]]:
-        """The events that correct the bus, with their topics. Raises NotRepeatableError."""
+        """The events that correct the bus, with their topics. Raises NotRepeatableError after
+        them."""
+        lower = ""
         for (topic, address), cells in sorted(self._cells.items()):
             counts = {name: count for name, count in cells.items() if count}
+            if topic != catalogue.VERDICTS and min(counts.values(), default=0) < 0:
+                lower = lower or f"{topic} {address}: counted {counts} less than was published"
+                counts = {name: count for name, count in counts.items() if count > 0}
             if not counts:
                 continue
-            if topic != catalogue.VERDICTS and min(counts.values()) < 0:
-                raise NotRepeatableError(
-                    f"{topic} {address}: counted {counts} less than was published"
-                )
             samples = self._samples[topic, address]
             where = dict(zip(_ADDRESS[topic], address, strict=True))
             yield topic, where | _fields(topic, counts, samples)
+        if lower:
+            raise NotRepeatableError(lower)
 
     def _add(self, topic: str, fields: Fields, sign: int) -> None:
         cells = self._cells[topic, _address(topic, fields)]

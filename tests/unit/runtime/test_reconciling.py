@@ -1,0 +1,34 @@
+"""Counts that cannot be repeated do not prevent the others from being published."""
+
+from itertools import islice
+
+import pytest
+
+from schemas import catalogue
+from services.runtime.reconciling import CountReconciler, NotRepeatableError
+
+pytestmark = pytest.mark.unit
+
+WHERE = {"pipeline": "p", "stage": "s", "definition": "latest", "phase": "measure"}
+
+
+def latency(second, **counts):
+    latencies = [int(name[1:]) for name in counts]
+    return WHERE | {
+        "second": second,
+        "latencies_ms": latencies,
+        "counts": list(counts.values()),
+    }
+
+
+def test_what_can_be_published_is_published_before_the_error():
+    owed = CountReconciler()
+    owed.deduct(catalogue.LATENCY, latency(1_000, _5=2))
+    owed.deduct(catalogue.LATENCY, latency(2_000, _5=2, _6=1))
+    owed.count(catalogue.LATENCY, latency(2_000, _5=1, _6=4))
+    owed.count(catalogue.LATENCY, latency(3_000, _7=1))
+    events = owed.events()
+    found = [fields for _, fields in islice(events, 2)]
+    assert found == [latency(2_000, _6=3), latency(3_000, _7=1)]
+    with pytest.raises(NotRepeatableError, match="less than was published"):
+        next(events)
