@@ -98,7 +98,7 @@ def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
 
 
 def confluent_avro(ids: SchemaIds) -> Decode:
-    """Decoder for Avro with Confluent's header."""
+    """Decoder for Avro with Confluent's header. It also raises RegistrySilentError."""
     schemas: dict[bytes, Any] = {}
 
     def decode(value: bytes) -> Any:

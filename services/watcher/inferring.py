@@ -24,7 +24,7 @@ from services.watcher.decoding import Decode, UndecodableError, confluent_avro, 
 from services.watcher.extracting import KEY_BYTES
 from services.watcher.identity import text_of
 from services.watcher.reading import READING
-from services.watcher.registry import SchemaIds, asking
+from services.watcher.registry import RegistrySilentError, SchemaIds, asking
 
 OUTPUTS_READ: Final = 500
 INPUTS_READ: Final = 5_000
@@ -267,7 +267,7 @@ def main() -> None:
         # Read outputs first, so that their inputs are available.
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
         inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
-    except (KafkaException, KafkaUnavailableError) as error:
+    except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:
         sys.exit(f"tidegauge: {error}")
     finally:
         consumer.close()

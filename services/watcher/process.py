@@ -32,6 +32,7 @@ from services.watcher.cluster import client_properties, first_offsets, offsets_a
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import CatchingUp
 from services.watcher.reading import READING, WatchReader
+from services.watcher.registry import RegistrySilentError
 from services.watcher.runs import Runs
 from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, Watching
@@ -63,9 +64,9 @@ def main() -> None:
             close(watching)
     except ValidationError as error:
         sys.exit(f"watch {name}: {first_mistake(error)}")
-    except (KafkaException, KafkaUnavailableError, SecretFileError, BusSilentError) as error:
+    except (KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"watch {name}: {error}")
-    except (OSError, ValueError) as error:
+    except (BusSilentError, RegistrySilentError, OSError, ValueError) as error:
         sys.exit(f"watch {name}: {error}")
 
 
@@ -116,7 +117,7 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
     _ask_bus(watching, saved)
     try:
         watching.catch_up(stop, CATCH_UP_S)
-    except (KafkaException, KafkaUnavailableError) as error:
+    except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:
         log.warning("not_caught_up", reason=str(error))
     if watching.behind is None or not stop.is_set():
         watching.end()

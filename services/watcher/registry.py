@@ -2,7 +2,8 @@
 
 Schemas are immutable, so each is fetched once. A missing one is fetched again after a while, as it
 may have been registered since. Records may contain any id, so the number of unknown ids fetched in
-that time is limited, and none are fetched while the registry does not respond.
+that time is limited. A registry that does not answer is an error of its own: it says nothing about
+a record.
 """
 
 import base64
@@ -21,6 +22,7 @@ from schemas.watch import Registry
 
 TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
+BUSY: Final = (408, 429)  # like errors of the server itself: 500 and above
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
 MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
@@ -29,6 +31,10 @@ TOO_MANY: Final = f"its schema is unknown, like {MOST_UNKNOWN} others requested 
 
 class SchemaMissingError(ValueError):
     """A schema is unavailable; the text gives the reason."""
+
+
+class RegistrySilentError(RuntimeError):
+    """The registry does not answer at the moment."""
 
 
 class SchemaIds:
@@ -47,17 +53,19 @@ class SchemaIds:
             int(number): [json.loads(text)] for number, text in known.items()
         }
         self._missing: dict[int, tuple[float, str]] = {}  # retry time and reason
-        self._others = (0.0, "")  # the same for ids that were not fetched
+        self._others_s = 0.0  # retry time of ids that were not fetched
         self._ask = ask
         self._clock_s = clock_s
 
     def schema(self, number: int) -> list[Any]:
-        """The schema with an id, last, after those that it refers to. Raises SchemaMissingError."""
+        """The schema with an id, last, after those that it refers to. Raises SchemaMissingError,
+        RegistrySilentError."""
         if number in self._found:
             return self._found[number]
         if self._ask is None:
             raise SchemaMissingError(f"no file contains schema {number}")
-        for again_s, reason in (self._missing.get(number, (0.0, "")), self._others):
+        missing = self._missing.get(number, (0.0, ""))
+        for again_s, reason in (missing, (self._others_s, TOO_MANY)):
             if self._clock_s() < again_s:
                 raise SchemaMissingError(reason)
         try:
@@ -73,11 +81,8 @@ class SchemaIds:
         now_s = self._clock_s()
         recent = {one: told for one, told in self._missing.items() if told[0] > now_s}
         self._missing = recent | {number: (now_s + ASK_AGAIN_S, str(error))}
-        cause = error.__cause__
-        if isinstance(cause, OSError) and not isinstance(cause, urllib.error.HTTPError):
-            self._others = (now_s + ASK_AGAIN_S, f"the registry does not answer: {said_by(cause)}")
-        elif len(self._missing) >= MOST_UNKNOWN:
-            self._others = (min(again_s for again_s, _ in self._missing.values()), TOO_MANY)
+        if len(self._missing) >= MOST_UNKNOWN:
+            self._others_s = min(again_s for again_s, _ in self._missing.values())
 
     def _asked(self, number: int) -> list[Any]:
         assert self._ask is not None
@@ -98,6 +103,10 @@ class SchemaIds:
         ) as error:
             if isinstance(error, SchemaMissingError):
                 raise
+            if _is_silent(error):
+                raise RegistrySilentError(
+                    f"the registry does not answer: {said_by(error)}"
+                ) from error
             raise SchemaMissingError(f"schema {number} was not found: {said_by(error)}") from error
 
     def _referred(self, references: Any, seen: set[tuple[str, int]]) -> list[Any]:
@@ -114,6 +123,13 @@ class SchemaIds:
             found += self._referred(answer.get("references", ()), seen)
             found.append(json.loads(answer["schema"]))
         return found
+
+
+def _is_silent(error: Exception) -> bool:
+    """Whether an error says that the registry cannot answer at the moment."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code in BUSY or error.code >= 500
+    return isinstance(error, OSError)
 
 
 def asking(registry: Registry) -> Callable[[str], Any]:

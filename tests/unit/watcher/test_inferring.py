@@ -2,10 +2,12 @@
 
 import json
 import tomllib
+from types import SimpleNamespace
 
 import pytest
 
 from schemas.watch import Watch, WatchedKafka
+from services.watcher import inferring
 from services.watcher.inferring import guesses, seen, written
 from services.watcher.registry import SchemaIds
 from tests.unit.watcher.records import datum, message
@@ -118,3 +120,21 @@ def test_names_in_any_letters_are_written_as_they_are():
     found = tomllib.loads("\n".join(written(KAFKA, None, *sides)))
     assert found["inputs"][0]["identity"] == ['value.größe 🚚 "q\\']
     assert Watch.model_validate(found).name == "a"
+
+
+def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch):
+    def silent(_registry):
+        def ask(_path):
+            raise TimeoutError("timed out")
+
+        return ask
+
+    closed = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(inferring, "asking", silent)
+    monkeypatch.setattr(inferring, "Consumer", lambda _: closed)
+    monkeypatch.setattr(inferring, "newest", lambda *_: shipped())
+    told = {"kafka": {"bootstrap": "k:9"}, "registry": {"url": "http://r"}}
+    monkeypatch.setattr("sys.argv", ["inferring", json.dumps(told), "orders", "shipped"])
+    with pytest.raises(SystemExit) as ended:
+        inferring.main()
+    assert ended.value.code == "tidegauge: the registry does not answer: TimeoutError: timed out"

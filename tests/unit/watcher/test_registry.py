@@ -2,7 +2,7 @@
 
 import json
 import urllib.error
-from http.client import BadStatusLine, IncompleteRead
+from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
@@ -11,6 +11,7 @@ from services.watcher.registry import (
     ASK_AGAIN_S,
     MOST_UNKNOWN,
     TOO_MANY,
+    RegistrySilentError,
     SchemaIds,
     SchemaMissingError,
 )
@@ -66,15 +67,33 @@ def test_few_unknown_ids_are_asked_for_in_a_while():
     assert len(ids._missing) == 1
 
 
-def test_a_registry_that_does_not_answer_is_not_asked_for_a_while():
+SILENT = [
+    TimeoutError("timed out"),
+    urllib.error.URLError(ConnectionRefusedError("refused")),
+    RemoteDisconnected("closed"),
+    *(urllib.error.HTTPError("http://r/", code, "", {}, None) for code in (408, 429, 500, 503)),
+]
+
+
+@pytest.mark.parametrize("error", SILENT)
+def test_a_registry_that_does_not_answer_says_nothing_of_a_record(error):
     ask = Asked(_7=GOOD)
-    ask.error = TimeoutError("timed out")
+    ask.error = error
     ids = SchemaIds({}, ask, ask.clock)
-    assert reason(ids, 1).startswith("schema 1 was not found: TimeoutError")
-    assert reason(ids, 7) == "the registry does not answer: TimeoutError: timed out"
-    assert ask.ids == [1]
-    ask.now_s = ASK_AGAIN_S
+    decode = confluent_avro(ids)
+    with pytest.raises(RegistrySilentError, match="the registry does not answer: "):
+        decode(b"\0\0\0\0\1x")
     assert ids.schema(7) == ["string"]
+    ask.known[1] = GOOD
+    assert decode(b"\0\0\0\0\1\2x") == "x"
+    assert ask.ids == [1, 7, 1]
+
+
+@pytest.mark.parametrize("code", [302, 401, 404])
+def test_an_answer_that_no_retry_changes_is_a_reason(code):
+    ask = Asked()
+    ask.error = urllib.error.HTTPError("http://r/", code, "", {}, None)
+    assert reason(SchemaIds({}, ask), 1).startswith("schema 1 was not found: HTTPError")
 
 
 @pytest.mark.parametrize("error", [BadStatusLine("x"), IncompleteRead(b""), RecursionError()])
