@@ -57,7 +57,8 @@ class Watched:
         topics = (*watch.inputs, *watch.outputs)
         self._extractors = {one.topic: Extractor(one, watch.registry) for one in topics}
         self._inputs = frozenset(one.topic for one in watch.inputs)
-        self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms)
+        by_topic = None if watch.relation.inputs else self._topics_of
+        self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, by_topic)
         is_window = watch.relation.kind == "window"
         self.ledger = Windows(watch.relation) if is_window else Ledger(watch.relation)
         self.counting = Counting(watch, self._place_of)
@@ -237,6 +238,12 @@ class Watched:
                 self.refused[name] = one
             else:
                 known.count += one.count
+
+    def _topics_of(self, codes: Codes) -> Ints:
+        """Number of the input topic of each place code."""
+        names = [one.topic for one in self.watch.inputs]
+        topics = [names.index(topic) if topic in names else -1 for topic, _ in self._places]
+        return np.array(topics, np.int64)[codes]
 
     def _place_of(self, code: int) -> Place:
         return self._places[code]
