@@ -149,12 +149,8 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
 def _restored(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
     """A watch restored from a position. Raises KafkaException, OSError, ValueError if its clients
     cannot be opened or the position is invalid."""
-    arrays, rest = saved
     watching = _assembled(watch, settings, now_ms())
-    watching.watched.restore(arrays, rest)
-    watching.runs.restore(rest)
-    reader = watching.reader
-    reader.begin({(topic, number): offset for topic, number, offset in rest["positions"]})
+    watching.restore(*saved)
     return watching
 
 

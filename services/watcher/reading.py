@@ -25,8 +25,9 @@ from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
 from services.watcher.broker_clocks import BrokerClocks
 from services.watcher.cluster import Place
+from services.watcher.partitions import Partition
 from services.watcher.records import NONE_MS
-from services.watcher.troubles import Trouble
+from services.watcher.troubles import NotReadable, Trouble
 
 # Small fetches keep idle topics cheap; prefetching is bounded.
 READING: Final[dict[str, Any]] = {
@@ -46,25 +47,6 @@ READING: Final[dict[str, Any]] = {
 }
 LOOK_AGAIN_MS: Final = 10_000
 MARGIN_MS: Final = 300  # assumed maximum delay from timestamp to visibility at the end
-SILENT_MS: Final = 30_000
-REFUSALS: Final = (  # permanent errors; for a group it is ignored
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.UNSUPPORTED_VERSION,
-)
-
-
-@dataclass
-class _State:
-    """One partition: the next offset, the time of the last record, and its leader."""
-
-    next: int
-    read_ms: int = -1
-    leader: int = -1
-    is_held: bool = False
 
 
 @dataclass
@@ -83,14 +65,11 @@ class WatchReader:
     clock: Clock = now_ms
     troubles: list[Trouble] = field(default_factory=list)
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
-    _places: dict[Place, _State] = field(default_factory=dict)
+    _places: dict[Place, Partition] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
-    _left: dict[Place, _State] = field(default_factory=dict)  # of deleted topics
+    _left: dict[Place, Partition] = field(default_factory=dict)  # of deleted topics
     _ids: dict[str, str] = field(default_factory=dict)
-    _refused: set[tuple[str, int]] = field(default_factory=set)
-    _silence: str = ""
-    _known_ms: int = 0
-    _stuck: set[Place] = field(default_factory=set)
+    _not_readable: NotReadable = field(default_factory=NotReadable)
     _looked_ms: int = 0
     is_full: bool = False
 
@@ -120,18 +99,28 @@ class WatchReader:
             raise KafkaUnavailableError("the watched cluster returns no end offsets")
         return found
 
-    def begin(self, positions: dict[Place, int]) -> None:
-        """Start reading at these offsets."""
-        self._places = {place: _State(offset) for place, offset in positions.items()}
+    def saved_topics(self) -> dict[str, Any]:
+        """Ids of the topics, and those that are deleted, for `begin`."""
+        return {"ids": self._ids, "gone": sorted(self._gone)}
+
+    def begin(self, positions: dict[Place, int], topics: dict[str, Any] | None = None) -> None:
+        """Start reading at these offsets, which are those of `saved_topics` if given."""
+        if topics is not None:
+            self._ids, self._gone = dict(topics["ids"]), set(topics["gone"])
+        for place, offset in positions.items():
+            side = self._left if place[0] in self._gone else self._places
+            side[place] = Partition(offset, self._ids.get(place[0], ""))
         self._assign()
-        self._known_ms = self.clock()
-        self._look(self._known_ms)
+        now = self.clock()
+        self._not_readable.answered(now)
+        self._look(now)
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
         """The next records in batches of one topic; a batch must be processed before the next is
         requested. Raises KafkaException for permanent errors."""
-        for place in tuple(self._stuck):
-            self._free(place)
+        for place, state in self._places.items():
+            if state.is_stuck:
+                self._free(place, state)
         messages = self.consumer.consume(most, timeout_s)
         if any(map(Message.error, messages)):
             messages = [one for one in messages if one.error() is None or self._is_noted(one)]
@@ -145,13 +134,11 @@ class WatchReader:
         if state is not None and state.leader >= 0:
             self.clocks.saw(state.leader, message.timestamp()[1], self.clock())
 
-    def read_until(self, place: Place, offset: int, time_ms: int) -> None:
-        """Note the last processed record of a partition; NONE_MS if none of the processed times is
-        valid."""
+    def read_until(self, place: Place, offset: int, time_ms: int, newest_ms: int) -> None:
+        """Note the last processed record of a partition; see Partition."""
         state = self._places.get(place)
         if state is not None:
-            state.next = offset + 1
-            state.read_ms = state.read_ms if time_ms == NONE_MS else time_ms
+            state.read_until(offset, time_ms, newest_ms)
 
     def frontier_ms(self) -> int | None:
         """All records with an earlier time have been read; None if unknown at the moment.
@@ -163,22 +150,19 @@ class WatchReader:
             self._look(asked_ms)
         ends = self._ends()
         if ends is None:
-            self._tell_silence(asked_ms)
+            self.troubles += self._not_readable.silent(asked_ms)
+            self._hold(NONE_MS)
             return None
-        self._known_ms = asked_ms
+        self._not_readable.answered(asked_ms)
         if not ends:
             return None
-        behind_ms = MARGIN_MS + self.clocks.behind_ms()
-        reached = []
-        for place, end in ends.items():
-            state = self._places[place]
-            is_at_end = state.next >= end
-            reached.append(asked_ms - behind_ms if is_at_end else state.read_ms)
-        self._hold(min(reached))
-        return min(reached)
+        end_ms = asked_ms - MARGIN_MS - self.clocks.behind_ms()
+        frontier_ms = min(self._places[place].reached(end, end_ms) for place, end in ends.items())
+        self._hold(frontier_ms)
+        return frontier_ms
 
     def _hold(self, frontier_ms: int) -> None:
-        hold = {p for p, s in self._places.items() if self.is_full and s.read_ms > frontier_ms}
+        hold = {p for p, s in self._places.items() if self.is_full and s.latest_ms > frontier_ms}
         now = [TopicPartition(*p) for p in hold if not self._places[p].is_held]
         free = [TopicPartition(*p) for p, s in self._places.items() if s.is_held and p not in hold]
         if now:
@@ -200,7 +184,7 @@ class WatchReader:
                 request_timeout=KAFKA_TIMEOUT_S,
             )
         except KafkaException as error:
-            self._silence = str(error)
+            self._not_readable.reason = str(error)
             return None
         found = {}
         for one, future in futures.items():
@@ -208,27 +192,14 @@ class WatchReader:
                 found[one.topic, one.partition] = future.result(KAFKA_TIMEOUT_S).offset
             except KafkaException as error:
                 if not _is_gone(error.args[0]):
-                    self._silence = str(error)
-                    self._tell_refusal(one.topic, error.args[0])
+                    self._not_readable.reason = str(error)
+                    self.troubles += self._not_readable.refused(one.topic, error.args[0])
                     return None
                 self._looked_ms = 0  # check the topic immediately
             except FutureTimeoutError:
-                self._silence = "it does not answer"
+                self._not_readable.reason = "it does not answer"
                 return None
         return found
-
-    def _tell_silence(self, now: int) -> None:
-        if now - self._known_ms > SILENT_MS:
-            self._known_ms = 1 << 62  # once, until it is known again
-            reason = f"it has returned no end offsets for {SILENT_MS // 1000} s"
-            self.troubles.append(Trouble("not_readable", {"reason": f"{reason}: {self._silence}"}))
-
-    def _tell_refusal(self, topic: str, error: KafkaError) -> None:
-        """Report that a cluster refuses access to a topic, once per reason."""
-        if error.code() in REFUSALS and (topic, error.code()) not in self._refused:
-            self._refused.add((topic, error.code()))
-            told = {"topic": topic, "code": error.name(), "reason": error.str()}
-            self.troubles.append(Trouble("not_readable", told))
 
     def _look(self, now: int) -> None:
         """Update partitions and leaders."""
@@ -242,7 +213,7 @@ class WatchReader:
             try:
                 found = answer.result(KAFKA_TIMEOUT_S)
             except KafkaException as error:
-                self._tell_refusal(topic, error.args[0])
+                self.troubles += self._not_readable.refused(topic, error.args[0])
                 changed |= _is_gone(error.args[0]) and self._lose(topic)
                 continue
             except FutureTimeoutError:
@@ -253,10 +224,11 @@ class WatchReader:
                 place = (topic, partition.id)
                 state = self._places.get(place)
                 if state is None:
-                    state = self._places[place] = self._left.pop(place, _State(0))
+                    state = self._places[place] = self._left.pop(place, Partition(0))
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
+                state.topic_id = state.topic_id or str(found.topic_id)
                 state.leader = partition.leader.id if partition.leader else -1
         if is_old:
             # A client ignores leader epochs lower than it has seen, and those of a recreated topic
@@ -281,7 +253,7 @@ class WatchReader:
         if back and self._ids.get(topic, id_) != id_:
             self._left = {one: left for one, left in self._left.items() if one[0] != topic}
         elif self._ids.get(topic, id_) != id_:
-            self.troubles.append(Trouble("topic_deleted", {"topic": topic}))
+            self._tell_deleted(topic)
         self._gone.discard(topic)
         self._ids[topic] = id_
         return back
@@ -292,12 +264,22 @@ class WatchReader:
             self._left[place] = self._places.pop(place)
         if topic not in self._gone:
             self._gone.add(topic)
-            self.troubles.append(Trouble("topic_deleted", {"topic": topic}))
+            self._tell_deleted(topic)
         return bool(mine)
 
+    def _tell_deleted(self, topic: str) -> None:
+        self.troubles.append(Trouble("topic_deleted", {"topic": topic}, self.clock()))
+
     def _assign(self) -> None:
+        self._resume(self._left | self._places)
         self.consumer.assign([TopicPartition(*p, state.next) for p, state in self._places.items()])
-        for state in self._places.values():
+
+    def _resume(self, states: dict[Place, Partition]) -> None:
+        """Resume partitions before they are assigned again: the client keeps them paused."""
+        held = {place: state for place, state in states.items() if state.is_held}
+        if held:
+            self.consumer.resume([TopicPartition(*place) for place in held])
+        for state in held.values():
             state.is_held = False
 
     def _is_noted(self, message: Message) -> bool:
@@ -309,34 +291,39 @@ class WatchReader:
             if place in self._places:
                 self._places[place].next = max(self._places[place].next, message.offset())
         elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            self._stuck.add(place)  # records read before may not be processed yet
+            if place in self._places:  # records read before may not be processed yet
+                self._places[place].is_stuck = True
         elif error.fatal():
             raise KafkaException(error)
         else:
-            self._tell_refusal(message.topic() or "", error)
+            self.troubles += self._not_readable.refused(message.topic() or "", error)
         return False
 
-    def _free(self, place: Place) -> None:
-        """The next offset of a partition no longer exists: continue at the first available one."""
-        state = self._places.get(place)
-        if state is None:
-            self._stuck.discard(place)
-            return
+    def _free(self, place: Place, state: Partition) -> None:
+        """The next offset of a partition does not exist: continue at the nearest one, or at the
+        first one of another topic of that name."""
         try:
             low, high = self.consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
-        except KafkaException:
+            topic_id = str(self._description(place[0]).result(KAFKA_TIMEOUT_S).topic_id)
+        except (KafkaException, FutureTimeoutError):
             return  # retried before the next records
-        self._stuck.discard(place)
-        is_new = high < state.next
-        kind = "topic_appeared" if is_new else "retention_overtook"
-        lost = {} if is_new else {"records": low - state.next}
-        where = {"topic": place[0], "partition": place[1]}
-        told = where | lost | {"first_offset": state.next, "next_offset": low}
-        self.troubles.append(Trouble(kind, told))
-        state.next, state.is_held = low, False
+        told = {"topic": place[0], "partition": place[1], "first_offset": state.next}
+        kind, offset = "", min(max(state.next, low), high)
+        if state.next > high and state.topic_id not in ("", topic_id):
+            kind, offset = "topic_appeared", low
+        elif state.next > high:
+            kind = "truncated"
+        elif state.next < low:
+            kind = "retention_overtook"
+            told["records"] = low - state.next
+        if kind:
+            state.lost = Trouble(kind, told | {"next_offset": offset}, self.clock())
+            self.troubles.append(state.lost)
+        state.next, state.topic_id, state.is_stuck = offset, topic_id, False
+        self._resume({place: state})
         # A failed partition does not support seek.
         self.consumer.incremental_unassign([TopicPartition(*place)])
-        self.consumer.incremental_assign([TopicPartition(*place, low)])
+        self.consumer.incremental_assign([TopicPartition(*place, offset)])
 
 
 def _is_gone(error: KafkaError) -> bool:

@@ -50,13 +50,16 @@ class Runs:
         run = int(begin.timestamp()) // self.watch.run_s
         return run if self.id_of(run) == run_id else None
 
+    def end_ms(self, run: int) -> int:
+        """The end of a run, exclusive."""
+        return 1000 * (run + 1) * self.watch.run_s
+
     def begin(self, run: int) -> Iterator[Event]:
         """The events that begin a run, unless it has begun."""
         if run in self.begun:
             return
         self.begun.add(run)
-        start_ms = 1000 * run * self.watch.run_s
-        end_ms = start_ms + 1000 * self.watch.run_s
+        start_ms, end_ms = self.end_ms(run - 1), self.end_ms(run)
         relation = self.watch.relation
         told = WatchRun(
             run_id=self.id_of(run),
@@ -91,7 +94,7 @@ class Runs:
         return [
             run
             for run in sorted(self.begun - self.concluded)
-            if 1000 * (run + 1) * self.watch.run_s + wait_ms < before_ms
+            if self.end_ms(run) + wait_ms < before_ms
         ]
 
     def conclude(self, run: int, totals: RunTotals, told: dict[str, Any]) -> Iterator[Event]:
@@ -135,12 +138,14 @@ class Runs:
         closed_ms = NONE_MS
         wait_ms = 2 * self.watch.relation.remember_ms
         for run in sorted(self.concluded):
-            end_ms = 1000 * (run + 1) * self.watch.run_s
-            if end_ms + wait_ms < before_ms:
-                closed_ms = end_ms
-                counting.totals.pop(run, None)
+            if self.end_ms(run) + wait_ms < before_ms:
+                closed_ms = self.end_ms(run)
                 self.concluded.discard(run)
                 self.begun.discard(run)
+        for run in [one for one in counting.totals if self.end_ms(one) <= closed_ms]:
+            del counting.totals[run]  # also of verdicts after the conclusion
+        for run in [one for one in self.reasons if self.end_ms(one) <= closed_ms]:
+            del self.reasons[run]
         return closed_ms
 
 

@@ -70,9 +70,10 @@ class Watched:
         """Number of records that wait until earlier ones have been read."""
         return sum(len(part) for side in self._unread.values() for part in side)
 
-    def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int]]:
-        """Add records of one topic in reading order. Returns partition, offset and time of the last
-        record of each partition; NONE_MS if none of its times is valid."""
+    def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int, int]]:
+        """Add records of one topic in reading order. Returns for each partition the last offset,
+        the time up to which its records say that it is read, and their newest time; NONE_MS if no
+        time is valid. A producer's time after now says nothing about records of other producers."""
         kinds, times = stamps(messages)
         names = {KINDS.get(one, "none") for one in np.unique(kinds).tolist()}
         self.times.setdefault(topic, set()).update(names)
@@ -80,13 +81,17 @@ class Watched:
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         codes = np.empty(count, np.int32)
-        ahead = times > self._clock() + MOST_AHEAD_MS
+        now = self._clock()
+        ahead = times > now + MOST_AHEAD_MS
+        known = ~ahead & ((kinds == TIMESTAMP_LOG_APPEND_TIME) | (times <= now))
         last = []
         for partition, rows in by_value(partitions):
             place = (topic, partition)
             codes[rows] = self._code(place)
-            newest_ms = times[rows].max(initial=NONE_MS, where=~ahead[rows])
-            last.append((place, int(offsets[rows][-1]), int(newest_ms)))
+            read_ms, newest_ms = (
+                int(times[rows].max(initial=NONE_MS, where=mine[rows])) for mine in (known, ~ahead)
+            )
+            last.append((place, int(offsets[rows][-1]), read_ms, newest_ms))
         self._refuse_times(topic, messages, AHEAD, ahead)
         self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
         good = np.flatnonzero(~ahead & (times >= self.closed_ms))

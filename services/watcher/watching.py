@@ -20,9 +20,7 @@ from services.watcher import position
 from services.watcher.events import Event
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import SUMMED, CatchingUp
-from services.watcher.reading import (
-    WatchReader,
-)
+from services.watcher.reading import WatchReader
 from services.watcher.runs import Runs, said_of_times
 from services.watcher.sampling import WHOLE
 from services.watcher.troubles import Trouble, objection, undecodable
@@ -57,22 +55,25 @@ class Watching:
     lag: GroupLag
     behind: CatchingUp | None = None
     _troubles: list[Trouble] = field(default_factory=list)
+    _lost: list[Trouble] = field(default_factory=list)  # that may concern further runs
     _refusals_s: float = 0.0
     _saved_s: float = 0.0
     _asked_s: float = 0.0
     _save_every_s: float = SAVE_S
 
     def step(self) -> None:
-        """Read for a second, then judge and publish. Raises KafkaException, BusSilentError."""
+        """Read for a second, then judge and publish. Raises KafkaException, BusSilentError,
+        RegistrySilentError."""
         end_s = time.monotonic() + STEP_S
         while time.monotonic() < end_s:
             for topic, messages in self.reader.read(MOST_READ, READ_S):
-                for place, offset, time_ms in self.watched.take(topic, messages):
-                    self.reader.read_until(place, offset, time_ms)
+                for last in self.watched.take(topic, messages):
+                    self.reader.read_until(*last)
             if self.watched.unread > MOST_UNREAD:
                 break
         self.reader.is_full = self.watched.unread > MOST_UNREAD
         frontier_ms = self.reader.frontier_ms()
+        self._note_lost()
         if frontier_ms is not None:
             self._judge(frontier_ms)
         self._tell_lag()
@@ -82,12 +83,13 @@ class Watching:
 
     def save(self) -> None:
         """Save the position. Raises BusSilentError, KafkaException, OSError."""
-        self._publish(self.watched.counting.slices.take())
+        self._publish_counts()
         self._flush()
         arrays, rest = self.watched.saved()
         bus = position.bus_ends(self.settings)
         places = [[*place, offset] for place, offset in self.reader.kept.items()]
-        rest |= {"positions": places, "bus": bus, **self.runs.saved()}
+        rest |= {"positions": places, "topics": self.reader.saved_topics(), "bus": bus}
+        rest |= {**self.runs.saved(), "lost": [asdict(one) for one in self._lost]}
         rest["watch"], rest["definition"] = (
             position.digest(self.watch),
             self.watch.model_dump_json(),
@@ -97,6 +99,14 @@ class Watching:
         return_pages()
         self._save_every_s = max(SAVE_S, size / BYTES_PER_SAVED_S)
         self._saved_s = time.monotonic()
+
+    def restore(self, arrays: position.Arrays, rest: dict[str, Any]) -> None:
+        """Restore a saved position, and start reading. Raises KafkaException."""
+        self.watched.restore(arrays, rest)
+        self.runs.restore(rest)
+        self._lost = [Trouble(**one) for one in rest.get("lost", ())]
+        places = {(topic, number): offset for topic, number, offset in rest["positions"]}
+        self.reader.begin(places, rest.get("topics"))
 
     def look_behind(self) -> None:
         """Find how far the previous process can have counted. Raises KafkaUnavailableError."""
@@ -114,7 +124,8 @@ class Watching:
     def end(self) -> None:
         """Conclude all begun runs of a watch that was removed. Raises as `save`."""
         self._leave_behind()
-        self._publish(self.watched.counting.slices.take())
+        self._publish_counts()
+        self._object()
         for run in sorted(self.runs.begun - self.runs.concluded):
             told = self._told(run) | {"until_ms": self.watched.before_ms}
             self._publish(self.runs.conclude(run, self.watched.counting.totals[run], told))
@@ -126,12 +137,13 @@ class Watching:
         events = list(watched.advance(frontier_ms))
         now = watched.counting.run_of(watched.before_ms - 1)
         is_live = watched.since_ms <= watched.before_ms - 1
-        for run in sorted({event.run for event in events} | ({now} if is_live else set())):
-            self._publish(runs.begin(run))
+        self._begin({event.run for event in events} | ({now} if is_live else set()))
         self._publish(events)
+        self._object()
         if watched.is_full:
             watched.halve()
-            runs.object(now, "The share of identities counted was reduced during the run.")
+            for run in {now} | (runs.begun - runs.concluded):
+                runs.object(run, "The share of identities counted was reduced during the run.")
             share = watched.sampling.limit / WHOLE
             reason = "max_records inputs are remembered"
             self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
@@ -145,6 +157,43 @@ class Watching:
                 self._publish(runs.conclude(run, watched.counting.totals[run], self._told(run)))
             closed_ms = runs.forget(watched.counting, watched.before_ms)
             watched.closed_ms = max(watched.closed_ms, closed_ms)
+
+    def _begin(self, runs: set[int]) -> None:
+        """Begin runs, except those that are closed: their results are final."""
+        for run in sorted(runs):
+            if self.runs.end_ms(run) > self.watched.closed_ms:
+                self._publish(self.runs.begin(run))
+
+    def _publish_counts(self) -> None:
+        """Publish the counts that are not published when they are made."""
+        counting = self.watched.counting
+        events = [*counting.throughput_events(), *counting.slices.take()]
+        self._begin({event.run for event in events})
+        self._publish(events)
+
+    def _note_lost(self) -> None:
+        """Object to the run in which records were lost, before anything later is judged."""
+        run = self._run()
+        for one in self.reader.troubles:
+            if objection(one):
+                one.run = run
+                self.runs.object(run, objection(one))
+                self._lost.append(one)
+
+    def _object(self) -> None:
+        """Object to the begun runs in which records were lost."""
+        watched, runs = self.watched, self.runs
+        for one in self._lost:
+            last = watched.counting.run_of(one.until_ms)
+            for run in runs.begun - runs.concluded:
+                if one.run is not None and one.run <= run <= last:
+                    runs.object(run, objection(one))
+        self._lost = [one for one in self._lost if one.until_ms >= watched.before_ms]
+
+    def _run(self) -> int:
+        """The run up to which everything is judged."""
+        watched = self.watched
+        return watched.counting.run_of(max(watched.before_ms, watched.since_ms))
 
     def _told(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks
@@ -180,14 +229,17 @@ class Watching:
         behind = self.behind
         if behind is None or not behind.is_over(self.reader.positions, self.watched.before_ms):
             return
-        self._publish(self.watched.counting.slices.take())
+        self._publish_counts()
         self.behind = None
         for run_id, counts in behind.published.owed.items():
             try:
                 for topic, fields in counts.events():
                     self.events.publish(topic, run_id, **fields)
             except NotRepeatableError as error:
-                self._troubles.append(Trouble("not_repeatable", {"reason": str(error)}))
+                run = self.runs.number_of(run_id)
+                trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
+                self.runs.object(self._run() if run is None else run, objection(trouble))
+                self._troubles.append(trouble)
         for run_id, name in behind.published.events:
             self._note(run_id, name)
         log.info("caught_up")
@@ -217,6 +269,7 @@ class Watching:
         for run in self.runs.begun:
             self.runs.object(run, "It ended before everything was recounted.")
         list(self.watched.counting.slices.take())
+        list(self.watched.counting.throughput_events())
 
     def _tell_lag(self) -> None:
         if not self.watch.groups or time.monotonic() - self._asked_s < ASK_LAG_S:
@@ -236,13 +289,11 @@ class Watching:
             self._refusals_s = now_s
             troubles += undecodable(self.watched.refused)
             self.watched.refused.clear()
-        run = self.watched.counting.run_of(max(self.watched.before_ms, self.watched.since_ms))
         for one in troubles:
-            if objection(one):
-                self.runs.object(run, objection(one))
             log.warning("trouble", kind=one.kind, **one.detail)
             detail = {"kind": one.kind, "watch": self.watch.name, **one.detail}
-            self.events.lifecycle(protocol.WATCH_TROUBLE, self.runs.id_of(run), detail=detail)
+            run_id = self.runs.id_of(self._run() if one.run is None else one.run)
+            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:

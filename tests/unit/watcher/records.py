@@ -8,10 +8,18 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from schemas.watch import Watch
 
 
-def message(topic, value=None, key=None, ms=1_000, partition=0, offset=0, headers=None):
+def message(
+    topic,
+    value=None,
+    key=None,
+    ms=1_000,
+    partition=0,
+    offset=0,
+    headers=None,
+    kind=TIMESTAMP_LOG_APPEND_TIME,
+):
     """One record."""
-    stamp = (TIMESTAMP_LOG_APPEND_TIME, ms)
-    return Message(topic, partition, offset, key, value, headers, None, stamp, 0)
+    return Message(topic, partition, offset, key, value, headers, None, (kind, ms), 0)
 
 
 def a_watch(**fields):

@@ -1,6 +1,5 @@
 """How a watch starts, resumes, ends and starts anew, with lists in place of a bus and a cluster."""
 
-import json
 import threading
 
 import pytest
@@ -8,119 +7,15 @@ from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
 from services.console.verbs.watching import END_S
-from services.runtime.settings import ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
-from services.watcher.broker_clocks import BrokerClocks
 from services.watcher.position import Published
 from services.watcher.processes import STOP_TIMEOUT_S
-from tests.unit.watcher.records import a_watch, message
+from services.watcher.registry import RegistrySilentError
+from tests.unit.watcher.records import message
+from tests.unit.watcher.watches import Reader, shop, watched
 
 pytestmark = pytest.mark.unit
-
-RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
-
-
-class Bus:
-    """Records published events: topic, run id and fields."""
-
-    def __init__(self):
-        self.events, self.failed = [], 0
-
-    def publish(self, topic, run_id, /, **fields):
-        self.events.append((topic, run_id, fields))
-
-    def lifecycle(self, event, run_id="", **fields):
-        self.publish(catalogue.LIFECYCLE, run_id, event=event, **fields)
-
-    def flush(self, _timeout_s=0):
-        return 0
-
-    def conclusions(self):
-        return {
-            run_id: json.loads(fields["detail"])["watch"]["inputs"]
-            for topic, run_id, fields in self.events
-            if topic == catalogue.CONCLUSIONS
-        }
-
-
-class Reader:
-    """Reads each record once."""
-
-    def __init__(self, *_):
-        self.troubles, self.clocks, self.consumer = [], BrokerClocks(), None
-        self.is_full, self.positions = False, {}
-        self.records, self.end_ms = [], None
-
-    def places(self):
-        return [("in", 0), ("out", 0)]
-
-    def begin(self, positions):
-        self.positions = dict(positions)
-
-    def ends(self):
-        return dict(self.positions)
-
-    def read(self, _most, _timeout_s):
-        taken, self.records = self.records, []
-        return [("in", taken)] if taken else []
-
-    @property
-    def kept(self):
-        return self.positions
-
-    def read_until(self, place, offset, _time_ms):
-        self.positions[place] = offset + 1
-
-    def frontier_ms(self):
-        return self.end_ms
-
-
-@pytest.fixture
-def bus(monkeypatch):
-    found = Bus()
-    monkeypatch.setattr(process, "AdminClient", lambda _: None)
-    monkeypatch.setattr(process, "WatchReader", Reader)
-    monkeypatch.setattr(process, "Events", lambda *_: found)
-    monkeypatch.setattr(process, "event_producer", lambda *_: None)
-    monkeypatch.setattr(process, "first_offsets", lambda _, places: dict.fromkeys(places, 0))
-    monkeypatch.setattr(process, "environment", dict)
-    monkeypatch.setattr(position, "bus_ends", lambda _: [])
-    monkeypatch.setattr(position, "read_published", lambda *_: Published())
-    monkeypatch.setattr("services.watcher.watching.STEP_S", 0.01)
-    return found
-
-
-@pytest.fixture
-def at_s(monkeypatch):
-    """Sets the start time of processes."""
-
-    def set_time(seconds):
-        monkeypatch.setattr(process, "now_ms", lambda: 1000 * seconds)
-
-    set_time(1)
-    return set_time
-
-
-@pytest.fixture
-def settings(tmp_path):
-    return ServiceSettings(data=tmp_path)
-
-
-def shop(**fields):
-    return a_watch(begin="earliest", relation=RELATION, **fields)
-
-
-def watched(watch, settings, records=3):
-    """A watch that has started and read some records."""
-    keep_watch(settings.data, watch)
-    watching = process.open_watching(watch, settings)
-    watching.reader.records = [
-        message("in", None, b"%d" % n, 5_000 + n, offset=n) for n in range(records)
-    ]
-    watching.reader.end_ms = 10_000
-    watching.step()
-    return watching
 
 
 def test_a_watch_that_begins_anew_counts_into_runs_of_its_own(bus, at_s, settings):
@@ -310,6 +205,31 @@ def test_what_is_wrong_with_a_kept_file_is_one_line(bus, settings, run_main):
         run_main("w")
     assert ended.value.code.startswith("watch w: ")
     assert "\n" not in ended.value.code
+
+
+def no_registry(*_):
+    raise RegistrySilentError("the registry does not answer: TimeoutError")
+
+
+def test_a_process_ends_while_the_registry_does_not_answer(
+    bus, at_s, settings, run_main, monkeypatch
+):
+    watching = watched(shop(), settings)
+    watching.save()
+    before = watching.path.read_bytes()
+    monkeypatch.setattr(Reader, "read", no_registry)
+    with pytest.raises(SystemExit, match="watch w: the registry does not answer: TimeoutError"):
+        run_main("w")
+    assert watching.path.read_bytes() == before
+
+
+def test_a_watch_is_concluded_though_the_registry_does_not_answer(bus, at_s, settings, monkeypatch):
+    watched(shop(), settings).save()
+    end_watch(settings.data, "w")
+    monkeypatch.setattr(Reader, "read", no_registry)
+    process.end_left("w", settings, threading.Event())
+    (fields,) = [fields for topic, _, fields in bus.events if topic == catalogue.CONCLUSIONS]
+    assert fields["invalid_reasons"] == ["It ended before everything was recounted."]
 
 
 @pytest.mark.parametrize("error", [KafkaException("ssl.ca.location"), FileNotFoundError("ca.pem")])

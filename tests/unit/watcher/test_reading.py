@@ -1,108 +1,13 @@
 """A reader of topics, with a cluster whose responses are in a table."""
 
-from concurrent.futures import Future
-from types import SimpleNamespace
-
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError
 
-from services.watcher.reading import WatchReader
 from services.watcher.records import NONE_MS
+from tests.unit.watcher.clusters import OTHER, PLACE, REFUSED, UNKNOWN, kinds, look, notice
+from tests.unit.watcher.records import message
 
 pytestmark = pytest.mark.unit
-
-UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
-REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
-OTHER = KafkaError.REQUEST_TIMED_OUT
-PLACE = ("t", 0)
-
-
-class Cluster:
-    """A topic `t` of one partition. id: of the topic; describing, offsets: the error returned to
-    each request, or None."""
-
-    def __init__(self):
-        self.id, self.end = "one", 100
-        self.describing = self.offsets = None
-        self.assigned, self.messages = {}, []
-
-    # as the administrator
-
-    def describe_topics(self, asked, request_timeout):
-        (topic,) = asked.topic_names
-        leader = SimpleNamespace(id=1)
-        partitions = [SimpleNamespace(id=0, leader=leader)]
-        found = SimpleNamespace(topic_id=self.id, partitions=partitions)
-        return {topic: answer(found, self.describing)}
-
-    def list_offsets(self, asked, isolation_level, request_timeout):
-        return {
-            place: answer(SimpleNamespace(offset=self.end), self.offsets or self.describing)
-            for place in asked
-        }
-
-    # as the consumer
-
-    def assign(self, places):
-        self.assigned = {(one.topic, one.partition): one.offset for one in places}
-
-    def consume(self, _most, _timeout_s):
-        taken, self.messages = self.messages, []
-        return taken
-
-    def close(self):
-        self.assigned = {}
-
-
-def answer(value, error):
-    found = Future()
-    if error is None:
-        found.set_result(value)
-    else:
-        found.set_exception(KafkaException(KafkaError(error)))
-    return found
-
-
-def notice(code):
-    """An error reported by the client for the partition."""
-    return Message("t", 0, 0, None, None, None, KafkaError(code), None, 0)
-
-
-class Time:
-    """Advanced by the test only."""
-
-    ms = 1_000_000
-
-    def __call__(self):
-        return self.ms
-
-
-@pytest.fixture
-def clock():
-    return Time()
-
-
-@pytest.fixture
-def cluster():
-    return Cluster()
-
-
-@pytest.fixture
-def reader(cluster, clock):
-    found = WatchReader(lambda: cluster, cluster, ("t",), clock)
-    found.begin({PLACE: 42})
-    return found
-
-
-def kinds(reader):
-    found = [one.kind for one in reader.troubles]
-    reader.troubles.clear()
-    return found
-
-
-def look(reader, clock):
-    clock.ms += 10_000
-    return reader.frontier_ms()
 
 
 def test_a_topic_that_was_not_there_for_a_moment_is_read_on_where_it_was(reader, cluster, clock):
@@ -181,7 +86,16 @@ def test_a_cluster_that_says_nothing_for_long_is_told_of_until_it_does(reader, c
 
 
 def test_a_record_whose_time_cannot_be_says_nothing_of_how_far_a_partition_was_read(reader, clock):
-    reader.read_until(PLACE, 50, 7_000)
-    reader.read_until(PLACE, 51, NONE_MS)
+    reader.read_until(PLACE, 50, 7_000, 7_000)
+    reader.read_until(PLACE, 51, NONE_MS, NONE_MS)
     assert reader.positions == {PLACE: 52}
     assert reader.frontier_ms() == 7_000
+
+
+def test_a_notice_of_the_end_stays_where_no_record_is_before_it(reader, cluster, clock):
+    cluster.end = 51  # after the marker of a transaction
+    cluster.messages = [notice(KafkaError._PARTITION_EOF, 51), message("t", ms=5_000, offset=49)]
+    ((_, (one,)),) = reader.read(10, 0)
+    reader.read_until(PLACE, one.offset(), 5_000, 5_000)
+    assert reader.positions == {PLACE: 51}
+    assert reader.frontier_ms() > 5_000

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -65,7 +66,7 @@ def test_counts_follow_from_the_topics_and_not_from_how_they_are_read(inputs, ou
     def read(topic, count):
         mine, left[topic] = left[topic][:count], left[topic][count:]
         if mine:
-            ((_, _, read_ms[topic]),) = watched.take(topic, mine)
+            ((_, _, read_ms[topic], _),) = watched.take(topic, mine)
         events.extend(watched.advance(min(read_ms.values())))
 
     for is_input, count in (*reads, (True, 99), (False, 99)):
@@ -103,6 +104,20 @@ def test_a_join_has_the_time_of_the_last_of_its_inputs():
     watched.take("out", records("out", [(1, 107), (2, 104)]))
     latencies, verdicts = totals([*events, *watched.advance(1_000)])
     assert (latencies, verdicts) == ({2: 1, 4: 1}, {"exact": 2})
+
+
+@pytest.mark.parametrize(("inputs", "latency_ms"), [(0, 2), (2, 9)])
+def test_a_join_has_one_input_of_each_topic_unless_their_number_is_given(inputs, latency_ms):
+    watch = a_watch(
+        inputs=[{"topic": "in"}, {"topic": "also"}],
+        relation={"kind": "join", "inputs": inputs, **RELATION},
+        begin="earliest",
+    )
+    watched = Watched(watch, 0)
+    watched.take("out", records("out", [(1, 117)]))
+    watched.take("in", records("in", [(1, 107), (1, 108)]))
+    watched.take("also", records("also", [(1, 115)]))
+    assert totals(list(watched.advance(118))) == ({latency_ms: 1}, {"exact": 1})
 
 
 def a_reading(key, ms, event_ms):
@@ -240,13 +255,26 @@ def test_a_record_whose_time_is_far_ahead_is_refused_and_holds_nothing_up():
     watched = Watched(a_watch(begin="earliest", relation=RELATION), 0, clock=lambda: 5_000)
     microseconds = 1_700_000_000_000_000
     mine = [(1, 4_000), (2, 5_000 + 3_600_000), (3, 5_001 + 3_600_000), (4, microseconds)]
-    assert watched.take("in", records("in", mine)) == [(("in", 0), 3, 3_605_000)]
-    assert watched.take("in", records("in", mine[3:])) == [(("in", 0), 0, NONE_MS)]
+    assert watched.take("in", records("in", mine)) == [(("in", 0), 3, 3_605_000, 3_605_000)]
+    assert watched.take("in", records("in", mine[3:])) == [(("in", 0), 0, NONE_MS, NONE_MS)]
     ((_, reason), first), *others = watched.refused.items()
     assert (reason, first.offset, first.count, others) == (AHEAD, 2, 3, [])
     assert {run: one.refused for run, one in watched.counting.totals.items()} == {0: 3, 1: 0}
     read = [e.fields for e in watched.advance(9_000) if e.topic == catalogue.THROUGHPUT]
     assert [(one["second"], one["records"]) for one in read] == [(4_000, 1), (3_605_000, 1)]
+
+
+def test_the_clock_of_a_producer_that_is_ahead_says_nothing_of_other_records():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0, clock=lambda: 5_000)
+    kind = TIMESTAMP_CREATE_TIME
+    mine = [
+        message("in", None, b"%d" % ms, ms, offset=offset, kind=kind)
+        for offset, ms in enumerate([4_000, 5_000, 5_001, 9_000])
+    ]
+    assert watched.take("in", mine) == [(("in", 0), 3, 5_000, 9_000)]
+    assert watched.take("in", mine[2:]) == [(("in", 0), 3, NONE_MS, 9_000)]
+    assert watched.unread == 6
+    assert not watched.refused
 
 
 def test_a_run_that_was_concluded_long_ago_stays_as_it_was():

@@ -1,0 +1,175 @@
+"""Runs, problems and counts of a running watch, with lists in place of a bus and a cluster."""
+
+import json
+import threading
+from collections import Counter
+
+import pytest
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+
+from schemas import catalogue, protocol
+from services.watcher import position, process
+from services.watcher.position import Published
+from services.watcher.troubles import Trouble
+from services.watcher.watched import Watched
+from tests.unit.watcher.records import a_watch, message
+from tests.unit.watcher.watches import shop, watched
+
+pytestmark = pytest.mark.unit
+
+LOST = {"topic": "in", "records": 7}
+WHY = "7 records of in were deleted before they were read."
+PATIENT = {"deadline_ms": 10, "give_up_ms": 20_000, "remember_ms": 50_000}
+
+
+def name(run, beginning=1):
+    return f"watch-w-19700101-{run * 5 // 60:04}{run * 5 % 60:02}-{beginning}"
+
+
+def records(*times, kind=TIMESTAMP_CREATE_TIME):
+    return [message("in", None, b"%d" % ms, ms, offset=ms, kind=kind) for ms in times]
+
+
+def step(watching, end_ms, *times):
+    watching.reader.records, watching.reader.end_ms = records(*times), end_ms
+    watching.step()
+
+
+def reasons(bus):
+    """Why each concluded run is invalid."""
+    return {
+        run_id: fields["invalid_reasons"]
+        for topic, run_id, fields in bus.events
+        if topic == catalogue.CONCLUSIONS
+    }
+
+
+def lifecycle(bus, event):
+    return [
+        run_id
+        for topic, run_id, fields in bus.events
+        if topic == catalogue.LIFECYCLE and fields["event"] == event
+    ]
+
+
+def sums(bus, topic, count):
+    found = Counter()
+    for of, run_id, fields in bus.events:
+        if of == topic:
+            found[run_id] += fields[count]
+    return found
+
+
+def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
+    step(watching, 60_000, 12_000, 21_000, 27_000, 31_000)
+    step(watching, 70_000)
+    lost = {name(run): [WHY] if run in (2, 4, 5) else [] for run in (1, 2, 4, 5, 6, 11)}
+    assert reasons(bus) == lost
+    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+
+
+def test_runs_that_are_judged_later_are_also_invalid(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
+    step(watching, None)
+    watching.save()
+    again = process.open_watching(shop(run_s=5), settings)
+    for end_ms in (14_000, 24_000, 34_000, 44_000):
+        step(again, end_ms, end_ms - 1_000)
+    again.end()
+    lost = {name(run): [WHY] if run in (2, 4) else [] for run in (1, 2, 4, 6, 8)}
+    assert reasons(bus) == lost
+    assert again._lost == []
+
+
+def test_runs_that_end_before_they_are_judged_are_also_invalid(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
+    step(watching, None, 21_000)
+    watching.end()
+    assert reasons(bus) == {name(1): [], name(4): [WHY]}
+
+
+def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, at_s, settings, monkeypatch):
+    watching = watched(a_watch(begin="earliest", run_s=5, relation=PATIENT), settings)
+    with monkeypatch.context() as full:
+        full.setattr(Watched, "is_full", property(lambda _: True))
+        step(watching, 16_000)
+    step(watching, 24_000)
+    watching.end()
+    share = "The share of identities counted was reduced during the run."
+    assert reasons(bus) == {name(1): [share], name(3): [share], name(4): []}
+
+
+def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
+    bus, at_s, settings, monkeypatch
+):
+    process.close(watched(shop(run_s=5), settings))
+    found = Published()
+    gone = {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
+    found.add(catalogue.THROUGHPUT, {"run_id": name(2), **gone, "records": 9, "bytes": 0})
+    monkeypatch.setattr(position, "read_published", lambda *_: found)
+    at_s(17)
+    watching = process.open_watching(shop(run_s=5), settings)
+    watching.reader.records, watching.reader.end_ms = records(10_500, 11_500, 16_500), 20_000
+    watching.catch_up(threading.Event(), 5)
+    step(watching, 30_000)
+    assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3, name(2): 1, name(3): 1}
+    different = "After a restart the topics returned different records."
+    invalid = {run_id for run_id, told in reasons(bus).items() if told}
+    assert (invalid, reasons(bus)[name(2)]) == ({name(2)}, [different])
+    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+
+
+def test_topics_are_saved_with_the_position(bus, at_s, settings):
+    watching = watched(shop(), settings)
+    process.close(watching)
+    again = process.open_watching(shop(), settings)
+    assert again.reader.topics == watching.reader.saved_topics()
+    arrays, rest = position.load(watching.path)
+    del rest["topics"], rest["lost"]
+    position.save(watching.path, arrays, rest)
+    again = process.open_watching(shop(), settings)
+    assert (again.reader.topics, again.reader.positions) == (None, watching.reader.positions)
+
+
+def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, 10_100, 10_095)
+    step(watching, 10_110, 9_999)  # given up after its run was closed
+    step(watching, 10_200)
+    step(watching, 10_300)
+    assert sums(bus, catalogue.VERDICTS, "missing") == {name(1): 4, name(2): 1}
+    for event in (protocol.WATCH_BEGUN, protocol.CONCLUDED):
+        assert lifecycle(bus, event).count(name(1)) == 1
+    assert bus.conclusions()[name(1)] == 3
+    step(watching, 30_000)
+    assert set(watching.watched.counting.totals) <= {2, 5}
+
+
+@pytest.mark.parametrize("is_end", [True, False])
+def test_records_that_were_read_are_published_before_the_position_is_saved(
+    bus, at_s, settings, is_end
+):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, None, 21_000)
+    if is_end:
+        watching.end()
+        assert bus.conclusions() == {name(1): 3, name(4): 1}
+    else:
+        watching.save()
+        assert list(watching.watched.counting.throughput_events()) == []
+    assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3, name(4): 1}
+    assert lifecycle(bus, protocol.WATCH_BEGUN) == [name(1), name(4)]
+
+
+def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    watching.save()
+    again = process.open_watching(shop(run_s=5), settings)
+    step(again, None, 21_000)
+    again.end()
+    assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3}
+    assert json.dumps(reasons(bus)).count("It ended before everything was recounted.") == 1
