@@ -24,20 +24,22 @@ SERVICE_OF: dict[KillTarget, str] = {
 }
 
 
-def kill_part(target: KillTarget, data: Path, pipelines: Sequence[Pipeline]) -> list[int]:
-    """Send SIGKILL to the target, for every pipeline if it is part of a pipeline.
+def processes_of(
+    target: KillTarget, data: Path, pipelines: Sequence[Pipeline]
+) -> list[psutil.Process]:
+    """The processes of the target, for every pipeline if it is part of a pipeline. data: folder of
+    the stack."""
+    return list(_processes_of_target(target, data, pipelines))
 
-    data: folder of the stack. Returns the process ids; none if there is no such process.
-    """
-    killed = []
-    for process in list(_victims(target, data, pipelines)):
+
+def kill(processes: Sequence[psutil.Process]) -> None:
+    """Send SIGKILL to those that still exist."""
+    for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-            killed.append(process.pid)
-    return killed
 
 
-def _victims(
+def _processes_of_target(
     target: KillTarget, data: Path, pipelines: Sequence[Pipeline]
 ) -> Iterator[psutil.Process]:
     for root in _services(data, SERVICE_OF[target]):
@@ -45,7 +47,7 @@ def _victims(
             yield root
         else:
             for pipeline in pipelines:
-                yield from _processes_of(pipeline, root, target)
+                yield from _processes_of_pipeline(pipeline, root, target)
 
 
 def _services(data: Path, name: str) -> Iterator[psutil.Process]:
@@ -63,7 +65,7 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
                 yield process
 
 
-def _processes_of(
+def _processes_of_pipeline(
     pipeline: Pipeline, root: psutil.Process, target: KillTarget
 ) -> Iterator[psutil.Process]:
     """Processes of a pipeline below the runner: its main one (driver), or its workers (worker)."""

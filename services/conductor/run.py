@@ -19,7 +19,7 @@ from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
-from services.conductor.fault_injection import kill_part
+from services.conductor.fault_injection import kill, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_topics import start_offsets
 from services.conductor.run_verdict import Conclusion, conclude
@@ -41,8 +41,6 @@ TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until the times in it
 ASK_AGAIN_MS = 2_000
 WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
-
-
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
 """Whether the pipelines of a run are kept for the next one."""
@@ -243,13 +241,15 @@ class Run:
     def _kill(self, measure_start_ms: int) -> None:
         """Kill the workload's targets at their times. Raises RunEndedError if one does not
         exist."""
-        for kill in sorted(self.request.workload.kills, key=lambda kill: kill.at_s):
-            self._await_time(measure_start_ms + 1000 * kill.at_s)
-            pids = kill_part(kill.target, self._settings.data, self.request.pipelines)
-            if not pids:
-                raise RunEndedError(f"There is no {kill.target} on this machine to kill.")
-            self._tell(protocol.KILLED, {"target": kill.target, "pids": pids})
-            log.info("killed", run_id=self.request.run_id, target=kill.target, pids=pids)
+        for one in sorted(self.request.workload.kills, key=lambda one: one.at_s):
+            self._await_time(measure_start_ms + 1000 * one.at_s)
+            found = processes_of(one.target, self._settings.data, self.request.pipelines)
+            if not found:
+                raise RunEndedError(f"There is no {one.target} on this machine to kill.")
+            about = {"target": one.target, "pids": [process.pid for process in found]}
+            self._tell(protocol.KILLED, about)  # first: a broker's death must not precede it
+            kill(found)
+            log.info("killed", run_id=self.request.run_id, **about)
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")

@@ -179,8 +179,14 @@ class RunState:
             self.broker_death = f"{how} during the run"
         if service == "runner":  # its drivers end with it, and no other service can report that
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
-        if service in MUST_LIVE and getattr(self, MUST_LIVE[service]) is None and not self.failure:
+        if self._must_live(service) and not self.failure:
             self.failure = f"{how} during the run"
+
+    def _must_live(self, service: str) -> bool:
+        """Whether the run still needs a service that cannot resume it."""
+        if service not in MUST_LIVE or getattr(self, MUST_LIVE[service]) is not None:
+            return False
+        return service != GATEWAY or self.request.workload.has_gateway
 
     def _was_ready(self, service: str) -> bool:
         pipelines = service == "runner" and bool(self.ready - set(READY_SERVICES))

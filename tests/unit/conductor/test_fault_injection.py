@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from schemas.pipeline import Pipeline
-from services.conductor.fault_injection import kill_part
+from services.conductor.fault_injection import kill, processes_of
 from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
@@ -52,11 +52,19 @@ def stack(tmp_path):
             child.kill()
 
 
+def pids_of(*where):
+    return [process.pid for process in processes_of(*where)]
+
+
 def test_a_service_is_killed(stack):
     data, started = stack
-    assert kill_part("evaluator", data, [ONE]) == [started["evaluator"].pid]
+    found = processes_of("evaluator", data, [ONE])
+    assert [process.pid for process in found] == [started["evaluator"].pid]
+    assert started["evaluator"].poll() is None
+    kill(found)
     assert started["evaluator"].wait(10) == -9
     assert started["runner"].poll() is None
+    kill(found)  # it has ended already
 
 
 def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
@@ -64,7 +72,9 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     drivers = psutil.Process(started["runner"].pid).children()
     mine = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/one.plan.json"))
     other = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/two.plan.json"))
-    assert kill_part("driver", data, [ONE]) == [mine.pid]
+    found = processes_of("driver", data, [ONE])
+    assert [process.pid for process in found] == [mine.pid]
+    kill(found)
     deadline_s = time.monotonic() + 10
     while mine.status() != psutil.STATUS_ZOMBIE:  # no process waits for it
         assert time.monotonic() < deadline_s
@@ -74,10 +84,10 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
 
 def test_what_is_not_there_is_not_killed(stack, tmp_path):
     data, _started = stack
-    assert kill_part("broker", data, [ONE]) == []
-    assert kill_part("worker", data, [ONE]) == []
-    assert kill_part("driver", data, [ONE.model_copy(update={"name": "three"})]) == []
-    assert kill_part("evaluator", tmp_path / "nowhere", [ONE]) == []
+    assert pids_of("broker", data, [ONE]) == []
+    assert pids_of("worker", data, [ONE]) == []
+    assert pids_of("driver", data, [ONE.model_copy(update={"name": "three"})]) == []
+    assert pids_of("evaluator", tmp_path / "nowhere", [ONE]) == []
 
 
 def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
@@ -87,7 +97,7 @@ def test_a_process_that_has_the_id_of_one_long_gone_is_left_alone(stack):
     for service in state["services"]:
         service["birth"] += "0"
     file.write_text(json.dumps(state))
-    assert kill_part("evaluator", data, []) == []
+    assert pids_of("evaluator", data, []) == []
     assert started["evaluator"].poll() is None
 
 
@@ -109,7 +119,8 @@ subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], i
     (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
     try:
         other = ONE.model_copy(update={"engine": "calibration"})  # its engine has no workers
-        assert kill_part("worker", tmp_path, [other]) == []
-        assert kill_part("worker", tmp_path, [ONE]) == [worker.pid]
+        assert pids_of("worker", tmp_path, [other]) == []
+        assert pids_of("worker", tmp_path, [ONE]) == [worker.pid]
     finally:
+        worker.kill()
         runner.communicate()

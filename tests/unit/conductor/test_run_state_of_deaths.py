@@ -47,6 +47,18 @@ def test_a_run_whose_broker_died_says_so_where_it_has_suffered() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("transport", "failure"),
+    [("kafka", ""), ("tcp", "gateway was terminated by SIGKILL during the run")],
+)
+def test_only_a_run_that_uses_the_gateway_needs_it(transport: str, failure: str) -> None:
+    request = a_request()
+    workload = request.workload.model_copy(update={"transport": transport})
+    state = RunState(request.model_copy(update={"workload": workload}))
+    state.add("results.lifecycle", died("gateway"))
+    assert state.failure == failure
+
+
 @pytest.mark.parametrize("part", ["generator", "runner"])
 def test_a_run_cannot_go_on_without_what_makes_its_records(part: str) -> None:
     state = RunState(a_request())

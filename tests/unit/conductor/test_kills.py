@@ -1,0 +1,42 @@
+"""A run publishes what it kills before the kill."""
+
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from schemas import protocol
+from schemas.workload import Kill
+from services.conductor import run
+from services.conductor.settings import ConductorSettings
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+
+
+def a_run(monkeypatch: pytest.MonkeyPatch, events: Any, *processes: Any) -> run.Run:
+    """A run that kills the broker at once, which has these processes."""
+    bus = Mock()
+    bus.return_value.poll.return_value = []
+    monkeypatch.setattr(run, "Bus", bus)
+    monkeypatch.setattr(run, "processes_of", lambda *_: list(processes))
+    request = a_request()
+    workload = request.workload.model_copy(update={"kills": (Kill(target="broker"),)})
+    request = request.model_copy(update={"workload": workload})
+    return run.Run(request, ConductorSettings(), events, lambda: "")
+
+
+def test_a_kill_is_published_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[Any] = []
+    events, broker = Mock(), Mock(pid=7)
+    events.lifecycle = lambda event, _run_id, detail: happened.append((event, detail))
+    broker.kill = lambda: happened.append("killed")
+    a_run(monkeypatch, events, broker)._kill(0)
+    assert happened == [(protocol.KILLED, {"target": "broker", "pids": [7]}), "killed"]
+
+
+def test_a_kill_without_a_target_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    events = Mock()
+    with pytest.raises(run.RunEndedError, match="There is no broker on this machine to kill"):
+        a_run(monkeypatch, events)._kill(0)
+    events.lifecycle.assert_not_called()
