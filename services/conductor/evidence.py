@@ -6,11 +6,10 @@ watched.told(phases)        # the conclusion's `disturbed`, `late` and `room`
 """
 
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from analysis.attribution import Attribution, attribute, limited_by
-from analysis.lateness import Evidence
+from analysis.lateness import OTHERS_SHARE_OF_RUN, Evidence
 from analysis.room import Use, added, room, room_sentence
 from schemas import catalogue, protocol
 from schemas.event_payloads import EvaluationLag
@@ -22,7 +21,9 @@ OPEN_SECONDS = 40  # seconds whose counts may still grow
 LEVEL = 0.95
 LONGEST_TELLING_S = 10  # maximum time between the evaluator's lag reports
 BROKER = "kafka"
+WARM_UP_OPEN_SECONDS = 10  # the same for the warm-up, once the stage has measured outputs
 LOOKED_AT = ("warm_up", "measure")
+DEFINITIONS = ("event_time", "latest")
 Value = TypeVar("Value")
 
 
@@ -43,8 +44,15 @@ class _Percentiles:
         for value, count in zip(values, counts, strict=True):
             of_second[value] += count
         if len(self._open) > OPEN_SECONDS:
-            oldest = min(self._open)
-            _put(self._closed, oldest, float(quantile(self._open.pop(oldest), LEVEL) or 0))
+            self._close(min(self._open))
+
+    def close_before(self, second_ms: int) -> None:
+        """Discard the counts of earlier seconds; their percentiles are kept."""
+        for at in sorted(one for one in self._open if one < second_ms // 1000):
+            self._close(at)
+
+    def _close(self, at: int) -> None:
+        _put(self._closed, at, float(quantile(self._open.pop(at), LEVEL) or 0))
 
     def by_second(self) -> dict[int, float]:
         """All percentiles, in order of time."""
@@ -75,9 +83,18 @@ class Watched:
             of_phase = self._send_delays_us[record["phase"]]
             of_phase.add(record["second"], record["send_delays_us"], record["counts"])
         elif topic == catalogue.LATENCY and record["phase"] in LOOKED_AT:
-            place = record["pipeline"], record["stage"]
-            of_place = self._latencies[record["phase"], record["definition"], place]
-            of_place.add(record["second"], record["latencies_ms"], record["counts"])
+            self._add_latencies(record)
+
+    def _add_latencies(self, record: dict[str, Any]) -> None:
+        phase, definition, second_ms = record["phase"], record["definition"], record["second"]
+        if definition not in DEFINITIONS:
+            return
+        place = record["pipeline"], record["stage"]
+        of_place = self._latencies[phase, definition, place]
+        of_place.add(second_ms, record["latencies_ms"], record["counts"])
+        warm_up = self._latencies.get(("warm_up", definition, place))
+        if phase == "measure" and warm_up is not None:
+            warm_up.close_before(second_ms - 1000 * WARM_UP_OPEN_SECONDS)
 
     def _add_use(self, record: dict[str, Any]) -> None:
         part = record["pipeline"] or record["service"]
@@ -112,19 +129,24 @@ class Watched:
             *(at + 1 for of in event_time_ms.values() for at in of),
         ]
         begin_ms = phases.measure_start_ms if phase == "measure" else phases.load_start_ms
-        validity = self._request.workload.validity
-        evidence = Evidence(
+        return Evidence(
             event_time_ms=event_time_ms,
             latest_ms=by_definition["latest"],
             send_ms={at: us / 1000 for at, us in self._send_delays_us[phase].by_second().items()},
-            allowed_send_ms=validity.max_send_delay_p99_ms,
+            allowed_send_ms=self._request.workload.validity.max_send_delay_p99_ms,
             behind_ms=self._behind_ms,
             uses=self._between(begin_ms // 1000, max(ends)),
             cores=self._request.environment.get("cores"),
+            others_allowed=self._others_allowed(),
         )
-        if validity.max_others_share is None:
-            return evidence
-        return replace(evidence, others_allowed=validity.max_others_share)
+
+    def _others_allowed(self) -> float:
+        """The share of others above which the run is disturbed. The limit of a suite's run comes
+        from `busy_share`, which says when the run is not valid, so it does not raise this one."""
+        allowed = self._request.workload.validity.max_others_share
+        if allowed is None:
+            return OTHERS_SHARE_OF_RUN
+        return min(allowed, OTHERS_SHARE_OF_RUN) if self._request.suite else allowed
 
     def _between(self, begin_s: int, end_s: int) -> dict[str, dict[int, Use]]:
         found = {

@@ -16,7 +16,9 @@ from schemas.protocol import MACHINE, Drained, PhasePlan, RunRequest
 BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # in addition to the topics of every run
 TIMED = (*BUS, catalogue.RESOURCES)
 LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
-EARLY = 10_000  # buffered events that arrive before the phase times are known
+# Buffered events that arrive before the phase times are known. Only those of the measured phase
+# matter, which begins at most a second before.
+EARLY = 500
 
 
 class Measured:

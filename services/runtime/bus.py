@@ -18,7 +18,13 @@ from services.runtime.settings import ServiceSettings
 
 REST_POLL_S = 0.1
 MAX_RECORDS = 1_000
-_QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
+_QUICK = {
+    "fetch.min.bytes": 1,
+    "fetch.wait.max.ms": 200,
+    # A suite does not read its bus during a run. The default is 64 MB of unread events.
+    "queued.max.messages.kbytes": 1024,
+    "fetch.queue.backoff.ms": 200,  # until the next fetch once that much is unread
+}
 log = structlog.get_logger()
 
 

@@ -36,6 +36,7 @@ class Usage:
         """Add one event of `results.resources`."""
         service, cpu_seconds = record["service"], record["cpu_seconds"]
         self._samples.append((record["time"], service, cpu_seconds, record["interval_s"]))
+        self._forget_before(record["time"] - WINDOW_MS)
         if service == MACHINE:
             self._machine_s += cpu_seconds
             return
@@ -50,8 +51,7 @@ class Usage:
     def of_others(self, now_ms: int) -> float | None:
         """Mean cores used by other processes in the last WINDOW_MS; None if most of it was not
         sampled, or if our own processes are not known."""
-        while self._samples and self._samples[0][0] < now_ms - WINDOW_MS:
-            self._samples.popleft()
+        self._forget_before(now_ms - WINDOW_MS)
         seconds = sum(interval for _t, name, _cpu, interval in self._samples if name == MACHINE)
         seen = {name for _t, name, _cpu, _i in self._samples}
         if seconds < WINDOW_MS / 2000 or not seen - {MACHINE, COLLECTOR}:
@@ -59,3 +59,7 @@ class Usage:
         total = sum(cpu for _t, name, cpu, _i in self._samples if name == MACHINE)
         own = sum(cpu for _t, name, cpu, _i in self._samples if name != MACHINE)
         return max(0.0, total - own) / seconds
+
+    def _forget_before(self, time_ms: int) -> None:
+        while self._samples and self._samples[0][0] < time_ms:
+            self._samples.popleft()

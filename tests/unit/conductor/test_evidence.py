@@ -7,7 +7,13 @@ import pytest
 
 from schemas import protocol
 from schemas.protocol import PhasePlan
-from services.conductor.evidence import MOST_SECONDS, OPEN_SECONDS, Watched
+from schemas.suite import SuiteRun
+from services.conductor.evidence import (
+    MOST_SECONDS,
+    OPEN_SECONDS,
+    WARM_UP_OPEN_SECONDS,
+    Watched,
+)
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import a_good_run
@@ -71,6 +77,25 @@ def test_a_second_that_is_long_over_stays_as_it_is() -> None:
     assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 12.0
 
 
+def test_counts_of_the_warm_up_are_discarded_early_in_the_measure_phase() -> None:
+    found = Watched(a_request())
+    for at in range(START_S - 5, START_S):
+        found.add("results.latency", latency(at, "event_time", *[5] * 9, 12, phase="warm_up"))
+    for at in range(START_S, START_S + WARM_UP_OPEN_SECONDS):
+        found.add("results.latency", latency(at, "event_time", 5))
+    found.add("results.latency", latency(START_S - 1, "event_time", *[90] * 20, phase="warm_up"))
+    found.add("results.latency", latency(START_S + WARM_UP_OPEN_SECONDS, "event_time", 5))
+    found.add("results.latency", latency(START_S - 1, "event_time", *[900] * 99, phase="warm_up"))
+    of_place = found.evidence(PHASES, "warm_up").event_time_ms[PLACE]
+    expected = dict.fromkeys(range(START_S - 5, START_S - 1), 12.0)
+    assert of_place == expected | {START_S - 1: 90.0}
+
+
+def test_only_definitions_that_the_evidence_needs_are_counted() -> None:
+    kept = {definition for _phase, definition, _place in watched()._latencies}
+    assert kept == {"event_time", "latest"}
+
+
 def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None:
     found = watched()
     for at in (START_S - 5, START_S + 1, START_S + 45):
@@ -111,6 +136,18 @@ def test_the_workloads_own_limit_of_others_counts() -> None:
     found = Watched(request.model_copy(update={"workload": workload}))
     assert found.evidence(PHASES).others_allowed == 0.4
     assert Watched(request).evidence(PHASES).others_allowed == 0.1
+
+
+@pytest.mark.parametrize(("limit", "allowed"), [(0.4, 0.1), (0.05, 0.05)])
+def test_the_limit_of_a_suite_does_not_raise_that_of_disturbances(
+    limit: float, allowed: float
+) -> None:
+    request = a_request()
+    validity = request.workload.validity.model_copy(update={"max_others_share": limit})
+    workload = request.workload.model_copy(update={"validity": validity})
+    suite = SuiteRun(name="nightly", round=1, step=1)
+    changes = {"workload": workload, "suite": suite}
+    assert Watched(request.model_copy(update=changes)).evidence(PHASES).others_allowed == allowed
 
 
 def test_a_conclusion_says_it() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from schemas import protocol
 from schemas.protocol import Interleaving, PhasePlan, Phases
+from services.conductor.measured import EARLY, Measured
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import STAGES, drain, finish_load, lifecycle, send_delays
@@ -72,6 +73,20 @@ def test_rates_and_use_count_between_the_bounds() -> None:
         event = an_event(pipeline="spark-realtime", stage="join", lag_records=lag)
         state.add("results.pipeline", event | {"time": time})
     assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 7]
+
+
+def test_the_newest_events_before_the_times_are_known_are_kept() -> None:
+    request = a_request()
+    workload = request.workload.model_copy(update={"thresholds": ("join.outputs >= 0",)})
+    measured = Measured(request.model_copy(update={"workload": workload}))
+    for second in range(21):
+        for _ in range(100):
+            where = {"pipeline": "spark-realtime", "stage": "join", "second": 1000 * second}
+            measured.add("results.throughput", an_event(**where, records=1))
+    assert len(measured._early) == EARLY == 500
+    measured.begins(PHASES)
+    stages = measured.figures()["pipelines"]["spark-realtime"]["stages"]
+    assert stages["join"]["records_per_second"] == 100 / 30
 
 
 def use(state: RunState, at_s: int, cpu_s: float) -> None:

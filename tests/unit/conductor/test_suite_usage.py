@@ -40,6 +40,12 @@ def test_what_is_long_ago_does_not_count() -> None:
     assert usage.of_others(120_000) == pytest.approx(0.5)
 
 
+def test_samples_are_forgotten_also_while_nobody_asks() -> None:
+    usage = a_usage(range(100, 1000), machine=2.0, kafka=0.5)
+    assert len(usage._samples) == 2 * 11
+    assert usage.of_others(999_000) == pytest.approx(1.5)
+
+
 def test_too_little_is_known_just_after_the_start() -> None:
     assert a_usage(range(100, 104), machine=2.0, kafka=0.5).of_others(104_000) is None
 

@@ -29,6 +29,18 @@ def test_a_client_that_fetches_is_asked_for_no_offsets(monkeypatch: pytest.Monke
     assert [client.closed for client in clients] == [True, True]
 
 
+def test_little_is_buffered_of_a_bus_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: list[dict[str, Any]] = []
+
+    def consumer(*_: object, **given: Any) -> Client:
+        options.append(given)
+        return Client()
+
+    monkeypatch.setattr(bus, "assigned_consumer", consumer)
+    bus.Bus(ServiceSettings(), "conductor", ["results.lifecycle"])
+    assert options[0]["queued.max.messages.kbytes"] == 1024
+
+
 class Spoken(Client):
     """A client with one event."""
 
