@@ -69,14 +69,15 @@ def find_changes(
 
 
 def is_known(change: Change, known: Sequence[dict[str, Any]]) -> bool:
-    """Whether this change of this series, within NEAR_RUNS, is among the details published
-    before."""
+    """Whether this change of this series, within NEAR_RUNS, is among the details published before.
+    Run ids are compared by their order, which is that of time: the run of a published change is no
+    longer in the series if it was not steady and only steady runs count now."""
     runs = [point.run_id for point in change.series.points]
     place = runs.index(change.first_run_id)
-    near = set(runs[max(0, place - NEAR_RUNS) : place + NEAR_RUNS + 1])
+    near = runs[max(0, place - NEAR_RUNS) : place + NEAR_RUNS + 1]
     return any(
         change.series.key == (one["workload"], one["pipeline"], one["stage"], one["metric"])
-        and one["first_run_after"] in near
+        and min(near) <= one["first_run_after"] <= max(near)
         for one in known
     )
 

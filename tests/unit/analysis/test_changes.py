@@ -40,6 +40,17 @@ def test_a_change_that_was_told_is_known_also_when_it_moved_by_a_run() -> None:
     assert not is_known(change, [told | {"stage": "parse"}])
 
 
+def test_a_change_stays_known_when_runs_that_were_not_steady_no_longer_count() -> None:
+    whole = a_series(LOW + HIGH)
+    (change,) = find_changes([whole])
+    told = change.detail()
+    steady = tuple(point for point in whole.points if point.run_id != told["first_run_after"])
+    (again,) = find_changes([replace(whole, points=steady)])
+    assert again.first_run_id == "run-11"
+    assert is_known(again, [told])
+    assert not is_known(again, [told | {"first_run_after": "run-07"}])
+
+
 def test_a_changed_setting_of_the_pipeline_is_the_likeliest_cause() -> None:
     before = a_point(0, 1.0, packages={"pyspark": "4.3.0"}, host="a", tidegauge="1")
     after = a_point(1, 2.0, packages={"pyspark": "4.4.0"}, host="a", tidegauge="2")
