@@ -42,6 +42,9 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
             answer.read(MOST_BYTES)
     except (OSError, http.client.HTTPException) as error:
         raise NotTakenError(f"it cannot be reached ({type(error).__name__})") from error
+    except ValueError as error:  # a host name or a token that cannot be encoded
+        reason = f"its address or token cannot be used ({type(error).__name__})"
+        raise NotTakenError(reason, for_good=True) from error
     if not 200 <= answer.status < 300:
         for_good = answer.status < 500 and answer.status not in LATER
         raise NotTakenError(f"it answered {answer.status}", for_good)

@@ -120,6 +120,21 @@ def test_a_receiver_that_is_not_there_is_asked_again() -> None:
     assert not caught.value.for_good
 
 
+@pytest.mark.parametrize(
+    ("url", "token", "error"),
+    [
+        ("http://two..dots/hook", "", "UnicodeError"),
+        ("http://127.0.0.1:9/hook", "schlüssel…", "UnicodeEncodeError"),
+    ],
+)
+def test_an_address_or_token_that_cannot_be_encoded_is_refused_for_good(
+    url: str, token: str, error: str
+) -> None:
+    with pytest.raises(NotTakenError, match=rf"^its address or token .*\({error}\)$") as caught:
+        post(url, {}, "1", token, 5)
+    assert caught.value.for_good
+
+
 def test_a_receiver_that_writes_a_byte_now_and_then_is_cut_off() -> None:
     over = threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
