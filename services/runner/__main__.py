@@ -47,12 +47,15 @@ def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> Non
         with contextlib.suppress(ValidationError):  # the evaluator fails the run
             agent.begin(run_id, PhasePlan.model_validate_json(command["body"]))
     elif command["command"] == "prepare":
+        plan = None
         try:
             plan = RunPlan.model_validate_json(command["body"])
             agent.prepare(plan)
         except (ValueError, OSError) as error:  # also: no domain, unknown engine
             reason = f"runner cannot prepare: {error}"
             events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+            if plan is not None:  # otherwise the conductor waits for their end
+                agent.give_up(plan)
 
 
 def keep_s(body: str) -> float:

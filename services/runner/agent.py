@@ -133,6 +133,8 @@ class Agent:
             detail = {"reason": f"{name} was not started: {reason}"}
             self._events.lifecycle(protocol.FAILED, run_id, pipeline=name, detail=detail)
             self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
+        if found:
+            self._say_stopped(plan)
         return bool(found)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
@@ -179,9 +181,21 @@ class Agent:
             self._state = Kept(session, self._clock_s() + keep_s)
         else:
             self._end(session)
-        for pipeline in session.plan.request.pipelines:
-            self._events.lifecycle(protocol.STOPPED, run_id, pipeline=pipeline.name)
+        self._say_stopped(session.plan)
         self._log.info("run_stopped", run_id=run_id, kept=isinstance(self._state, Kept))
+
+    def give_up(self, plan: RunPlan) -> None:
+        """Publish that the pipelines of a plan that cannot be carried out do not run; stops those
+        that do."""
+        if isinstance(self._state, Running) and self._state.session.run_id == plan.request.run_id:
+            self.stop(plan.request.run_id)
+        else:
+            self._say_stopped(plan)
+
+    def _say_stopped(self, plan: RunPlan) -> None:
+        request = plan.request
+        for pipeline in request.pipelines:
+            self._events.lifecycle(protocol.STOPPED, request.run_id, pipeline=pipeline.name)
 
     def _go_on(self, session: RunSession, plan: RunPlan) -> None:
         """Assign the kept pipelines to another run."""
