@@ -166,7 +166,7 @@ def test_what_a_pipeline_cannot_say_is_refused_with_what_it_can(fields, reason):
 
 
 def test_a_setting_that_has_no_default_must_be_given():
-    with pytest.raises(ValueError, match="mode: spark needs this setting: How Spark runs"):
+    with pytest.raises(ValueError, match="mode: spark needs this setting: Trigger of the queries"):
         checked_pipeline({"name": "p", "summary": "-", "engine": "spark"})
 
 
