@@ -21,15 +21,15 @@ print(runs[["run_id", "workload", "valid", "clean"]].tail(10).to_string(index=Fa
 
 # %% What does each stage cost, by pipeline? A row of figures() is a run, pipeline and stage.
 figures = results.figures().pandas()
+valid = figures[figures.valid.eq(True)]  # unknown while a run is open
 print(
-    figures[figures.valid]
-    .groupby(["workload", "rate_per_second", "pipeline", "stage"])[["p50_ms", "p99_ms"]]
+    valid.groupby(["workload", "rate_per_second", "pipeline", "stage"])[["p50_ms", "p99_ms"]]
     .median()
     .to_string()
 )
 
 # %% Every latency of the newest valid run, second by second.
-newest = figures[figures.valid].run_id.iloc[-1]
+newest = valid.run_id.iloc[-1]
 counts = results.latencies(newest).pandas()
 measured = counts[counts.phase == "measure"]
 

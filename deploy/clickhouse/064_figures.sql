@@ -45,6 +45,13 @@ WITH
         GROUP BY run_id
         HAVING measure != ''
     ),
+    sending AS
+    (
+        SELECT run_id, dateDiff('millisecond', min(g.second), max(g.second)) + 1000 AS sending_ms
+        FROM tidegauge.results_generator AS g
+        WHERE phase = 'measure' AND g.sent > 0
+        GROUP BY run_id
+    ),
     extrapolated AS
     (
         SELECT
@@ -181,8 +188,10 @@ SELECT
     JSONExtract(c.request, 'environment', 'packages', 'Map(String, String)') AS packages,
     JSONExtractString(c.request, 'suite', 'name') AS suite,
     g.acknowledged AS input_records,
-    g.acknowledged / nullIf(dateDiff('millisecond', b.measured_from, b.measured_until), 0) * 1000
-        AS input_per_second,
+    -- A run that ended early was measured for less time than planned.
+    g.acknowledged / nullIf(
+        if(b.is_whole, dateDiff('millisecond', b.measured_from, b.measured_until), t.sending_ms), 0
+    ) * 1000 AS input_per_second,
     g.send_delay_p50_ms AS send_delay_p50_ms,
     g.send_delay_p99_ms AS send_delay_p99_ms,
     l.measured_outputs AS measured_outputs,
@@ -230,6 +239,7 @@ LEFT JOIN
     FROM tidegauge.generator_summary
     WHERE phase = 'measure'
 ) AS g ON g.run_id = c.run_id
+LEFT JOIN sending AS t ON t.run_id = c.run_id
 LEFT JOIN latency AS l
     ON l.run_id = c.run_id AND l.pipeline = c.pipeline AND l.stage = c.stage
 LEFT JOIN

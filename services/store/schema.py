@@ -1,8 +1,9 @@
 """Applies the DDL, merge settings and retention to an engine.
 
-Rows expire by whole parts, so up to a month late. The sums per minute, and everything a run's
-report needs, never expire. These may expire: latency counts per second, single pairs, progress
-reports, samples of resources that belong to no run, scraped metrics, and dead letters.
+Rows expire by whole parts, so up to a month late. These may expire: latency counts per second,
+single pairs, latencies by slice, progress reports, samples of resources that belong to no run,
+scraped metrics, and dead letters. Everything else never expires, among it the latency counts per
+minute. The report of an old run lacks its per-second parts and the lag of the stages.
 """
 
 from collections.abc import Iterator, Mapping

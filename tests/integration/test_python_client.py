@@ -21,11 +21,18 @@ from pathlib import Path
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
 from services.store.settings import StoreSettings
+from schemas import catalogue
 from tests.integration.recorded_run import recorded
 from tests.integration.store_engine import project
+events = recorded()
+events += [
+    (topic, record | {"run_id": "open"})
+    for topic, record in events
+    if record.get("event") == "run_requested"
+]
 engine = ChdbEngine(StoreSettings(data=Path(sys.argv[1])))
 engine.execute(ddl_statements())
-project(engine, recorded())
+project(engine, events)
 engine.close()
 """
 
@@ -48,7 +55,7 @@ def environment(folder, monkeypatch):
 
 def test_runs_figures_and_latencies_are_there_as_arrow_and_pandas(environment):
     with tidegauge.connect() as results:
-        assert results.runs().arrow["run_id"].to_pylist() == [RUN_ID]
+        assert set(results.runs().arrow["run_id"].to_pylist()) == {RUN_ID, "open"}
         figures = results.figures()
         counts = results.latencies(RUN_ID).pandas()
         rows = results.sql(

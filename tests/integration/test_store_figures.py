@@ -94,6 +94,21 @@ def test_what_a_pipeline_used_is_of_the_measured_phase(figures):
         )
 
 
+def test_the_input_of_a_run_that_ended_early_is_of_the_seconds_in_which_it_was_sent(engine):
+    start_ms, _end_ms = phase_ms(EVENTS, "measure")
+    kept = [
+        (topic, record | {"run_id": "ended"})
+        for topic, record in EVENTS
+        if record.get("phase") != "cool_down"
+        and (topic != catalogue.GENERATOR or record["second"] < start_ms + 4000)
+    ]
+    project(engine, kept)
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'ended'")
+    assert rows
+    for row in rows:
+        assert row["input_per_second"] == pytest.approx(row["input_records"] / 4)
+
+
 def test_missing_samples_make_no_pipeline_cheap(engine):
     events = [(topic, record | {"run_id": "half"}) for topic, record in EVENTS]
     start_ms, end_ms = phase_ms(EVENTS, "measure")

@@ -10,6 +10,11 @@ FROM
     SELECT run_id, pipeline, sum(r.cpu_seconds) AS cpu_seconds
     FROM tidegauge.results_resources AS r
     WHERE pipeline != '' AND run_id != ''
+        -- Pipelines that were measured alternately had only a part of the input each.
+        AND run_id NOT IN (
+            SELECT run_id FROM tidegauge.results_lifecycle
+            WHERE event = 'run_requested' AND JSONType(detail, 'interleaved') = 'Object'
+        )
     GROUP BY run_id, pipeline
 ) AS u
 INNER JOIN
