@@ -37,7 +37,7 @@ from chdb.state.sqlitelike import Connection
 from services.store.engine import Answer, EngineError, Query
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE, Insert, Judge
-from services.store.settings import StoreSettings, bounds
+from services.store.settings import StoreSettings, admin_bounds, bounds
 from services.store.slots import Slots
 from services.store.tables import DATABASE
 
@@ -125,7 +125,8 @@ class ChdbEngine:
             connection.close()
 
     def _answer(self, connection: Connection, query: Query) -> Answer:
-        limits = bounds(self._settings, query.settings)
+        bounds_of = admin_bounds if query.may_write else bounds
+        limits = bounds_of(self._settings, query.settings)
         free = self._judge.settings(query, limits)
         with _engine_errors():
             for statement in _preparation(query, free, limits):
@@ -161,11 +162,8 @@ def _preparation(
         yield f"SET {name} = {quoted(value)}"
     if query.id:
         yield f"SET log_comment = {quoted(query.id)}"  # chDB has no query ids
-    if query.may_write:
-        yield f"SET max_memory_usage = {limits['max_memory_usage']}"
-        return
-    text = ", ".join(f"{name} = {value!r}" for name, value in limits.items())
-    yield f"SET {text}, readonly = 1"
+    text = ", ".join(f"{name} = {quoted(str(value))}" for name, value in limits.items())
+    yield f"SET {text}" if query.may_write else f"SET {text}, readonly = 1"
 
 
 def _insert_data(connection: Connection, insert: Insert) -> None:

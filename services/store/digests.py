@@ -28,17 +28,22 @@ def read_digests(engine: Engine, before: Mapping[Place, int]) -> dict[str, Diges
 
 
 def rows_before(engine: Engine, firsts: Mapping[Place, int]) -> dict[Place, int]:
-    """Number of rows of records before the first offset that the bus still has."""
+    """Number of rows of records before the first offset that the bus still has, in the raw table
+    or in a rollup, whose rows outlive those of the raw table: the greater number."""
     found = {}
     for (topic, partition), offset in firsts.items():
         if offset:
-            (row,) = engine.rows(
-                f"SELECT count() AS n FROM {DATABASE}.{TABLES[topic].name}"
-                f" WHERE _partition = {partition} AND _offset < {offset}"
-            )
-            if int(row["n"]):
-                found[topic, partition] = int(row["n"])
+            names = [f"{rollup.name} FINAL" for rollup in ROLLUPS.get(topic, ())]
+            condition = f"_partition = {partition} AND _offset < {offset}"
+            counts = [_count(engine, name, condition) for name in (TABLES[topic].name, *names)]
+            if max(counts):
+                found[topic, partition] = max(counts)
     return found
+
+
+def _count(engine: Engine, table: str, condition: str) -> int:
+    (row,) = engine.rows(f"SELECT count() AS n FROM {DATABASE}.{table} WHERE {condition}")
+    return int(row["n"])
 
 
 def _digests(engine: Engine, before: Mapping[Place, int]) -> Iterator[tuple[str, Digest]]:

@@ -29,7 +29,7 @@ from services.runtime.answers import opener
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE
-from services.store.settings import StoreSettings, bounds
+from services.store.settings import StoreSettings, admin_bounds, bounds
 from services.store.slots import Slots
 from services.store.tables import DATABASE
 
@@ -90,14 +90,14 @@ class ServerEngine:
             data, _ = self._ask(sql.encode(), named | {"default_format": "TSVRaw"}, user)
             return data.decode(errors="replace")
 
-        limits = bounds(self._settings, query.settings)
-        given = JUDGE.settings(query, () if query.may_write else limits)
+        bounds_of = admin_bounds if query.may_write else bounds
+        limits = bounds_of(self._settings, query.settings)
+        given = JUDGE.settings(query, limits)
         judged = JUDGE.statement(query, engine_reads)
         given |= {f"param_{name}": value for name, value in judged.parameters.items()}
-        if not query.may_write:
-            given |= {k: str(v) for k, v in limits.items()}
-            # The reader's own account already has this setting.
-            given |= {"readonly": "2"} if self._reader == self._own else {}
+        given |= {name: str(value) for name, value in limits.items()}
+        if not query.may_write and self._reader == self._own:
+            given["readonly"] = "2"  # the reader's own account already has this setting
         given |= {"database": query.database, "default_format": query.output_format}
         body = judged.text.encode()
         if query.id:
@@ -121,9 +121,9 @@ class ServerEngine:
         headers = {"X-ClickHouse-User": user[0], "X-ClickHouse-Key": user[1]}
         url = f"{self._url}/?{urllib.parse.urlencode(parameters)}"
         request = urllib.request.Request(url, body, headers, method="POST")
-        timeout_s = float(parameters.get("max_execution_time", STATEMENT_TIMEOUT_S)) + OVERHEAD_S
+        limit_s = float(parameters.get("max_execution_time", 0)) or STATEMENT_TIMEOUT_S
         try:
-            with self._opener.open(request, timeout=timeout_s) as answer:
+            with self._opener.open(request, timeout=limit_s + OVERHEAD_S) as answer:
                 return answer.read(), dict(answer.headers)
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error

@@ -23,6 +23,7 @@ PARSING: Final = {
     "max_ast_elements": 50_000,
     "max_expanded_ast_elements": 100_000,
 }
+MEMORY: Final = "max_memory_usage"
 LEAST_SECONDS: Final = 0.001
 
 
@@ -38,8 +39,8 @@ class StoreSettings(ServiceSettings):
     offline: only answer SQL from what was projected before, without Kafka.
     anonymous_reads: whether a client without a password is the reader; if unset, only on a loopback
     address. allowed_hosts: names under which clients reach the store, in addition to loopback and
-    `host`; `*` for any. keep_*_days: minimum retention of rows that no report of a run needs; 0
-    keeps them forever. See services/store/schema.py.
+    `host`; `*` for any. keep_*_days: minimum retention of rows; 0 keeps them forever. See
+    services/store/schema.py.
     dashboards_dir: folder of the Grafana dashboard files that `/dashboards/` shows.
     clickhouse_url: a server to use instead of the embedded engine. clickhouse_user may create
     databases, tables and users there; no users if clickhouse_manage_reader is off.
@@ -120,13 +121,27 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
         "max_execution_time": settings.query_max_seconds,
         "max_result_rows": settings.query_max_rows,
         "max_result_bytes": settings.query_max_result_bytes,
-        "max_memory_usage": settings.query_max_memory_bytes,
+        MEMORY: settings.query_max_memory_bytes,
         "max_threads": settings.query_threads,
         "result_overflow_mode": "throw",
         "timeout_overflow_mode": "throw",
         **PARSING,
     }
     return {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
+
+
+def admin_bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float | str]:
+    """ClickHouse settings that bound one query of the admin: memory, and those that the request
+    asks for, unchanged. It can only tighten those of memory and parsing.
+
+    Raises EngineError for a value that is not a number.
+    """
+    fixed = (MEMORY, *PARSING)
+    return {
+        name: limit if name in fixed else asked[name]
+        for name, limit in bounds(settings, asked).items()
+        if name == MEMORY or name in asked
+    }
 
 
 def _tighter(asked: str | None, limit: float | str) -> float | str:

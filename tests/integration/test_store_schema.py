@@ -2,13 +2,16 @@
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
 from schemas import catalogue
 from services.store.chdb_engine import ChdbEngine, FolderTakenError
 from services.store.ddl import ddl_statements
+from services.store.digests import rows_before
 from services.store.engine import EngineError, Query
+from services.store.rebuild import REFUSED, rebuild
 from services.store.schema import bring_up, merge_statements
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
@@ -23,6 +26,30 @@ def test_a_query_cannot_lift_the_bounds_but_tighten_them(engine):
     for asked, given_value in (("1000", b"30\n"), ("0", b"30\n"), ("2", b"2\n")):
         answer = engine.answer(Query(value, settings={"max_execution_time": asked}))
         assert answer.data == given_value
+
+
+def test_a_query_of_the_admin_has_the_bounds_that_it_asks_for(engine):
+    names = ("max_execution_time", "max_result_rows", "max_memory_usage", "max_parser_depth")
+    value = f"SELECT name, value FROM system.settings WHERE name IN {names} ORDER BY name"
+
+    def bounds_of(**asked):
+        query = Query(value, "CSV", settings=asked, may_write=True)
+        rows = engine.answer(query).data.decode().replace('"', "").splitlines()
+        return dict(row.split(",") for row in rows)
+
+    memory = StoreSettings().query_max_memory_bytes
+    none = {"max_execution_time": "0", "max_result_rows": "0", "max_parser_depth": "1000"}
+    assert bounds_of() == none | {"max_memory_usage": f"{memory}"}
+    asked = {"max_execution_time": "600", "max_result_rows": "7"}
+    assert bounds_of(**asked) == none | asked | {"max_memory_usage": f"{memory}"}
+    tighter = {"max_memory_usage": "50000000", "max_parser_depth": "900"}
+    assert bounds_of(**tighter) == none | tighter
+    wider = {"max_memory_usage": f"{2 * memory}", "max_parser_depth": "0"}
+    assert bounds_of(**wider) == none | {"max_memory_usage": f"{memory}"}
+    with pytest.raises(EngineError, match="TOO_MANY_ROWS"):
+        engine.answer(Query("SELECT 1 FROM numbers(8)", settings=asked, may_write=True))
+    with pytest.raises(EngineError, match="is not a number"):
+        bounds_of(max_result_rows="1' OR")
     with pytest.raises(EngineError, match="TOO_MANY_ROWS_OR_BYTES"):
         engine.answer(Query("SELECT * FROM numbers(2000000)"))
     endless = "SELECT count() FROM numbers(1000000000000) WHERE sipHash64(number) = 1"
@@ -70,6 +97,19 @@ def test_raw_rows_expire_by_the_settings_and_the_sums_stay(engine_to_alter):
     engine_to_alter.execute(["OPTIMIZE TABLE tidegauge.results_latency FINAL"])
     assert engine_to_alter.rows("SELECT count() AS n FROM tidegauge.results_latency") == [{"n": 0}]
     assert engine_to_alter.rows(summary) == before == [{"p50_ms": 3, "p99_ms": 3, "max_ms": 700}]
+
+
+def test_a_rebuild_that_would_lose_sums_of_expired_rows_is_refused(engine):
+    insert_latencies(engine, "old", join={3: 99, 700: 1})
+    engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
+    for first, lost in ((0, {}), (1, {(catalogue.LATENCY, 0): 2})):
+        assert rows_before(engine, {(catalogue.LATENCY, 0): first}) == lost
+    projector = SimpleNamespace(firsts=lambda: {(catalogue.LATENCY, 0): 1})
+    status = rebuild(engine, projector, StoreSettings(), False, lambda: False)
+    assert (status.state, status.equal) == (REFUSED, False)
+    assert "no longer has the records of 2 rows of results.latency/0" in status.sentence
+    sums = engine.rows("SELECT sum(m.count) AS n FROM tidegauge.latency_minutes AS m")
+    assert sums == [{"n": 100}]
 
 
 def test_every_table_merges_in_tiers_however_often_the_store_starts(engine_to_alter):

@@ -4,16 +4,19 @@ rejects it, closes the connection or truncates the response."""
 import http.client
 import socket
 import threading
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
 
-from services.store.engine import EngineError, InsertTimeoutError
-from services.store.server_engine import ServerEngine
+from services.store.engine import EngineError, InsertTimeoutError, Query
+from services.store.query_policy import JUDGE, EngineReads, Statement
+from services.store.server_engine import OVERHEAD_S, STATEMENT_TIMEOUT_S, ServerEngine
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit
@@ -24,11 +27,13 @@ ITS_OWN = {"X-ClickHouse-Exception-Code": "252"}
 
 class Server(BaseHTTPRequestHandler):
     """Accepts whole requests. `how`: the outcome of an INSERT: a status with headers, or `break
-    off` or `cut short`; anything else gets a response."""
+    off` or `cut short`; anything else gets a response. asked: the path of every request."""
 
     how: tuple[int, dict[str, str]] | str = (200, {})
+    asked: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
+        self.asked.append(self.path)
         self.rfile.read(int(self.headers["Content-Length"]))
         if "INSERT" not in self.path:
             self.tell(200, {})
@@ -56,6 +61,7 @@ def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[Se
         pass
 
     Handler.how = how
+    Server.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
@@ -115,3 +121,52 @@ def test_a_server_on_this_machine_is_asked_past_any_proxy(
         monkeypatch.delenv(name, raising=False)
     with engine(tmp_path, (200, {})) as found:
         found.insert("results_latency", BLOCK)
+
+
+@pytest.fixture
+def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statements are let through, because this server returns no syntax tree."""
+
+    def statement(query: Query, _reads: EngineReads) -> Statement:
+        return Statement(query.text, query.parameters, query.output_format)
+
+    monkeypatch.setattr(JUDGE, "statement", statement)
+
+
+@pytest.mark.parametrize(
+    ("may_write", "bounds"),
+    [
+        (False, {"max_execution_time": "30.0", "max_result_rows": "7", "readonly": "2"}),
+        (True, {"max_execution_time": "600", "max_result_rows": "7"}),
+    ],
+)
+def test_a_query_has_the_bounds_of_its_user_and_those_it_asks_for(
+    tmp_path: Path, unjudged: None, may_write: bool, bounds: dict[str, str]
+) -> None:
+    asked = {"max_execution_time": "600", "max_result_rows": "7", "max_memory_usage": "50000000"}
+    with engine(tmp_path, (200, {})) as found:
+        found.answer(Query("SELECT 1", settings=asked, may_write=may_write))
+    sent = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(Server.asked[-1]).query))
+    names = (*asked, "readonly")
+    assert {name: sent[name] for name in names if name in sent} == bounds | {
+        "max_memory_usage": "50000000"
+    }
+    assert ("max_threads" in sent) != may_write
+
+
+def test_without_a_bound_of_time_the_server_has_as_long_as_for_a_statement(
+    tmp_path: Path, unjudged: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine(tmp_path, (200, {})) as found:
+        waits = []
+        open_request = found._opener.open
+
+        def opened(*given: object, timeout: float) -> object:
+            waits.append(timeout)
+            return open_request(*given, timeout=timeout)
+
+        monkeypatch.setattr(found._opener, "open", opened)
+        for seconds in ("0", "20"):
+            asked = {"max_execution_time": seconds}
+            found.answer(Query("SELECT 1", settings=asked, may_write=True))
+    assert waits == [STATEMENT_TIMEOUT_S + OVERHEAD_S, 20 + OVERHEAD_S]
