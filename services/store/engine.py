@@ -32,7 +32,7 @@ class Query:
     """One query over HTTP.
 
     output_format: applies if the text has no FORMAT clause. settings: ClickHouse settings for this
-    query; bounds can only be tightened. parameters: values of `{name:Type}` in the text. may_write:
+    query; only the admin can widen bounds. parameters: values of `{name:Type}` in the text. may_write:
     whether it is the admin's, who may also change tables of the database. data: the data after the
     text of an INSERT. id: for cancelling it. is_known: whether the client has given a password; a
     slot is reserved for those who have.
