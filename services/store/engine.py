@@ -32,10 +32,10 @@ class Query:
     """One query over HTTP.
 
     output_format: applies if the text has no FORMAT clause. settings: ClickHouse settings for this
-    query; only the admin can widen bounds. parameters: values of `{name:Type}` in the text. may_write:
-    whether it is the admin's, who may also change tables of the database. data: the data after the
-    text of an INSERT. id: for cancelling it. is_known: whether the client has given a password; a
-    slot is reserved for those who have.
+    query; only the admin can widen bounds. parameters: values of `{name:Type}` in the text.
+    may_write: whether it is the admin's, who may also change tables of the database. data: the data
+    after the text of an INSERT. id: for cancelling it. is_known: whether the client has given a
+    password; a slot is reserved for those who have.
     """
 
     text: str
