@@ -240,15 +240,20 @@ class Watching:
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
                 self.runs.object(self._run() if run is None else run, objection(trouble))
                 self._troubles.append(trouble)
-        for run_id, name in behind.published.events:
-            self._note(run_id, name)
+        self._note(behind.published.events)
         log.info("caught_up")
         self.save()
 
-    def _note(self, run_id: str, event: str) -> None:
-        """Mark a run as concluded by the previous process."""
-        for run in self.runs.begun:
-            if self.runs.id_of(run) == run_id and event == protocol.CONCLUDED:
+    def _note(self, published: Iterable[tuple[str, str]]) -> None:
+        """Mark runs as begun and concluded by the previous process, also those that it began after
+        it had saved its position."""
+        for run_id, event in published:
+            run = self.runs.number_of(run_id)
+            if run is None or self.runs.end_ms(run) <= self.watched.closed_ms:
+                continue
+            if event == protocol.WATCH_BEGUN:
+                self.runs.begun.add(run)
+            if event == protocol.CONCLUDED:
                 self.runs.concluded.add(run)
 
     def _leave_behind(self) -> None:
@@ -256,16 +261,7 @@ class Watching:
         behind, self.behind = self.behind, None
         if behind is None:
             return
-        published = behind.published.events
-        # Runs that the previous process began after it had saved its position.
-        begun = {
-            self.runs.number_of(run_id)
-            for run_id, name in published
-            if name == protocol.WATCH_BEGUN
-        }
-        self.runs.begun |= {run for run in begun if run is not None}
-        for run_id, name in published:
-            self._note(run_id, name)
+        self._note(behind.published.events)
         for run in self.runs.begun:
             self.runs.object(run, "It ended before everything was recounted.")
         list(self.watched.counting.slices.take())

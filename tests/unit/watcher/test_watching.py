@@ -123,6 +123,21 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
 
 
+def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_concluded(
+    bus, at_s, settings, monkeypatch
+):
+    process.close(watched(shop(run_s=5), settings))
+    found = Published(events={(name(2), protocol.WATCH_BEGUN)})
+    monkeypatch.setattr(position, "read_published", lambda *_: found)
+    at_s(17)
+    watching = process.open_watching(shop(run_s=5), settings)
+    watching.reader.end_ms = 20_000
+    watching.catch_up(threading.Event(), 5)
+    step(watching, 30_000)
+    assert name(2) in reasons(bus)
+    assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(2)) == 0
+
+
 def test_topics_are_saved_with_the_position(bus, at_s, settings):
     watching = watched(shop(), settings)
     process.close(watching)
