@@ -199,9 +199,9 @@ class SuitePosition(Model):
 
     state: `running` (run_id), `pausing` (until next_at_ms, or without it until the last run is
     analysed), `waiting` (reason: the machine is busy), `skipping` (reason: this step cannot take
-    place now). round, step: the current or next
-    run; steps: steps per round. runs: number concluded since the suite began, valid or not.
-    skipped: steps that were skipped at their last turn, with the reason, a sentence each.
+    place now). round, step: the current or next run; steps: steps per round. runs: number concluded
+    since the suite began, valid or not. skipped: steps that were skipped at their last turn, with
+    the reason, a sentence each.
     """
 
     name: Name

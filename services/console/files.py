@@ -20,17 +20,8 @@ def check_file(option: str, path: Path | None) -> None:
 
 
 def write_file(option: str, path: Path, data: bytes) -> None:
-    """Replace the file atomically; a device such as /dev/stdout is written to. Raises
-    DefinitionError."""
+    """Write the file; its access rights stay as they are. Raises DefinitionError."""
     try:
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-            return
-        new = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            new.write_bytes(data)
-            new.replace(path.resolve())
-        finally:
-            new.unlink(missing_ok=True)
+        path.write_bytes(data)
     except OSError as error:
         raise DefinitionError(f"{option} {path}: {error.strerror}.") from error

@@ -51,8 +51,8 @@ class SequenceState:
 
     def __init__(self, context: Context, needed: NeededColumns, has_digests: bool) -> None:
         self._kinds = dict(_HEAD)
-        self._coded: list[str] = []
-        self._numbers: list[str] = []
+        self._coded: set[str] = set()
+        self._numbers: set[str] = set()
         if has_digests:
             self._kinds["digest"] = (np.int64, 0)
         for one in context.domain.inputs:
@@ -60,11 +60,10 @@ class SequenceState:
             for name in sorted((needed.values | needed.codes) & types.keys()):
                 if types[name] == "string" or name in needed.codes:
                     self._kinds[_code(name)] = (np.int32, UNKNOWN)
-                    self._coded.append(name)
+                    self._coded.add(name)
                 if types[name] != "string" and name in needed.values:
                     self._kinds[_number(name)] = (dtype_of(types[name]), 0)
-                    self._numbers.append(name)
-        self._coded, self._numbers = map(_once, (self._coded, self._numbers))
+                    self._numbers.add(name)
         self.blocks: dict[int, Columns] = {}
         self.sizes: dict[int, int] = {}  # by block: index of the last record + 1
         self.newest_ms: dict[int, int] = {}
@@ -149,10 +148,6 @@ def _code(name: str) -> str:
 def _number(name: str) -> str:
     """The place of a column's numbers."""
     return f".{name}"
-
-
-def _once(names: list[str]) -> list[str]:
-    return list(dict.fromkeys(names))
 
 
 class SingleRows(Oracle):

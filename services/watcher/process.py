@@ -38,6 +38,15 @@ from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, Watching
 
 CATCH_UP_S: Final = 30.0  # for a watch that is to end
+REASONS_TO_END: Final = (
+    BusSilentError,
+    KafkaException,
+    KafkaUnavailableError,
+    OSError,
+    RegistrySilentError,
+    SecretFileError,
+    ValueError,
+)
 log = structlog.get_logger()
 
 
@@ -64,9 +73,7 @@ def main() -> None:
             close(watching)
     except ValidationError as error:
         sys.exit(f"watch {name}: {first_mistake(error)}")
-    except (KafkaException, KafkaUnavailableError, SecretFileError) as error:
-        sys.exit(f"watch {name}: {error}")
-    except (BusSilentError, RegistrySilentError, OSError, ValueError) as error:
+    except REASONS_TO_END as error:
         sys.exit(f"watch {name}: {error}")
 
 
