@@ -44,14 +44,15 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.memory import expect_batches, leave_out_pandas, return_pages
+from services.runtime.memory import expect_batches, leave_out_pandas, limit_arenas, return_pages
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.replay import read_commands, unfinished
 
 
 def warm_up_process() -> None:
     """Avoid delays during a run: Arrow's first array searches for pandas, and the garbage collector
-    would scan every batch of messages many times."""
+    would scan every batch of messages many times. Limit the memory that malloc keeps."""
+    limit_arenas()
     leave_out_pandas()
     expect_batches()
 

@@ -10,6 +10,17 @@ from types import ModuleType
 from typing import Final
 
 YOUNG_OBJECTS: Final = 200_000  # more than the messages of one batch
+M_ARENA_MAX: Final = -8  # of <malloc.h>
+ARENAS: Final = 2
+
+
+def limit_arenas() -> None:
+    """Limit the arenas of glibc's malloc, which keep pages that `malloc_trim` cannot return. By
+    default there are up to eight per core, and every Kafka client has threads that use others. Does
+    nothing with another C library."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_ARENA_MAX, ARENAS)
 
 
 def expect_batches() -> None:

@@ -17,6 +17,7 @@ from schemas.catalogue import Topic
 from services.runtime.events import RECORD_ERRORS, Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
 from services.runtime.kafka import KafkaUnavailableError, admin_client
+from services.runtime.memory import limit_arenas
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
@@ -66,6 +67,7 @@ def serving(
     topics: created first if missing. Call from the main thread. Exits with one sentence if its port
     is taken or Kafka refuses.
     """
+    limit_arenas()
     stop = stop_on_signals()
     if os.environ.pop(WAITS, None) and not _told_to_go(stop):
         sys.exit()

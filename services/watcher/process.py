@@ -21,7 +21,7 @@ from services.runtime.environment import environment
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, event_producer
 from services.runtime.logs import configure_logs
-from services.runtime.memory import expect_batches
+from services.runtime.memory import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
@@ -55,6 +55,7 @@ def main() -> None:
     name = sys.argv[-1]
     settings = load_settings(ServiceSettings)
     configure_logs(f"watch-{name}", settings.log_level)
+    limit_arenas()
     stop = stop_on_signals()
     end_with_parent()
     try:

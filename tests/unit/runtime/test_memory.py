@@ -7,6 +7,30 @@ import pytest
 
 pytestmark = pytest.mark.unit
 
+THREADS = 8
+# malloc_stats writes one paragraph per arena to standard error.
+ALLOCATING = f"""
+import ctypes, threading
+from services.runtime.memory import limit_arenas
+{{first}}
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+together = threading.Barrier({THREADS})
+
+def allocate():
+    together.wait()
+    for _ in range(1_000):
+        libc.malloc(10_000)
+    together.wait()
+
+threads = [threading.Thread(target=allocate) for _ in range({THREADS})]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_stats()
+"""
+
 SCRIPT = """
 import sys
 from services.runtime.memory import leave_out_pandas
@@ -20,3 +44,17 @@ import pandas
 
 def test_arrow_does_without_pandas_and_others_still_find_it() -> None:
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="arenas are those of glibc")
+@pytest.mark.parametrize(("first", "is_limited"), [("limit_arenas()", True), ("pass", False)])
+def test_threads_share_two_arenas(first: str, is_limited: bool) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALLOCATING.format(first=first)],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    arenas = done.stderr.count("Arena ")
+    assert arenas == 2 if is_limited else arenas > 2
