@@ -121,6 +121,8 @@ class Stack:
 
         Returns whether there was any. Raises StackError if a process does not end.
         """
+        if not self.settings.data.exists():
+            return end_unrecorded(self.settings.data)
         interrupt_start(self._read())
         with self._locked(on_progress):
             found = self._read()

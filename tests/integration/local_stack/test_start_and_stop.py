@@ -137,6 +137,12 @@ def test_the_owner_of_a_stack_that_another_stops_is_told_so(settings, double):
     assert not Stack(settings, parts).down()
 
 
+def test_a_folder_that_does_not_exist_has_no_stack_and_is_not_created(settings):
+    missing = settings.model_copy(update={"data": settings.data / "missing"})
+    assert not Stack(missing, ()).down()
+    assert not missing.data.exists()
+
+
 def test_a_service_that_ends_at_once_stops_the_start_and_the_rest(settings, double):
     stack = Stack(settings, (double("store"), double("evaluator", "ends")))
     with pytest.raises(StackError, match=r"^evaluator exited with code 1; ") as caught:
