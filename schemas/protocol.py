@@ -62,7 +62,7 @@ RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 WATCH_BEGUN = "watch_begun"
 # A problem of a watch to report; detail: {"kind", "watch", …}, kind one of topic_deleted,
 # topic_appeared, partition_added, retention_overtook, undecodable, sampled, not_repeatable,
-# not_readable
+# not_readable, ended
 WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan

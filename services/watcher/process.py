@@ -7,7 +7,7 @@ does only that.
 
 import sys
 import threading
-from typing import Final
+from typing import Final, NoReturn
 
 import structlog
 from confluent_kafka import Consumer, KafkaException
@@ -73,9 +73,15 @@ def main() -> None:
         if watching.behind is None:
             close(watching)
     except ValidationError as error:
-        sys.exit(f"watch {name}: {first_mistake(error)}")
+        _end(name, first_mistake(error))
     except REASONS_TO_END as error:
-        sys.exit(f"watch {name}: {error}")
+        _end(name, str(error))
+
+
+def _end(name: str, reason: str) -> NoReturn:
+    """Tell the parent and the log why this process ends."""
+    print(reason, flush=True)
+    sys.exit(f"watch {name}: {reason}")
 
 
 def wanted_watch(settings: ServiceSettings, name: str) -> Watch | None:

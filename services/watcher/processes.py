@@ -17,6 +17,7 @@ from services.runtime.watches import kept_watches, positions
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0
+MOST_REASON_BYTES: Final = 1_000
 LASTING_S: Final = 120.0  # a process that ran this long started well
 STOP_TIMEOUT_S: Final = 8.0
 log = structlog.get_logger()
@@ -36,10 +37,18 @@ class _Child:
 
 
 def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
-    """Start a process that ends when this process, which holds its standard input, ends."""
+    """Start a process that ends when this process, which holds its standard input, ends. It writes
+    nothing to standard output but the reason for its end."""
     only = ["--conclude"] if is_concluding else []
     command = [sys.executable, "-m", "services.watcher.process", *only, name]
-    return subprocess.Popen(command, stdin=subprocess.PIPE)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def _reason(process: "subprocess.Popen[bytes]") -> str:
+    """What an ended process gave as the reason; empty if it was killed."""
+    assert process.stdout is not None
+    with process.stdout as output:
+        return output.read(MOST_REASON_BYTES).decode(errors="replace").strip()
 
 
 class Processes:
@@ -94,9 +103,9 @@ class Processes:
             lasted = now_s - child.began_s > LASTING_S
             child.pause_s = LEAST_PAUSE_S if lasted else min(2 * child.pause_s, MOST_PAUSE_S)
             child.again_s = now_s + child.pause_s
-            code = child.process.returncode
-            log.warning("watch_ended", watch=name, code=code, again_in_s=child.pause_s)
-            detail = {"kind": "ended", "watch": name, "code": code, "again_in_s": child.pause_s}
+            told = {"watch": name, "code": child.process.returncode, "again_in_s": child.pause_s}
+            log.warning("watch_ended", **told)
+            detail = {"kind": "ended", **told, "reason": _reason(child.process)}
             self._events.lifecycle(protocol.WATCH_TROUBLE, detail=detail)
         elif child.again_s is not None and now_s >= child.again_s:
             child.process = self._start(name, child.is_concluding)

@@ -1,5 +1,5 @@
-"""Reads topics from now on as a watch does, and only counts: prints `reads`, then the number of
-messages per second every SECONDS. Ends at the end of standard input.
+"""Reads topics from now on as a watch does, with the same memory tuning, and only counts: prints
+`reads`, then the number of messages per second every SECONDS. Ends at the end of standard input.
 
 python -m tests.benchmarks._watch_peer BOOTSTRAP TOPIC…
 """
@@ -10,6 +10,7 @@ import time
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
+from services.runtime.memory import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
 from services.watcher.reading import READING
 from services.watcher.watching import MOST_READ, READ_S
@@ -20,11 +21,13 @@ SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
 def main() -> None:
     """Read until the end of standard input."""
     bootstrap, *topics = sys.argv[1:]
+    limit_arenas()
     consumer = Consumer({"bootstrap.servers": bootstrap} | READING)
     known = consumer.list_topics(timeout=10).topics
     places = [TopicPartition(one, p, OFFSET_END) for one in topics for p in known[one].partitions]
     consumer.assign(places)
     end_with_parent()
+    expect_batches()
     while not consumer.consume(MOST_READ, READ_S):
         pass
     print("reads", flush=True)

@@ -1,5 +1,6 @@
 """The processes for the watches of a data folder."""
 
+import io
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ class Process:
 
     def __init__(self, code_at_end=0):
         self.returncode, self._code = None, code_at_end
+        self.stdout = io.BytesIO()
 
     def poll(self):
         return self.returncode
@@ -78,11 +80,17 @@ def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
     events = SimpleNamespace(lifecycle=lambda *_event, **fields: told.append(fields["detail"]))
     processes = Processes(tmp_path, events, started, lambda: now_s[0])
     processes.tick()
-    started.processes[0].returncode = 1  # the watched cluster is unreachable
+    started.processes[0].returncode = 1
+    started.processes[0].stdout = io.BytesIO(b"The watched cluster is unreachable.\n")
     for now_s[0] in (1.0, 1.5, 3.0):
         processes.tick()
     assert started.names == ["-w", "-w"]
-    assert [(one["kind"], one["code"]) for one in told] == [("ended", 1)]
+    assert told == [
+        {
+            **{"kind": "ended", "watch": "w", "code": 1, "again_in_s": 2.0},
+            "reason": "The watched cluster is unreachable.",
+        }
+    ]
     started.processes[1].returncode = 0
     now_s[0] = 100.0
     processes.tick()
