@@ -165,18 +165,22 @@ def planted_run(stack: BreakableStack, kind: str) -> Report:
 
 
 def names_it(told: dict[str, Any], kind: Kind) -> bool:
-    """Whether a report or a conclusion names the fault: most late seconds have that part as their
-    cause, and it disturbed the run, unless it is the pipeline. Without a fault nothing may be
-    named."""
+    """Whether a report or a conclusion names the fault. Without a fault nothing may be named.
+
+    For the machine: it is the only part that disturbed the run; programs may use the cores without
+    delaying anything. For the others: it disturbed the run, unless it is the pipeline, and is the
+    cause of most late seconds.
+    """
     if not kind.part:
         return told["disturbed"] is False
-    seconds = told["late"]["by"]
-    others = [count for part, count in seconds.items() if part != kind.part]
-    if seconds[kind.part] <= max(others):
+    seconds, disturbed_by = told["late"]["by"], told["late"]["disturbed_by"]
+    if kind.part == protocol.MACHINE:
+        return disturbed_by == [protocol.MACHINE]
+    if seconds[kind.part] <= max(n for part, n in seconds.items() if part != kind.part):
         return False
     if kind.part == "pipeline":
         return told["disturbed"] is False
-    return kind.part in told["late"]["disturbed_by"]
+    return kind.part in disturbed_by
 
 
 def recording(settings: ServiceSettings, run_id: str, kind: Kind) -> dict[str, Any]:
