@@ -51,7 +51,7 @@ from services.runtime.replay import read_commands, unfinished
 
 def warm_up_process() -> None:
     """Avoid delays during a run: Arrow's first array searches for pandas, and the garbage collector
-    would scan every batch of messages many times. Limit the memory that malloc keeps."""
+    would scan every batch of messages many times. Limit the arenas of malloc."""
     limit_arenas()
     leave_out_pandas()
     expect_batches()

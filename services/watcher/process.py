@@ -5,6 +5,7 @@ concludes what is left of a watch that was ended or changed; with `--conclude` b
 does only that.
 """
 
+import os
 import sys
 import threading
 from typing import Final, NoReturn
@@ -31,6 +32,7 @@ from services.watcher import position
 from services.watcher.cluster import client_properties, first_offsets, offsets_at
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import CatchingUp
+from services.watcher.processes import MOST_REASON_BYTES
 from services.watcher.reading import READING, WatchReader
 from services.watcher.registry import RegistrySilentError
 from services.watcher.runs import Runs
@@ -79,8 +81,9 @@ def main() -> None:
 
 
 def _end(name: str, reason: str) -> NoReturn:
-    """Tell the parent and the log why this process ends."""
-    print(reason, flush=True)
+    """Write the reason to the pipe of the parent and to the log, and exit. The pipe gets at most
+    MOST_REASON_BYTES: the parent reads it only after the exit."""
+    os.write(sys.stdout.fileno(), reason.encode(errors="replace")[:MOST_REASON_BYTES])
     sys.exit(f"watch {name}: {reason}")
 
 

@@ -1,6 +1,8 @@
 """The processes for the watches of a data folder."""
 
 import io
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -129,3 +131,12 @@ def test_the_name_is_the_last_argument_of_a_process(tmp_path, monkeypatch):
     keep_watch(tmp_path, a_watch())
     Processes(tmp_path, None).tick()
     assert [one[3:] for one in commands] == [["--conclude", "w"], ["w"]]
+
+
+def test_a_process_with_a_long_reason_ends_before_it_is_read():
+    code = "from services.watcher.process import _end; _end('w', 'x' * 1_000_000)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.wait(30) == 1
+    assert module._reason(process) == "x" * module.MOST_REASON_BYTES
