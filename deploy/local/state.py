@@ -109,7 +109,9 @@ class StateFile:
 
     def record(self, stack_id: str, service: ServiceState) -> StackState | None:
         """Record a service of a running stack; returns None and changes nothing if the stack is
-        stopping or gone."""
+        stopping or gone, also with its folder."""
+        if not self._path.exists():
+            return None
         with self._changing():
             found = self.read()
             if found is None or (found.stack_id, found.phase) != (stack_id, RUNNING):
