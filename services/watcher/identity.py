@@ -51,10 +51,9 @@ def hashes(values: Sequence[bytes]) -> Hashes:
         short = [v if len(v) <= MOST_BYTES else hashlib.blake2b(v).digest() for v in values]
         return hashes(short)
     words = max(1, -(-int(lengths.max()) // 8))
-    table = np.zeros((len(values), 8 * words), np.uint8)
-    table[np.arange(8 * words) < lengths[:, None]] = np.frombuffer(b"".join(values), np.uint8)
+    padded = np.array(values, f"S{8 * words}")
     found = mixed(lengths.astype(np.uint64))
-    for number, column in enumerate(table.view("<u8").T):
+    for number, column in enumerate(padded.view("<u8").reshape(-1, words).T):
         found = np.where(lengths > 8 * number, mixed(found ^ column), found)
     return found
 

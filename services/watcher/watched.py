@@ -74,12 +74,10 @@ class Watched:
         """Add records of one topic in reading order. Returns for each partition the last offset,
         the time up to which its records say that it is read, and their newest time; NONE_MS if no
         time is valid. A producer's time after now says nothing about records of other producers."""
-        kinds, times = stamps(messages)
-        names = {KINDS.get(one, "none") for one in np.unique(kinds).tolist()}
-        self.times.setdefault(topic, set()).update(names)
+        types, kinds, times = stamps(messages)
+        self.times.setdefault(topic, set()).update(KINDS.get(one, "none") for one in types)
         count = len(messages)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
-        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         codes = np.empty(count, np.int32)
         now = self._clock()
         ahead = times > now + MOST_AHEAD_MS
@@ -91,26 +89,28 @@ class Watched:
             read_ms, newest_ms = (
                 int(times[rows].max(initial=NONE_MS, where=mine[rows])) for mine in (known, ~ahead)
             )
-            last.append((place, int(offsets[rows][-1]), read_ms, newest_ms))
+            newest = messages[np.arange(count)[rows][-1]]
+            last.append((place, newest.offset(), read_ms, newest_ms))
         self._refuse_times(topic, messages, AHEAD, ahead)
         self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
         good = np.flatnonzero(~ahead & (times >= self.closed_ms))
         if len(good) < count:
             messages = [messages[row] for row in good.tolist()]
-            times, codes, offsets = times[good], codes[good], offsets[good]
+            times, codes = times[good], codes[good]
         if messages:
-            self._take(topic, messages, times, codes, offsets)
+            self._take(topic, messages, times, codes)
         return last
 
-    def _take(
-        self, topic: str, messages: list[Message], times: Ints, codes: Codes, offsets: Ints
-    ) -> None:
+    def _take(self, topic: str, messages: list[Message], times: Ints, codes: Codes) -> None:
         self._count(topic, times, messages)
         found = self._extractors[topic].extract(messages)
         self._refuse(topic, found.refused, np.delete(times, found.rows))
         self.sampling.count(times)
         mine = self.sampling.is_limited(found.hash)
         rows = found.rows[mine]
+        counted = messages
+        if len(rows) < len(messages):
+            counted = [messages[row] for row in rows.tolist()]
         by = np.full(len(rows), -1, np.int32)
         if found.by:
             by = self.counting.slices.values.codes(found.by)[mine]
@@ -122,7 +122,7 @@ class Watched:
                 found.hash[mine],
                 times[rows],
                 codes[rows],
-                offsets[rows],
+                np.fromiter(map(Message.offset, counted), np.int64, len(rows)),
                 by,
                 windows[mine, 0],
                 windows[mine, -1],
