@@ -56,11 +56,11 @@ class Stack:
 
 
 @contextmanager
-def running_stack(data: Path) -> Iterator[Stack]:
-    """A stack with its own state and ports."""
+def running_stack(data: Path, suite: str = "") -> Iterator[Stack]:
+    """A stack with its own state and ports. suite: its file, or empty for none."""
     stack = Stack(data, free_base_port())
     try:
-        up = stack.tidegauge("up", "--detach")
+        up = stack.tidegauge("up", *filter(None, [suite]), "--detach")
         if up.returncode:
             raise RuntimeError(up.stdout + up.stderr)
         yield stack
