@@ -28,7 +28,13 @@ LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
-SECRET_WORDS: Final = {"KEY", "PASSWORD", "SECRET", "TOKEN", "CREDENTIALS", "WEBHOOKS"}
+# Variables that a store started here gets: those of the system, and Tidegauge's settings except
+# the secrets of other parts.
+SYSTEM_VARIABLES: Final = frozenset(
+    {"HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "TZ", "VIRTUAL_ENV"}
+)
+OWN_VARIABLES: Final = "TIDEGAUGE_"
+NOT_OF_THE_STORE: Final = frozenset({"TIDEGAUGE_KAFKA_PROPERTIES", "TIDEGAUGE_WEBHOOKS"})
 RUNS: Final = "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at"
 FIGURES: Final = (
     "SELECT * FROM tidegauge.figures WHERE step_of = '' ORDER BY requested_at, pipeline, position"
@@ -236,9 +242,10 @@ def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":
 
 
 def _may_know(variable: str) -> bool:
-    """Whether the store gets a variable: no secrets of other programs."""
-    words = variable.upper().split("_")
-    return variable.startswith("TIDEGAUGE_CLICKHOUSE") or not SECRET_WORDS & set(words)
+    """Whether the store gets a variable."""
+    if variable.startswith(OWN_VARIABLES):
+        return variable not in NOT_OF_THE_STORE
+    return variable in SYSTEM_VARIABLES
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

@@ -56,7 +56,7 @@ def with_options(
 ) -> Workload:
     """The workload with the command line's options applied. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
-        raise DefinitionError("--rate must be greater than 0.")
+        raise DefinitionError("--rate must be greater than 0 and finite.")
     if kill is not None and kill not in get_args(KillTarget):
         raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
     try:

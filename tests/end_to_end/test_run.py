@@ -144,7 +144,7 @@ def test_no_process_is_left_behind(run, tidegauge: CommandLine) -> None:
     ("arguments", "sentence"),
     [
         (["run", "latencyy"], "There is no workload 'latencyy'"),
-        (["run", "--rate", "0"], "--rate must be greater than 0."),
+        (["run", "--rate", "0"], "--rate must be greater than 0 and finite."),
         (["run", "--pipeline", "heron"], "There is no pipeline 'heron'"),
         (["run", "--stages", "9"], "--stages: stages must be like 0-4"),
         (["report", "nosuchrun"], "There is no run 'nosuchrun'"),

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import psutil
 import pytest
 
 import tidegauge
@@ -87,6 +88,18 @@ def test_the_store_that_was_started_ends_with_the_connection(environment):
     results.close()
     with pytest.raises(tidegauge.ConnectError, match="does not answer"):
         results.runs()
+
+
+def test_the_store_that_was_started_does_not_get_the_secrets_of_others(environment, monkeypatch):
+    monkeypatch.setenv("AWS_SESSION", "of-another-program")
+    monkeypatch.setenv("TIDEGAUGE_WEBHOOKS", "https://hooks.example/of-the-conductor")
+    monkeypatch.setenv("TIDEGAUGE_LOG_LEVEL", "warning")
+    before = set(psutil.Process().children())
+    with tidegauge.connect():
+        (store,) = set(psutil.Process().children()) - before
+        known = store.environ()
+    assert not {"AWS_SESSION", "TIDEGAUGE_WEBHOOKS"} & set(known)
+    assert known["TIDEGAUGE_LOG_LEVEL"] == "warning"
 
 
 def test_a_folder_without_results_says_how_to_begin(environment, tmp_path):
