@@ -1,17 +1,13 @@
 """What a run consists of: the workload with the command line's options, and the pipelines."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import ValidationError
 
-from analysis.thresholds import resolved
 from schemas.protocol import Interleaving, Workload
-from schemas.threshold import parse_threshold
 from schemas.workload import KillTarget
-from services.console.report import build_report
 from services.runtime.definitions import (
     DEFAULT_PIPELINE,
     DefinitionError,
@@ -103,37 +99,6 @@ def long_enough(workload: Workload, turns: Interleaving) -> Workload:
     phases = workload.phases
     longer = phases.model_copy(update={"measure_s": max(least_s, phases.measure_s)})
     return workload.model_copy(update={"phases": longer})
-
-
-def with_baseline(
-    workload: Workload, pipelines: Sequence[str], baseline: str | None, url: str
-) -> Workload:
-    """The workload with the baseline's figures substituted into its thresholds. baseline: a JSON
-    report file or a run id. Raises DefinitionError and QueryError."""
-    thresholds = [parse_threshold(line) for line in workload.thresholds]
-    if not any(one.of_baseline for one in thresholds):
-        return workload
-    report = _baseline(baseline, url) if baseline else None
-    try:
-        found = resolved(thresholds, report, baseline or "", pipelines)
-    except ValueError as error:
-        raise DefinitionError(f"--threshold: {error}.") from error
-    except (KeyError, TypeError, AttributeError) as error:
-        raise DefinitionError(f"--baseline: {baseline} is no report in JSON.") from error
-    return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
-
-
-def _baseline(given: str, url: str) -> dict[str, Any]:
-    path = Path(given)
-    if not path.suffix:
-        return build_report(url, given)
-    try:
-        found: dict[str, Any] = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DefinitionError(f"--baseline: {given} is no report in JSON: {error}.") from error
-    if not isinstance(found, dict) or not {"input", "pipelines"} <= set(found):
-        raise DefinitionError(f"--baseline: {given} is no report in JSON.")
-    return found
 
 
 def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:

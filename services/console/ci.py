@@ -17,7 +17,7 @@ TRACKED = ("p50", "p95", "p99")
 
 def junit(report: Report) -> bytes:
     """One test case each for the run's validity, the outputs of every stage, every threshold,
-    pipeline and stage, and every one of several runs."""
+    pipeline and stage, every figure compared with a baseline, and every one of several runs."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
@@ -27,6 +27,11 @@ def junit(report: Report) -> bytes:
     for row in report["thresholds"]:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
         cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
+    for row in report.get("baseline", {}).get("rows", ()):
+        slower = report["baseline"]["passed"] is False and row["verdict"] == "slower"
+        told = f"{row['before']:g} -> {row['now']:g} ms" if slower else ""
+        who = f"{row['pipeline']}.{row['stage']}"
+        cases.append(_case(who, f"{row['figure']} is not slower than the baseline", told))
     for run in report.get("repetition", {}).get("runs", ()):
         cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
     suite = ElementTree.Element(

@@ -75,6 +75,12 @@ def show_report(console: Console, report: Report) -> None:
     _show_scaling(console, report)
 
 
+def baseline_text(report: Report) -> Text:
+    """The comparison with a baseline."""
+    style = {True: "green", False: "bold red"}.get(report["baseline"]["passed"], "")
+    return Text(report["baseline"]["said"], style)
+
+
 def _show_scaling(console: Console, report: Report) -> None:
     """The series that the run belongs to, if any."""
     if found := report.get("scalability"):

@@ -60,10 +60,7 @@ def markdown(report: dict[str, Any]) -> str:
         lines += _table(pipeline["stages"])
     if found := report.get("scalability"):
         lines += ["", f"## {found['pipeline']} by workers", "", *_scaling(found)]
-    rows = report.get("thresholds", ())
-    lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
-    if wrong := complaint_lines(report):
-        lines += ["", "## Runs that were not good", "", *(f"- {line}" for line in wrong)]
+    lines += _checks(report)
     told = "Latency in milliseconds, from the latest contributing input to the output"
     sure = any(has_intervals(one["stages"]) for one in report["pipelines"].values())
     lines += ["", f"{told}; {INTERVALS}." if sure else f"{told}."]
@@ -71,6 +68,17 @@ def markdown(report: dict[str, Any]) -> str:
     lines += ["", told, "", "## Environment", ""]
     lines += [f"- {key}: {_plain(value)}" for key, value in report["environment"].items()]
     return "\n".join(lines) + "\n"
+
+
+def _checks(report: dict[str, Any]) -> list[str]:
+    """Thresholds, the comparison with a baseline, and what was wrong with single runs."""
+    rows, lines = report.get("thresholds", ()), []
+    lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
+    if compared := report.get("baseline"):
+        lines += ["", "## Baseline", "", compared["said"]]
+    if wrong := complaint_lines(report):
+        lines += ["", "## Runs that were not good", "", *(f"- {line}" for line in wrong)]
+    return lines
 
 
 def _table(stages: dict[str, Any]) -> list[str]:

@@ -18,11 +18,16 @@ from deploy.local.parts import GATEWAY, stack_parts
 from deploy.local.stack import Stack
 from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
 from schemas.threshold import parse_threshold
+from services.console.baselines import (
+    against_baseline,
+    is_file,
+    read_baseline,
+    with_baseline,
+)
 from services.console.choosing import (
     chosen_pipelines,
     chosen_workload,
     long_enough,
-    with_baseline,
     with_options,
 )
 from services.console.ci import benchmark, junit
@@ -41,7 +46,7 @@ from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
 from services.console.run_command import Asked, ask, perform
 from services.console.series import Part, parts_of, scaling_of
-from services.console.show import show_report, verdict_sentence
+from services.console.show import baseline_text, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -76,7 +81,8 @@ class Wanted:
         """Whether its request depends on earlier results, and so on the store."""
         thresholds = map(parse_threshold, self.workload.thresholds)
         at_share = self.workload.sustainable_share is not None
-        return at_share or any(one.of_baseline for one in thresholds)
+        is_run = bool(self.options.baseline) and not is_file(self.options.baseline)
+        return at_share or is_run or any(one.of_baseline for one in thresholds)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -116,6 +122,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=is_optimised))
     _look_whether_quiet(options, stack)
     reports: list[dict[str, Any]] = []
+    told: dict[str, Any] = {}
     if not settings.store_url:
         install_engines((load_engine(one.engine) for one in wanted.pipelines), settings, say)
     try:
@@ -123,14 +130,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     finally:
         try:
             if reports:
-                _tell(options, reports, console)
+                told = _tell(options, reports, console, store_url(settings))
         finally:
             stack.close(say)
     if interrupted:
         return EXIT_INTERRUPTED
     if not stack.attached:  # its JVMs have ended
         make_archives(settings.jars, say)
-    return _exit_code(reports)
+    return _exit_code(reports, told)
 
 
 def _wanted(options: Namespace) -> Wanted:
@@ -157,6 +164,8 @@ def _wanted(options: Namespace) -> Wanted:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
     for option, path, _ in _files(options):
         check_file(option, path)
+    if options.baseline and is_file(options.baseline):
+        read_baseline(options.baseline, "")
     request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
     return Wanted(options, workload, pipelines, domain, request)
 
@@ -182,7 +191,8 @@ def _measure(
     if not settings.store_url and not begun:
         wanted.keep(settings.data)
     names = [one.name for one in wanted.pipelines]
-    wanted = replace(wanted, workload=with_baseline(wanted.workload, names, options.baseline, url))
+    workload = with_baseline(wanted.workload, names, options.baseline or "", url)
+    wanted = replace(wanted, workload=workload)
     say(f"watch it at {dashboards(settings)}d/tidegauge-live")
     planned_runs, interrupted = options.repeat * len(wanted.parts), False
     while len(reports) < planned_runs and not interrupted:
@@ -226,10 +236,13 @@ def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
         check_quiet()
 
 
-def _exit_code(reports: list[dict[str, Any]]) -> int:
-    """A failed threshold has priority if its run is valid or was ended by it."""
+def _exit_code(reports: list[dict[str, Any]], told: dict[str, Any]) -> int:
+    """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
+    is worse than the baseline. told: the report that was printed."""
     failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
     if any(one["valid"] or ended_by_threshold(one) for one in failed):
+        return EXIT_THRESHOLD
+    if told.get("baseline", {}).get("passed") is False:
         return EXIT_THRESHOLD
     return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
 
@@ -244,16 +257,22 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         stack.close(say)
 
 
-def _tell(options: Namespace, reports: list[dict[str, Any]], console: Console) -> None:
-    """Print the report, and write the requested files."""
+def _tell(
+    options: Namespace, reports: list[dict[str, Any]], console: Console, url: str
+) -> dict[str, Any]:
+    """Print the report, and write the requested files; returns the report."""
     if options.repeat > 1 and not reports[-1].get("scalability"):
         report = _summary(reports, console, options.profile)
     else:
         report = reports[-1]  # contains all runs of a series
         show_report(console, report)
+    if options.baseline:
+        report = against_baseline(report, options.baseline, url)
+        console.print(baseline_text(report))
     for option, path, write in _files(options):
         if path is not None:
             write_file(option, path, write(report))
+    return report
 
 
 def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:

@@ -8,7 +8,7 @@ from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
 from schemas.workload import Kill
 from services.console.arguments import build_parser
-from services.console.choosing import chosen_pipelines, with_baseline, with_options
+from services.console.choosing import chosen_pipelines, with_options
 from services.runtime.definitions import DefinitionError, load_workload, names
 from services.runtime.settings import ROOT
 
@@ -116,12 +116,3 @@ def test_a_warm_up_is_seconds_or_auto(capsys: pytest.CaptureFixture[str]) -> Non
     with pytest.raises(SystemExit):
         parser.parse_args(["run", "--warm-up", "soon"])
     assert "must be seconds or auto, not 'soon'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"input": {}, "pipelines": {"a": 5}}'])
-def test_a_baseline_that_is_no_report_is_named(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "before.json"
-    path.write_text(text)
-    given = with_options(a_workload(), None, None, None, thresholds=["join.p99_ms <= baseline"])
-    with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
-        with_baseline(given, ["a"], str(path), "")

@@ -103,7 +103,7 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
     monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "INVALID")
-    monkeypatch.setattr(measuring, "_tell", lambda *_: None)
+    monkeypatch.setattr(measuring, "_tell", lambda *_: {})
     options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
     measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert [one is not None for one in asked] == begun_early

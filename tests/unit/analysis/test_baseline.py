@@ -1,0 +1,97 @@
+"""Comparison of a report with a baseline: by runs if there are enough, else by intervals."""
+
+from typing import Any
+
+import pytest
+
+from analysis.baseline import compared
+
+pytestmark = pytest.mark.unit
+QUIET = [30.0, 31.0, 29.0, 30.5, 30.0]
+
+
+def a_report(p99: float = 30.0, within: float | None = 1.0, **changes: Any) -> dict[str, Any]:
+    """One run of one pipeline and stage. within: half of the interval of every figure."""
+    figures = dict.fromkeys(("p50", "p95", "p99"), p99)
+    bounds = None if within is None else [p99 - within, p99 + within]
+    latest = figures | {"intervals": dict.fromkeys(figures, bounds)}
+    return {
+        "run_id": "run-1",
+        "workload": "latency",
+        "domain": "traffic",
+        "valid": True,
+        "steady": True,
+        "conclusion": {},
+        "environment": {"processor": "a processor", "cores": 2},
+        "input": {"records_per_second": 400.0},
+        "pipelines": {"one": {"stages": {"join": {"latency_ms": {"latest": latest}}}}},
+    } | changes
+
+
+def repeated(values: list[float], **changes: Any) -> dict[str, Any]:
+    """Several runs whose figures all have these values."""
+    figures = {figure: {"values": values} for figure in ("p50", "p95", "p99")}
+    stages = {"join": {"latency_ms": {"latest": figures}}}
+    found = a_report(values[0], **changes)
+    return found | {"repetition": {"pipelines": {"one": {"stages": stages}}}}
+
+
+def test_five_runs_that_are_slower_than_five_others_do_not_pass() -> None:
+    found = compared(repeated([x + 10 for x in QUIET]), repeated(QUIET), "base.json")
+    assert (found["by"], found["passed"]) == ("runs", False)
+    assert {row["verdict"] for row in found["rows"]} == {"slower"}
+    assert "slower in one join p50 (30 → 40 ms)" in found["said"]
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.3, -10.0])
+def test_five_runs_that_are_alike_or_faster_pass(shift: float) -> None:
+    found = compared(repeated([x + shift for x in QUIET]), repeated(QUIET), "base.json")
+    assert (found["by"], found["passed"]) == ("runs", True)
+
+
+def test_four_runs_decide_nothing() -> None:
+    found = compared(repeated([x + 10 for x in QUIET[:4]]), repeated(QUIET), "base.json")
+    assert (found["by"], found["passed"]) == ("seconds", None)
+    assert "--repeat 5 on both sides decides" in found["said"]
+
+
+@pytest.mark.parametrize(
+    ("p99", "verdict"), [(33.0, "slower"), (31.5, "same"), (28.5, "same"), (27.0, "faster")]
+)
+def test_single_runs_differ_if_their_intervals_are_apart(p99: float, verdict: str) -> None:
+    found = compared(a_report(p99), a_report(), "base.json")
+    assert {row["verdict"] for row in found["rows"]} == {verdict}
+    assert found["passed"] is None
+
+
+def test_without_intervals_nothing_is_known() -> None:
+    found = compared(a_report(90.0, within=None), a_report(), "base.json")
+    assert {row["verdict"] for row in found["rows"]} == {"unknown"}
+    assert "too little data" in found["said"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workload": "skew"}, "workload skew, not latency"),
+        ({"environment": {"processor": "a processor", "cores": 4}}, "cores 4, not 2"),
+        ({"input": {"records_per_second": 1000.0}}, "rate 1000 records/s, not 400"),
+    ],
+)
+def test_another_load_or_machine_is_not_compared(change: dict[str, Any], said: str) -> None:
+    found = compared(repeated([90.0] * 5, **change), repeated(QUIET), "base.json")
+    assert found["said"] == f"Not compared with the baseline base.json: {said}."
+    assert (found["rows"], found["passed"]) == ([], None)
+
+
+def test_an_unsteady_run_decides_nothing() -> None:
+    found = compared(repeated([90.0] * 5, steady=False), repeated(QUIET), "base.json")
+    assert found["passed"] is None
+    assert found["said"].endswith("This is not conclusive: run-1 was not steady.")
+
+
+def test_the_only_pipeline_of_a_baseline_serves_for_another() -> None:
+    other = a_report(40.0)
+    other["pipelines"] = {"two": other["pipelines"].pop("one")}
+    (row, *_) = compared(other, a_report(), "base.json")["rows"]
+    assert (row["pipeline"], row["before"], row["now"]) == ("two", 30.0, 40.0)

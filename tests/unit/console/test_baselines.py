@@ -1,0 +1,72 @@
+"""The baseline of `run --baseline`: read early, checked, and shown in every output."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from schemas.protocol import VERDICTS
+from services.console.baselines import against_baseline, is_file, read_baseline, with_baseline
+from services.console.choosing import with_options
+from services.console.ci import junit
+from services.console.verbs.common import EXIT_THRESHOLD
+from services.console.verbs.measuring import _exit_code
+from services.runtime.definitions import DefinitionError
+from tests.unit.analysis.test_baseline import QUIET, a_report, repeated
+from tests.unit.requests import a_request
+
+pytestmark = pytest.mark.unit
+COMPARED = ["join.p99_ms <= baseline"]
+
+
+def written(folder: Path, report: dict[str, Any]) -> str:
+    path = folder / "before.json"
+    path.write_text(json.dumps(report))
+    return str(path)
+
+
+@pytest.mark.parametrize("thresholds", [[], COMPARED])
+@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"input": {}, "pipelines": {"a": 5}}'])
+def test_a_baseline_that_is_no_report_is_named(
+    tmp_path: Path, text: str, thresholds: list[str]
+) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(text)
+    given = with_options(a_request().workload, None, None, None, thresholds=thresholds)
+    with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
+        with_baseline(given, ["a"], str(path), "")
+
+
+def test_a_baseline_that_is_missing_is_named_without_thresholds(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match=r"none\.json is no report in JSON: .*No such file"):
+        with_baseline(a_request().workload, ["a"], str(tmp_path / "none.json"), "")
+
+
+def test_a_run_that_is_not_valid_is_no_baseline(tmp_path: Path) -> None:
+    with pytest.raises(DefinitionError, match="is not valid"):
+        read_baseline(written(tmp_path, a_report(valid=False)), "")
+
+
+def test_a_file_needs_no_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "before"
+    path.write_text(json.dumps(a_report()))
+    assert read_baseline(str(path), "")["run_id"] == "run-1"
+    assert not is_file("20261125-022513-12e6")
+
+
+def test_slower_runs_are_shown_and_are_a_failed_threshold(tmp_path: Path) -> None:
+    base = written(tmp_path, repeated(QUIET))
+    found = against_baseline(repeated([x + 10 for x in QUIET]), base, "")
+    assert _exit_code([], found) == EXIT_THRESHOLD
+    stages = found["pipelines"]["one"]["stages"]
+    stages["join"]["verdicts"] = dict.fromkeys(VERDICTS, 0)
+    told = junit(found | {"invalid_reasons": [], "thresholds": []}).decode()
+    assert told.count("is not slower than the baseline") == 3
+    assert told.count("30 -&gt; 40 ms") == 6
+
+
+def test_a_baseline_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
+    found = against_baseline(a_report(), str(tmp_path / "gone.json"), "")
+    assert found["baseline"]["said"].startswith("Not compared: --baseline: ")
+    assert _exit_code([], found) == 0
