@@ -40,8 +40,10 @@ def build() -> dash.Dashboard:
         _latency(0.5),
         _latency(0.99),
         _rates(),
+        _bytes(),
         _verdicts(),
         _lag(),
+        _slices(),
         _offenders(),
         _runs(),
     )
@@ -114,6 +116,54 @@ def _rates() -> timeseries.Panel:
         f"{RUNS_CHOSEN} AND $__timeFilter(second)",
         "toString(topic)",
         {},
+    )
+
+
+def _bytes() -> timeseries.Panel:
+    return graph(
+        About(
+            "Bytes per second",
+            "Sizes of the values of all records of the topics, as decompressed by the reader.",
+            "Bps",
+            empty=NO_WATCH,
+        ),
+        f"""
+SELECT $__timeInterval(second) AS time, toString(topic) AS series,
+    sum(bytes) / $__interval_s AS bytes_per_second
+FROM throughput_by_second
+WHERE {RUNS_CHOSEN} AND $__timeFilter(second)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+    )
+
+
+def _slices() -> table.Panel:
+    return rows(
+        About(
+            "Latency by partition and field",
+            "By partition of the output topics and, if a topic of the watch has `by`, by values of "
+            "that field, in the minutes of the time range. The slowest are first.",
+            "ms",
+            empty="No output has a latency in this time range.",
+        ),
+        f"""
+SELECT
+    pipeline AS watch,
+    dimension,
+    value,
+    sum(s.count) AS outputs,
+    quantileExactWeighted(0.5)(latency_ms, s.count) AS p50,
+    quantileExactWeighted(0.99)(latency_ms, s.count) AS p99,
+    max(latency_ms) AS max
+FROM results_slices AS s
+WHERE {CHOSEN} AND minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
+GROUP BY watch, dimension, value
+ORDER BY p99 DESC, watch, dimension, value
+LIMIT 200
+""",
+        {"outputs": "short"},
     )
 
 
