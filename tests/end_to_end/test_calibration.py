@@ -71,6 +71,7 @@ def report(tidegauge):
         "deadline_ms = 10_000": f"deadline_ms = {DEADLINE_MS}",
         "cool_down_s = 5": "cool_down_s = 3",
         "give_up_ms = 20_000": "give_up_ms = 8_000",
+        'name = "latency"': 'name = "latency"\nkeep_up_s = 2',
     }
     workload = changed_workload("latency", tidegauge.data / "short.toml", changes)
     done = tidegauge(

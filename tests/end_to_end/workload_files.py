@@ -24,5 +24,6 @@ def patient_workload(folder: Path) -> Path:
     patient = {
         "deadline_ms = 10_000": "deadline_ms = 90_000",
         "give_up_ms = 20_000": "give_up_ms = 100_000",
+        'name = "latency"': 'name = "latency"\nkeep_up_s = 4',
     }
     return changed_workload("latency", folder / "patient.toml", NEVER_LATE | patient)

@@ -25,7 +25,9 @@ from tests.traffic import input_topics
 START_DEADLINE_S = 60
 # Below the ephemeral ports: the system may assign one of those to a client at any time.
 FIRST_PORT, LAST_PORT = 23_000, 32_700
-JAVA = ["java", "-Xmx256m", "-cp", str(ROOT / ".jars" / "broker" / "*")]
+# It starts often and runs briefly: the first compiler only.
+BRIEFLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
+JAVA = ["java", *BRIEFLY, "-cp", str(ROOT / ".jars" / "broker" / "*")]
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1

@@ -1,7 +1,7 @@
 """Every dashboard file in a headless browser, with the recorded run: all panels are drawn, without
 errors.
 
-TIDEGAUGE_SCREENSHOTS names a folder for the screenshots; by default it is a temporary one.
+TIDEGAUGE_SCREENSHOTS names a folder for screenshots; without it none are taken.
 """
 
 import json
@@ -97,9 +97,10 @@ def history():
 
 
 @pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+def pictures():
+    """Folder for screenshots, or None."""
     named = os.environ.get("TIDEGAUGE_SCREENSHOTS")
-    return Path(named) if named else tmp_path_factory.mktemp("pictures")
+    return Path(named) if named else None
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
@@ -124,9 +125,8 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
         browser.wait_until(f"innerWidth <= {width}")
         browser.wait_until(SETTLED)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        picture = pictures / f"{dashboard['uid']}-{name}.png"
-        browser.screenshot(picture)
-        assert picture.stat().st_size > 20_000
+        if pictures:
+            browser.screenshot(pictures / f"{dashboard['uid']}-{name}.png")
     browser.look(1280, 3000)
     browser.evaluate(ANNOTATIONS_OFF)
     browser.wait_until(SETTLED)
@@ -176,7 +176,8 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
     for name, dark in (("light", False), ("dark", True)):
         browser.look(1280, 3000, dark=dark)
         browser.wait_until(SETTLED)
-        browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
+        if pictures:
+            browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
     assert browser.complaints == []
 
 

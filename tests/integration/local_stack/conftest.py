@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy.local import processes
 from deploy.local.parts import Part, service
 from deploy.local.processes import marked
 from deploy.local.stack import Stack
@@ -30,6 +31,12 @@ def double(tmp_path: Path, settings: ServiceSettings) -> Callable[..., Part]:
         return service(name, command, after)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def little_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The double's child never ends by itself: do not wait long for it."""
+    monkeypatch.setattr(processes, "LEFTOVER_GRACE_S", 0.2)
 
 
 @pytest.fixture(autouse=True)
