@@ -89,6 +89,21 @@ class Registry(Model):
     ca_path: str = ""
 
 
+class Cluster(Model):
+    """The tables of a watch file that name a cluster, with logins: what `watch --infer` needs."""
+
+    kafka: WatchedKafka = WatchedKafka()
+    registry: Registry | None = None
+
+    @property
+    def has_secrets(self) -> bool:
+        """Whether it contains a password or a token."""
+        login = self.registry is not None and (self.registry.password or self.registry.token)
+        return bool(login) or any(
+            looks_secret(name, value) for name, value in self.kafka.properties.items()
+        )
+
+
 class WatchedTopic(Model):
     """A topic and its records.
 
@@ -213,6 +228,11 @@ class Watch(Model):
         """All topics, inputs first."""
         return tuple(one.topic for one in (*self.inputs, *self.outputs))
 
+    @property
+    def cluster(self) -> Cluster:
+        """How to connect."""
+        return Cluster(kafka=self.kafka, registry=self.registry)
+
     def public(self) -> dict[str, Any]:
         """All public fields as JSON types: without logins and schemas."""
         fields = self.model_dump(mode="json", exclude={"kafka": {"properties"}})
@@ -221,14 +241,6 @@ class Watch(Model):
         for side in (*fields["inputs"], *fields["outputs"]):
             del side["schemas"], side["schema_ids"]
         return fields
-
-    @property
-    def has_secrets(self) -> bool:
-        """Whether it contains a password or a token."""
-        login = self.registry is not None and (self.registry.password or self.registry.token)
-        return bool(login) or any(
-            looks_secret(name, value) for name, value in self.kafka.properties.items()
-        )
 
     @model_validator(mode="after")
     def _is_whole(self) -> "Watch":

@@ -163,7 +163,7 @@ def _add_watch(verbs: Verbs) -> None:
         "--infer",
         nargs=2,
         metavar=("INPUT", "OUTPUT"),
-        help="sample two topics and print a suggested watch file",
+        help="sample two topics and print a suggested watch file; FILE.toml may give their logins",
     )
     watch.add_argument(
         "--kafka", default="", metavar="HOST:PORT", help="bootstrap server of these topics"

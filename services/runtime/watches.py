@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
-from schemas.watch import PROTOBUF, Watch
+from schemas.watch import PROTOBUF, Cluster, Watch
 from services.runtime.whole_files import write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
@@ -22,20 +22,38 @@ _OTHERS: Final = 0o077
 
 def read_watch(path: Path) -> Watch:
     """Read a watch file and include its schema files. Raises DefinitionError."""
-    try:
-        fields = tomllib.loads(path.read_text())
-        mode = path.stat().st_mode
-    except OSError as error:
-        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+    fields = _fields(path)
     try:
         watch = Watch.model_validate(fields)
     except ValidationError as error:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
-    if watch.has_secrets and mode & _OTHERS:
-        raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
+    _check_mode(path, watch.cluster)
     return _with_schemas(watch, path.parent)
+
+
+def read_cluster(path: Path) -> Cluster:
+    """Read only the tables `kafka` and `registry` of a watch file. Raises DefinitionError."""
+    fields = {name: one for name, one in _fields(path).items() if name in Cluster.model_fields}
+    try:
+        cluster = Cluster.model_validate(fields)
+    except ValidationError as error:
+        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    _check_mode(path, cluster)
+    return cluster
+
+
+def _fields(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _check_mode(path: Path, cluster: Cluster) -> None:
+    if cluster.has_secrets and path.stat().st_mode & _OTHERS:
+        raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
 
 
 def keep_watch(data: Path, watch: Watch) -> bool:

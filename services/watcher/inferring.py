@@ -1,8 +1,9 @@
 """Guesses a watch file from some hundred records of both topics:
 
-    python -m services.watcher.inferring '{"kafka": {…}, "registry": {…}}' INPUT OUTPUT
+    python -m services.watcher.inferring INPUT OUTPUT
 
-It prints the file, with its observations as comments, and writes nothing.
+The cluster and the registry come as JSON (schemas.watch.Cluster) on standard input. It prints the
+file, with its observations as comments, and writes nothing.
 """
 
 import json
@@ -16,7 +17,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
-from schemas.watch import Format, KeyFormat, Registry, WatchedKafka
+from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
 from services.runtime.settings import ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
@@ -27,7 +28,8 @@ from services.watcher.reading import READING
 from services.watcher.registry import RegistrySilentError, SchemaIds, asking
 
 OUTPUTS_READ: Final = 500
-INPUTS_READ: Final = 5_000
+INPUTS_READ: Final = (5_000, 50_000)  # more only if the first have no identity in common
+MOST_BYTES: Final = 200_000_000  # of values
 READ_S: Final = 10.0
 MOST_PATHS: Final = 200
 MOST_DEPTH: Final = 6
@@ -164,14 +166,26 @@ def _can_be_path(name: str) -> bool:
     return 0 < len(name) <= MOST_CHARACTERS and "." not in name and name.isprintable()
 
 
-def newest(consumer: Consumer, topic: str, count: int) -> list[Message]:
-    """About the newest `count` records of a topic. Raises KafkaException, NoTopicError."""
+def newest(
+    consumer: Consumer, topic: str, count: int, until_ms: int | None = None
+) -> list[Message]:
+    """About the newest `count` records of a topic, up to a time if given. Raises KafkaException,
+    NoTopicError."""
     partitions = partition_ids(consumer, topic)
+    later = {}
+    if until_ms is not None:
+        asked = [TopicPartition(topic, number, until_ms + 1) for number in partitions]
+        later = {
+            one.partition: one.offset
+            for one in consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
+            if one.offset >= 0
+        }
     each, ends = max(1, count // len(partitions)), {}
     begins = []
     for number in partitions:
         place = TopicPartition(topic, number)
         low, high = consumer.get_watermark_offsets(place, KAFKA_TIMEOUT_S)
+        high = later.get(number, high)
         place.offset = max(low, high - each)
         if place.offset < high:
             begins.append(place)
@@ -179,10 +193,12 @@ def newest(consumer: Consumer, topic: str, count: int) -> list[Message]:
     consumer.assign(begins)
     found: list[Message] = []
     deadline_s = time.monotonic() + READ_S
-    while ends and time.monotonic() < deadline_s:
-        for message in consumer.consume(5_000, 0.2):
-            if message.error() is None:
+    read_bytes = 0
+    while ends and time.monotonic() < deadline_s and read_bytes < MOST_BYTES:
+        for message in consumer.consume(500, 0.2):
+            if message.error() is None and message.partition() in ends:
                 found.append(message)
+                read_bytes += len(message)
             if message.error() is not None or message.offset() + 1 >= ends.get(
                 message.partition(), 0
             ):
@@ -203,6 +219,8 @@ def written(
     yield ""
     yield "[kafka]"
     yield f'bootstrap = "{kafka.bootstrap}"'
+    if kafka.properties:
+        yield "# and the properties of the file with the logins"
     if registry is not None:
         yield ""
         yield "[registry]"
@@ -257,16 +275,19 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
 
 def main() -> None:
     """Print the guess. Exits with one sentence if the topics cannot be read."""
-    told, input_topic, output_topic = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
-    kafka = WatchedKafka.model_validate(told["kafka"])
-    registry = Registry.model_validate(told["registry"]) if told["registry"] else None
+    input_topic, output_topic = sys.argv[1:]
+    told = Cluster.model_validate_json(sys.stdin.read())
+    kafka, registry = told.kafka, told.registry
     settings = load_settings(ServiceSettings)
     ids = SchemaIds({}, asking(registry)) if registry else None
     consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
     try:
-        # Read outputs first, so that their inputs are available.
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
-        inputs = seen(input_topic, newest(consumer, input_topic, INPUTS_READ), ids)
+        until_ms = max((one.timestamp()[1] for one in outputs.messages), default=None)
+        for count in INPUTS_READ:
+            inputs = seen(input_topic, newest(consumer, input_topic, count, until_ms), ids)
+            if guesses(inputs, outputs):
+                break
     except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:
         sys.exit(f"tidegauge: {error}")
     finally:

@@ -1,6 +1,5 @@
 """The verb `watch`."""
 
-import json
 import os
 import subprocess
 import sys
@@ -13,13 +12,20 @@ from rich.console import Console
 
 from deploy.local.parts import lasting_parts
 from schemas.validation_errors import first_mistake
-from schemas.watch import Registry, Watch
+from schemas.watch import Cluster, Registry, Watch, WatchedKafka
 from services.console.remote_stack import open_stack
 from services.console.verbs.common import dashboards, teller
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path, read_watch
+from services.runtime.watches import (
+    end_watch,
+    keep_watch,
+    kept_watches,
+    position_path,
+    read_cluster,
+    read_watch,
+)
 
 LOOK_S = 0.25
 TELL_S = 10.0
@@ -84,20 +90,31 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
 
 
 def _infer(options: Namespace, settings: ServiceSettings) -> int:
-    """Print inferred settings, from a process of the watcher."""
-    registry = {"url": options.registry} if options.registry else None
-    try:
-        if registry is not None:
-            Registry.model_validate(registry)
-    except ValidationError as error:
-        raise DefinitionError(f"--registry: {first_mistake(error)}.") from error
-    told = json.dumps({"kafka": {"bootstrap": options.kafka}, "registry": registry})
+    """Print inferred settings, from a process of the watcher. It gets logins on standard input."""
+    told = _cluster(options).model_dump_json()
     variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, "-m", "services.watcher.inferring", told, *options.infer],
+        [sys.executable, "-m", "services.watcher.inferring", *options.infer],
         env=os.environ | variables,
+        input=told,
+        text=True,
         check=False,
     ).returncode
+
+
+def _cluster(options: Namespace) -> Cluster:
+    """The cluster and registry of a file, or of the options, which take precedence. Raises
+    DefinitionError."""
+    found = read_cluster(options.file) if options.file else Cluster()
+    if options.kafka:
+        found = found.model_copy(update={"kafka": WatchedKafka(bootstrap=options.kafka)})
+    if not options.registry:
+        return found
+    try:
+        registry = Registry.model_validate({"url": options.registry})
+    except ValidationError as error:
+        raise DefinitionError(f"--registry: {first_mistake(error)}.") from error
+    return found.model_copy(update={"registry": registry})
 
 
 def _say_what(console: Console, settings: ServiceSettings, found: Watch, what: str) -> None:

@@ -72,4 +72,4 @@ def test_an_address_of_a_registry_has_a_host_and_may_have_a_path():
 )
 def test_a_private_key_is_a_secret(name, value, is_secret):
     watch = a_watch(kafka={"bootstrap": "k:9", "properties": {name: value}})
-    assert watch.has_secrets == is_secret
+    assert watch.cluster.has_secrets == is_secret

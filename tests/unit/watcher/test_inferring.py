@@ -1,14 +1,16 @@
 """Settings inferred from two topics."""
 
+import io
 import json
 import tomllib
 from types import SimpleNamespace
 
 import pytest
+from confluent_kafka import TopicPartition
 
 from schemas.watch import Watch, WatchedKafka
 from services.watcher import inferring
-from services.watcher.inferring import guesses, seen, written
+from services.watcher.inferring import guesses, newest, seen, written
 from services.watcher.registry import SchemaIds
 from tests.unit.watcher.records import datum, message
 
@@ -134,7 +136,44 @@ def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch):
     monkeypatch.setattr(inferring, "Consumer", lambda _: closed)
     monkeypatch.setattr(inferring, "newest", lambda *_: shipped())
     told = {"kafka": {"bootstrap": "k:9"}, "registry": {"url": "http://r"}}
-    monkeypatch.setattr("sys.argv", ["inferring", json.dumps(told), "orders", "shipped"])
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(told)))
+    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
     with pytest.raises(SystemExit) as ended:
         inferring.main()
     assert ended.value.code == "tidegauge: the registry does not answer: TimeoutError: timed out"
+
+
+class FastTopic:
+    """A consumer of one partition with a record per millisecond, each read as assigned."""
+
+    END = 100_000
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def list_topics(self, topic, timeout):
+        known = SimpleNamespace(error=None, partitions={0: None})
+        return SimpleNamespace(topics={topic: known})
+
+    def get_watermark_offsets(self, _place, _timeout):
+        return 0, self.END
+
+    def offsets_for_times(self, asked, _timeout):
+        return [TopicPartition(one.topic, one.partition, one.offset) for one in asked]
+
+    def assign(self, begins):
+        self.next = begins[0].offset
+
+    def consume(self, most, _timeout):
+        first, self.next = self.next, self.next + most
+        return [message("fast", b"x", None, n, offset=n) for n in range(first, self.next)]
+
+
+def test_inputs_are_read_up_to_the_time_of_the_outputs():
+    found = newest(FastTopic(), "fast", 1_000, until_ms=40_000)
+    assert [one.offset() for one in found] == list(range(39_001, 40_001))
+
+
+def test_no_more_is_read_than_memory_allows(monkeypatch):
+    monkeypatch.setattr(inferring, "MOST_BYTES", 600)
+    assert len(newest(FastTopic(), "fast", 5_000)) == 1_000
