@@ -1,21 +1,49 @@
 """The watcher: runs one process for each watch of the data folder and restarts those that die.
 
     python -m services.watcher
+    python -m services.watcher keep FILE.toml     start or update a watch
+    python -m services.watcher end NAME           end one
 
-There is one watch for each watch file (services/runtime/watches.py).
+There is one watch for each watch file (services/runtime/watches.py). `./tidegauge watch` writes
+these files on one machine; where the watcher runs in a container, `keep` and `end` do so inside it.
 """
 
+import sys
+from pathlib import Path
+
+from schemas.validation_errors import DefinitionError
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
-from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+from services.runtime.watches import end_watch, keep_watch, read_watch
 from services.watcher.processes import Processes
 
 LOOK_S = 0.5
 
 
-def main() -> None:
-    """Serve until told to stop."""
+def main(arguments: list[str]) -> None:
+    """Serve until told to stop, or write or remove a watch file. Exits with one sentence."""
     settings = load_settings(ServiceSettings)
+    try:
+        match arguments:
+            case []:
+                serve(settings)
+            case ["keep", file]:
+                found = read_watch(Path(file))
+                state = "starts" if keep_watch(settings.data, found) else "is unchanged"
+                print(f"The watch {found.name} {state}.")
+            case ["end", name]:
+                end_watch(settings.data, name)
+                print(f"The watch {name} is ended.")
+            case _:
+                raise DefinitionError("usage: python -m services.watcher [keep FILE.toml|end NAME]")
+    except (DefinitionError, OSError) as error:
+        print(f"tidegauge: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+
+
+def serve(settings: ServiceSettings) -> None:
+    """Run the watches until told to stop."""
     log = configure_logs("watcher", settings.log_level)
     with serving(settings, "watcher") as service:
         log.info("started")
@@ -25,4 +53,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

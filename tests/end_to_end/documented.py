@@ -203,6 +203,8 @@ RULES = (
     # Containers and clusters.
     Rule("sh deploy/compose/make-secrets.sh", succeeds),
     Rule("docker compose .* console run .*", measures, engine="docker info"),
+    # The page has no watch file.
+    Rule(r"docker compose .* services\.watcher .*", engine="docker info"),
     Rule("docker compose .*", succeeds, engine="docker info"),
     Rule("docker buildx imagetools inspect .*", says="sha256:", engine="docker buildx version"),
     Rule(

@@ -58,8 +58,8 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         return _infer(options, settings)
     if settings.store_url:
         raise DefinitionError(
-            "The services run elsewhere (TIDEGAUGE_STORE_URL): copy the watch file to the folder"
-            " watches in the data folder of their watcher."
+            "The services run elsewhere (TIDEGAUGE_STORE_URL). Where their watcher runs:"
+            " python -m services.watcher keep FILE.toml"
         )
     if options.end:
         end_watch(settings.data, options.end)
