@@ -7,6 +7,7 @@ these runs only.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -15,16 +16,44 @@ from analysis.comparison import CONFIDENCE, ENOUGH_RUNS, run_difference
 
 Report = dict[str, Any]
 Row = dict[str, Any]
-FIGURES = ("p50", "p95", "p99")
+LATENCIES = ("p50", "p95", "p99")
+COST = "core_seconds_per_million_records"
 RATE_TOLERANCE = 0.02
-SAME, SLOWER, FASTER, UNKNOWN = "same", "slower", "faster", "unknown"
+SAME, WORSE, BETTER, UNKNOWN = "same", "worse", "better", "unknown"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of a report: its value, its 95 % interval if known, and its value in each of several
+    runs."""
+
+    value: float
+    bounds: list[float] | None
+    runs: list[float]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure of both reports. pipeline: in the newer one. stage: empty for the cost."""
+
+    pipeline: str
+    stage: str
+    figure: str
+    before: Measured
+    now: Measured
+
+    @property
+    def least_runs(self) -> int:
+        """The number of runs on the side with fewer."""
+        return min(len(self.before.runs), len(self.now.runs))
 
 
 def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
     """Keys: `name` of the baseline, its `run_id`; `by`: what the judgement uses, `runs` or
     `seconds`; `left_out`: why the two are not comparable; `doubts`: why a difference may have
-    another cause; `rows`: latencies of both, ms, with `verdict`; `passed`: whether nothing is
-    slower, None if that is not decided; `said`: the result in sentences.
+    another cause; `rows`: latencies (ms) and costs (core-seconds per million records) of both with
+    `verdict`; `passed`: whether nothing is worse, None if that is not decided; `said`: the result
+    in sentences.
     """
     found: dict[str, Any] = {
         "name": name,
@@ -37,11 +66,12 @@ def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
     }
     if not found["left_out"]:
         cells = list(_cells(report, baseline))
-        runs = [_repeated(one, *cell) for cell in cells for one in cell[0]]
-        found["by"] = "runs" if runs and min(map(len, runs)) >= ENOUGH_RUNS else "seconds"
-        found["rows"] = [_row(cell, found["by"], len(cells)) for cell in cells]
-        if found["by"] == "runs" and not found["doubts"]:
-            found["passed"] = not any(row["verdict"] == SLOWER for row in found["rows"])
+        by_runs = bool(cells) and min(cell.least_runs for cell in cells) >= ENOUGH_RUNS
+        confidence = 1 - (1 - CONFIDENCE) / max(1, len(cells))
+        found["by"] = "runs" if by_runs else "seconds"
+        found["rows"] = [_row(cell, confidence if by_runs else None) for cell in cells]
+        if by_runs and not found["doubts"]:
+            found["passed"] = not any(row["verdict"] == WORSE for row in found["rows"])
     return found | {"said": _said(found)}
 
 
@@ -66,57 +96,57 @@ def _identity(report: Report) -> dict[str, str]:
     }
 
 
-Cell = tuple[tuple[tuple[Report, str], tuple[Report, str]], str, str]
-
-
 def _cells(report: Report, baseline: Report) -> Iterator[Cell]:
-    """Both reports with the name of the pipeline, the stage and the figure. The only pipeline of
-    one is compared with the only one of the other."""
+    """The figures of both. The only pipeline of one is compared with the only one of the other."""
     mine, theirs = report["pipelines"], baseline["pipelines"]
     pairs = [(name, name) for name in mine if name in theirs]
     if not pairs and len(mine) == len(theirs) == 1:
         pairs = [(*mine, *theirs)]
     for now, before in pairs:
-        for stage in mine[now]["stages"]:
-            latencies = [
-                one["pipelines"][name]["stages"].get(stage, {}).get("latency_ms", {})
-                for one, name in ((report, now), (baseline, before))
-            ]
-            if all("latest" in one for one in latencies):
-                for figure in FIGURES:
-                    yield ((baseline, before), (report, now)), stage, figure
+        places = [(stage, figure) for stage in mine[now]["stages"] for figure in LATENCIES]
+        for stage, figure in [*places, ("", COST)]:
+            old = _measured(baseline, before, stage, figure)
+            new = _measured(report, now, stage, figure)
+            if old is not None and new is not None:
+                yield Cell(now, stage, figure, old, new)
 
 
-def _repeated(side: tuple[Report, str], _sides: Any, stage: str, figure: str) -> list[float]:
-    """The figure of every run of a repeated one."""
-    report, pipeline = side
-    stages = report.get("repetition", {}).get("pipelines", {}).get(pipeline, {}).get("stages", {})
-    latency = stages.get(stage, {}).get("latency_ms", {}).get("latest", {})
-    values: list[float] = latency.get(figure, {}).get("values", [])
-    return values
+def _measured(report: Report, pipeline: str, stage: str, figure: str) -> Measured | None:
+    one = report["pipelines"][pipeline]
+    repeated = report.get("repetition", {}).get("pipelines", {}).get(pipeline, {})
+    if stage:
+        found, over = (_latest(side, stage) for side in (one, repeated))
+        bounds = (found.get("intervals") or {}).get(figure)
+    else:
+        found, over = (side.get("resources", {}) for side in (one, repeated))
+        bounds = found.get("core_seconds_interval")
+    if found.get(figure) is None:
+        return None
+    runs = over.get(figure, {}).get("values", [])
+    return Measured(median(runs) if runs else found[figure], bounds, runs)
 
 
-def _row(cell: Cell, by: str, cells: int) -> Row:
-    sides, stage, figure = cell
-    if by == "runs":
-        before, now = (_repeated(side, *cell) for side in sides)
-        interval = run_difference(before, now, 1 - (1 - CONFIDENCE) / cells)
-        values = [median(before), median(now)]
+def _latest(pipeline: dict[str, Any], stage: str) -> dict[str, Any]:
+    cell = pipeline.get("stages", {}).get(stage, {})
+    found: dict[str, Any] = cell.get("latency_ms", {}).get("latest", {})
+    return found
+
+
+def _row(cell: Cell, confidence: float | None) -> Row:
+    """confidence: of the interval from the variation between runs; None compares intervals."""
+    if confidence is None:
+        verdict = _apart(cell.before.bounds, cell.now.bounds)
+    else:
+        interval = run_difference(cell.before.runs, cell.now.runs, confidence)
         verdict = SAME
         if interval.excludes_zero:
-            verdict = SLOWER if interval.value > 0 else FASTER
-    else:
-        latencies = [
-            one["pipelines"][name]["stages"][stage]["latency_ms"]["latest"] for one, name in sides
-        ]
-        values = [latency[figure] for latency in latencies]
-        verdict = _apart(*((one.get("intervals") or {}).get(figure) for one in latencies))
+            verdict = WORSE if interval.value > 0 else BETTER
     return {
-        "pipeline": sides[1][1],
-        "stage": stage,
-        "figure": figure,
-        "before": values[0],
-        "now": values[1],
+        "pipeline": cell.pipeline,
+        "stage": cell.stage,
+        "figure": cell.figure,
+        "before": cell.before.value,
+        "now": cell.now.value,
         "verdict": verdict,
     }
 
@@ -125,8 +155,8 @@ def _apart(before: list[float] | None, now: list[float] | None) -> str:
     if before is None or now is None:
         return UNKNOWN
     if now[0] > before[1]:
-        return SLOWER
-    return FASTER if now[1] < before[0] else SAME
+        return WORSE
+    return BETTER if now[1] < before[0] else SAME
 
 
 def _said(found: dict[str, Any]) -> str:
@@ -134,10 +164,10 @@ def _said(found: dict[str, Any]) -> str:
     if found["left_out"]:
         return f"Not compared with the baseline {found['name']}: {'; '.join(found['left_out'])}."
     if not found["rows"]:
-        return f"{head}: no stage in common."
+        return f"{head}: no figure in common."
     told = [
-        f"{verdict} in {', '.join(cells)}"
-        for verdict in (SLOWER, FASTER)
+        f"{word} in {', '.join(cells)}"
+        for word, verdict in (("worse", WORSE), ("better", BETTER))
         if (cells := [_in_words(row) for row in found["rows"] if row["verdict"] == verdict])
     ]
     said = f"{head}: {' and '.join(told) or 'no significant difference'}."
@@ -154,5 +184,7 @@ def _said(found: dict[str, Any]) -> str:
 
 
 def _in_words(row: Row) -> str:
-    where = f"{row['pipeline']} {row['stage']} {row['figure']}"
-    return f"{where} ({row['before']:g} → {row['now']:g} ms)"
+    now, before = f"{row['now']:.4g}", f"{row['before']:.4g}"
+    if row["figure"] == COST:
+        return f"{row['pipeline']} cost ({before} → {now} core-seconds per million records)"
+    return f"{row['pipeline']} {row['stage']} {row['figure']} ({before} → {now} ms)"

@@ -12,12 +12,13 @@ from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
 FIGURES = ("p50", "p95", "p99")
+COST = "core_seconds_per_million_records"
 
 
 def summarise(reports: list[Report]) -> Report:
     """The report of the median run with `repetition`: the runs, and for each figure of each stage
-    its median over the valid runs with a bootstrap interval and its confidence, which is low for
-    few runs. Without a valid run: the last report.
+    and the cost of each pipeline its median over the valid runs with a bootstrap interval and its
+    confidence, which is low for few runs. Without a valid run: the last report.
     """
     valid = [report for report in reports if report["valid"]]
     chosen = median_run(valid) if valid else reports[-1]
@@ -89,6 +90,10 @@ def _intervals(reports: list[Report]) -> dict[str, Any]:
             figure: _interval([_figure(r, pipeline, stage, definition, figure) for r in having])
             for figure in FIGURES
         }
+    for pipeline, one in found.items():
+        costs = [r["pipelines"].get(pipeline, {}).get("resources", {}).get(COST) for r in reports]
+        known = [cost for cost in costs if cost is not None]
+        one["resources"] = {COST: _interval(known)} if known else {}
     return found
 
 

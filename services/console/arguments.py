@@ -129,7 +129,7 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--baseline",
         metavar="FILE.json|RUN_ID",
-        help="earlier report or run to compare with; with five runs each, slower is exit code 3",
+        help="earlier report or run to compare with; with five runs each, worse is exit code 3",
     )
     run.add_argument(
         "--report", type=Path, metavar="FILE.json", help="also write the report as JSON"

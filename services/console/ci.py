@@ -28,10 +28,10 @@ def junit(report: Report) -> bytes:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
         cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
     for row in report.get("baseline", {}).get("rows", ()):
-        slower = report["baseline"]["passed"] is False and row["verdict"] == "slower"
-        told = f"{row['before']:g} -> {row['now']:g} ms" if slower else ""
-        who = f"{row['pipeline']}.{row['stage']}"
-        cases.append(_case(who, f"{row['figure']} is not slower than the baseline", told))
+        worse = report["baseline"]["passed"] is False and row["verdict"] == "worse"
+        told = f"{row['before']:.4g} -> {row['now']:.4g}" if worse else ""
+        who = ".".join(filter(None, (row["pipeline"], row["stage"])))
+        cases.append(_case(who, f"{row['figure']} is not worse than in the baseline", told))
     for run in report.get("repetition", {}).get("runs", ()):
         cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
     suite = ElementTree.Element(

@@ -6,6 +6,7 @@ from rich.console import Console
 
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
+COST = "core_seconds_per_million_records"
 
 
 def complaints(run: dict[str, Any]) -> list[str]:
@@ -33,27 +34,45 @@ def show_repetition(console: Console, report: Report) -> None:
     )
     for line in complaint_lines(report):
         console.print(f"  {line}", soft_wrap=True, markup=False)
-    for pipeline, one in repeated["pipelines"].items():
+    for line in median_lines(report):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
+    said = f"{_of_runs(repeated)}± above: variation between seconds of one run"
+    console.print(said, soft_wrap=True, markup=False, style="dim")
+
+
+def median_lines(report: Report) -> list[str]:
+    """The medians over several runs with their intervals, a line for each stage, cost, and search;
+    none for a single run."""
+    repeated = report.get("repetition", {})
+    found = []
+    for pipeline, one in repeated.get("pipelines", {}).items():
         for stage, cell in one["stages"].items():
             told = [
                 f"{figure} {_interval(cell['latency_ms']['latest'][figure])}"
                 for figure in REPEATED_FIGURES
             ]
-            console.print(f"  {pipeline} {stage}: {', '.join(told)} ms", soft_wrap=True)
+            found.append(f"{pipeline} {stage}: {', '.join(told)} ms")
+        if cost := one["resources"].get(COST):
+            found.append(f"{pipeline}: {_interval(cost)} core-seconds per million records")
     if searched := repeated.get("search"):
-        console.print(searches_sentence(searched), soft_wrap=True)
-    said = f"{_of_runs(valid, repeated['confidence'])}± above: variation between seconds of one run"
-    console.print(f"[dim]{said}[/dim]", soft_wrap=True)
+        found.append(searches_sentence(searched))
+    return found
 
 
-def _of_runs(valid: int, confidence: float | None) -> str:
-    """The text in brackets after the median of this many runs."""
+def intervals_sentence(report: Report) -> str:
+    """What the medians and intervals of several runs are."""
+    return _of_runs(report["repetition"]).removesuffix("; ")
+
+
+def _of_runs(repeated: dict[str, Any]) -> str:
+    """The text in brackets after the medians."""
+    confidence, valid = repeated["confidence"], sum(run["valid"] for run in repeated["runs"])
     if confidence is None:
         return ""
     between = f"interval at {100 * confidence:.4g}% confidence, from the variation between runs"
     if valid == 2:
         between = "both values; two runs are too few for an interval"
-    return f"median of the runs \\[{between}]; "
+    return f"median of the runs [{between}]; "
 
 
 def searches_sentence(searched: dict[str, Any]) -> str:
@@ -78,5 +97,5 @@ def _median_run(repeated: dict[str, Any]) -> str:
 
 def _interval(interval: dict[str, Any]) -> str:
     if interval["low"] is None:
-        return f"{interval['median']:g}"
-    return f"{interval['median']:g} \\[{interval['low']:g}–{interval['high']:g}]"
+        return f"{interval['median']:.4g}"
+    return f"{interval['median']:.4g} [{interval['low']:.4g}–{interval['high']:.4g}]"

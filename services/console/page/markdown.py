@@ -6,7 +6,7 @@ from analysis.thresholds import sentence
 from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
-from services.console.repeated import complaint_lines
+from services.console.repeated import complaint_lines, intervals_sentence, median_lines
 from services.console.scaling import scaling_header, scaling_rows
 from services.console.show import (
     EXPIRED,
@@ -71,8 +71,12 @@ def markdown(report: dict[str, Any]) -> str:
 
 
 def _checks(report: dict[str, Any]) -> list[str]:
-    """Thresholds, the comparison with a baseline, and what was wrong with single runs."""
+    """Medians of several runs, thresholds, the comparison with a baseline, and which runs were not
+    good."""
     rows, lines = report.get("thresholds", ()), []
+    if medians := median_lines(report):
+        told = intervals_sentence(report)
+        lines += ["", "## All runs", "", *(f"- {line}" for line in medians), "", f"{told}."]
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     if compared := report.get("baseline"):
         lines += ["", "## Baseline", "", compared["said"]]

@@ -39,8 +39,8 @@ def repeated(values: list[float], **changes: Any) -> dict[str, Any]:
 def test_five_runs_that_are_slower_than_five_others_do_not_pass() -> None:
     found = compared(repeated([x + 10 for x in QUIET]), repeated(QUIET), "base.json")
     assert (found["by"], found["passed"]) == ("runs", False)
-    assert {row["verdict"] for row in found["rows"]} == {"slower"}
-    assert "slower in one join p50 (30 → 40 ms)" in found["said"]
+    assert {row["verdict"] for row in found["rows"]} == {"worse"}
+    assert "worse in one join p50 (30 → 40 ms)" in found["said"]
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, -10.0])
@@ -56,7 +56,7 @@ def test_four_runs_decide_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("p99", "verdict"), [(33.0, "slower"), (31.5, "same"), (28.5, "same"), (27.0, "faster")]
+    ("p99", "verdict"), [(33.0, "worse"), (31.5, "same"), (28.5, "same"), (27.0, "better")]
 )
 def test_single_runs_differ_if_their_intervals_are_apart(p99: float, verdict: str) -> None:
     found = compared(a_report(p99), a_report(), "base.json")
@@ -95,3 +95,18 @@ def test_the_only_pipeline_of_a_baseline_serves_for_another() -> None:
     other["pipelines"] = {"two": other["pipelines"].pop("one")}
     (row, *_) = compared(other, a_report(), "base.json")["rows"]
     assert (row["pipeline"], row["before"], row["now"]) == ("two", 30.0, 40.0)
+
+
+def test_a_cost_that_doubled_does_not_pass() -> None:
+    reports = []
+    for factor in (1, 2):
+        one = repeated(QUIET)
+        costs = [factor * (2_000 + value) for value in QUIET]
+        resources = {"core_seconds_per_million_records": {"values": costs}}
+        one["repetition"]["pipelines"]["one"]["resources"] = resources
+        one["pipelines"]["one"]["resources"] = {"core_seconds_per_million_records": costs[0]}
+        reports.append(one)
+    found = compared(reports[1], reports[0], "base.json")
+    assert found["passed"] is False
+    said = "worse in one cost (2030 → 4060 core-seconds per million records)."
+    assert found["said"].endswith(said)
