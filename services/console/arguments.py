@@ -158,6 +158,7 @@ def _add_watch(verbs: Verbs) -> None:
     watch = _verb(verbs, "watch", "measure your own pipeline as it runs, or list watches")
     watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="topics to watch")
     watch.add_argument("--detach", action="store_true", help="watch in the background")
+    watch.add_argument("--json", action="store_true", help="the list of watches as JSON")
     watch.add_argument("--end", metavar="NAME", help="end a watch that runs in the background")
     watch.add_argument(
         "--infer",

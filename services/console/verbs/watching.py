@@ -1,11 +1,16 @@
 """The verb `watch`."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -21,6 +26,7 @@ from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.watches import (
     end_watch,
     keep_watch,
+    kept_watch,
     kept_watches,
     position_path,
     read_cluster,
@@ -66,7 +72,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         console.print(f"The watch {options.end} is ended.")
         return 0
     if options.file is None:
-        _list(console, settings)
+        _list(console, settings, options.json)
         return 0
     found = read_watch(options.file)
     stack, say, began = open_stack(settings, lasting_parts), teller(console), False
@@ -172,9 +178,30 @@ def _open_runs(url: str, name: str) -> int:
         return 1
 
 
-def _list(console: Console, settings: ServiceSettings) -> None:
-    names = [*kept_watches(settings.data)]
-    for name in names:
-        console.print(name)
-    if not names:
+def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
+    rows = [_row(settings.data, name) for name in kept_watches(settings.data)]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    for row in rows:
+        topics = f"{', '.join(row['inputs'])} → {', '.join(row['outputs'])}"
+        saved = row["saved_at"] or "never"
+        text = f"{row['name']}: {topics}, position saved {saved}"
+        console.print(text, soft_wrap=True, markup=False, highlight=False)
+    if not rows:
         console.print("There is no watch; start one with: tidegauge watch FILE.toml")
+
+
+def _row(data: Path, name: str) -> dict[str, Any]:
+    """A watch of the list. saved_at: when its position was last saved, ISO 8601, None if never."""
+    found = kept_watch(data, name)
+    saved_at = None
+    with suppress(FileNotFoundError):
+        saved_s = position_path(data, name).stat().st_mtime
+        saved_at = datetime.fromtimestamp(saved_s, UTC).isoformat(timespec="seconds")
+    return {
+        "name": name,
+        "inputs": [one.topic for one in found.inputs],
+        "outputs": [one.topic for one in found.outputs],
+        "saved_at": saved_at,
+    }

@@ -1,11 +1,17 @@
 """Errors of the verb `watch`."""
 
+import json
+import os
 from argparse import Namespace
 
 import pytest
+from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
+from schemas.watch import Watch
 from services.console.verbs.watching import _cluster, watch
+from services.runtime.settings import ServiceSettings
+from services.runtime.watches import keep_watch, position_path
 
 pytestmark = pytest.mark.unit
 
@@ -29,3 +35,25 @@ def test_logins_come_from_a_file_that_others_cannot_read(tmp_path):
     found = _cluster(options)
     assert found.kafka.properties == {"sasl.password": "s"}
     assert (found.kafka.bootstrap, found.registry.url) == ("k:9", "http://registry")
+
+
+def test_watches_are_listed_with_their_topics(tmp_path, capsys):
+    settings = ServiceSettings(data=tmp_path)
+    sides = {"inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
+    keep_watch(tmp_path, Watch.model_validate({"name": "orders", **sides}))
+    options = Namespace(infer=None, end=None, file=None, json=False)
+    watch(options, settings, Console())
+    assert capsys.readouterr().out == "orders: in → out, position saved never\n"
+    position = position_path(tmp_path, "orders")
+    position.parent.mkdir()
+    position.touch()
+    os.utime(position, (0, 0))
+    watch(Namespace(**vars(options) | {"json": True}), settings, Console())
+    assert json.loads(capsys.readouterr().out) == [
+        {
+            "name": "orders",
+            "inputs": ["in"],
+            "outputs": ["out"],
+            "saved_at": "1970-01-01T00:00:00+00:00",
+        }
+    ]
