@@ -8,7 +8,8 @@ In time order, inputs before outputs of the same millisecond:
 - Else it is a duplicate if a group of its identity has its output.
 - Else it waits for its input at most for the deadline: by the input's clock it came too early, and
   its latency is negative. After that it is unexpected.
-- A group without an output is missing when it is given up. It is forgotten later.
+- A group without an output is missing when it is given up, except for a filter. It is forgotten
+  later.
 
 Records are judged once everything before a time has been read, so verdicts depend on the topics and
 not on the order in which they are read.
@@ -178,7 +179,7 @@ class Ledger:
         input_ms = self.groups.of("time_ms", found.number)
         by = np.where(rows.by >= 0, rows.by, self.groups.of("by", found.number)).astype(np.int32)
         rows = replace(rows, by=by)
-        back = found.was_missing
+        back = found.was_missing & (self._relation.kind != "filter")
         again = np.full(int(back.sum()), FOUND, np.uint8)
         told = of_outputs(found.verdict, rows, input_ms)
         return [told, of_outputs(again, rows.take(back), input_ms[back])]

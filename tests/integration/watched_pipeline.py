@@ -173,7 +173,7 @@ def told_by(records, watch):
         elif name == "results_verdicts":
             for verdict in NAMES.values():
                 verdicts[run][verdict] += record[verdict]
-    return dict(latencies), {run: +counts for run, counts in verdicts.items()}
+    return dict(latencies), dict(verdicts)
 
 
 def run_of(watch, run_id):

@@ -100,6 +100,12 @@ def test_an_output_of_a_filter_that_does_not_come_is_no_loss():
     assert judged([(1, 100), (2, 101)], [(2, 103)], relation=relation) == [(EXACT, 101, 103)]
 
 
+def test_a_late_output_of_a_filter_takes_no_loss_back():
+    ledger = Ledger(RELATION.model_copy(update={"kind": "filter"}))
+    assert told(ledger.judge(records((1, 100)), no_records(), 121)) == []
+    assert told(ledger.judge(no_records(), records((1, 130)), 140)) == [(LATE, 100, 130)]
+
+
 some_records = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), max_size=40)
 
 
