@@ -194,6 +194,7 @@ SELECT
     ) * 1000 AS input_per_second,
     g.send_delay_p50_ms AS send_delay_p50_ms,
     g.send_delay_p99_ms AS send_delay_p99_ms,
+    g.send_delay_max_ms AS send_delay_max_ms,
     l.measured_outputs AS measured_outputs,
     l.min_ms AS min_ms,
     l.p50_ms AS p50_ms,
@@ -235,7 +236,8 @@ LEFT JOIN
         run_id,
         toNullable(acknowledged) AS acknowledged,
         toNullable(send_delay_p50_ms) AS send_delay_p50_ms,
-        toNullable(send_delay_p99_ms) AS send_delay_p99_ms
+        toNullable(send_delay_p99_ms) AS send_delay_p99_ms,
+        toNullable(send_delay_max_ms) AS send_delay_max_ms
     FROM tidegauge.generator_summary
     WHERE phase = 'measure'
 ) AS g ON g.run_id = c.run_id

@@ -60,6 +60,9 @@ def test_settings_are_columns(figures, request_of_the_run):
 
 
 def test_figures_are_those_of_the_other_views(engine, figures):
+    (sent,) = engine.rows(
+        f"SELECT * FROM tidegauge.generator_summary WHERE run_id = '{RUN_ID}' AND phase = 'measure'"
+    )
     for (pipeline, stage), row in figures.items():
         where = (
             f"WHERE run_id = '{RUN_ID}' AND pipeline = '{pipeline}' AND stage = '{stage}'"
@@ -73,6 +76,8 @@ def test_figures_are_those_of_the_other_views(engine, figures):
         (verdicts,) = engine.rows(f"SELECT * FROM tidegauge.verdict_totals {where}")
         names = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
         assert [row[name] for name in names] == [verdicts[name] for name in names]
+        names = ("send_delay_p50_ms", "send_delay_p99_ms", "send_delay_max_ms")
+        assert [row[name] for name in names] == [sent[name] for name in names]
 
 
 def test_what_a_pipeline_used_is_of_the_measured_phase(figures):

@@ -102,6 +102,7 @@ def as_figures(rows: Sequence[dict[str, Any]], latencies: Sequence[dict[str, Any
         "send_delay_ms": {
             "p50": first.get("send_delay_p50_ms"),
             "p99": first.get("send_delay_p99_ms"),
+            "max": first.get("send_delay_max_ms"),
         },
     }
     return {"input": sent, "pipelines": pipelines}

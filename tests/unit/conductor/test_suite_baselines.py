@@ -24,6 +24,7 @@ ROW: dict[str, Any] = {
     "lag_records": 7, "exact": 6000, "wrong": 0, "missing": 1, "late": 0, "duplicate": 0,
     "unexpected": 0, "input_records": 12_000, "input_per_second": 400.0,
     "send_delay_p50_ms": 0.1, "send_delay_p99_ms": 2.0,
+    "send_delay_max_ms": 8.0,
 }  # fmt: skip
 LATENCY: dict[str, Any] = {
     "pipeline": "spark-realtime", "stage": "join", "definition": "latest", "min_ms": 1, "p50_ms": 5,
@@ -48,6 +49,7 @@ def asked(*thresholds: str) -> Any:
         ("pipeline.memory_mb <= 0", 400),
         ("pipeline.lag_records <= 0", 7),
         ("input.send_delay_p99_ms <= 0", 2.0),
+        ("input.send_delay_max_ms <= 0", 8.0),
         ("input.records_per_second <= 0", 400.0),
     ],
 )
