@@ -1,4 +1,4 @@
-"""Queries of the whole history: the last good run of a suite, the newest runs for change points."""
+"""Queries of the whole history: a suite's last good runs, the newest runs for change points."""
 
 import json
 
@@ -16,16 +16,32 @@ pytestmark = pytest.mark.integration
 
 BEGIN_MS = 1_790_000_000_000
 PIPELINE = "spark-realtime"
+MACHINE = {"processor": "an example", "cores": 2}
 
 
-def a_run(number, *, suite="nightly", rate=400.0, valid=True, passed=True, step_of=""):
+def a_run(
+    number,
+    *,
+    suite="nightly",
+    rate=400.0,
+    share=None,
+    cores=2,
+    valid=True,
+    passed=True,
+    step_of="",
+    steady=True,
+    disturbed=False,
+):
     """A concluded run with one latency and one threshold, ten seconds after the previous one."""
     run_id, at_ms = f"r{number}", BEGIN_MS + 10_000 * number
     request = a_request().model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     request["suite"] = {"name": suite, "round": 1, "step": 1}
     request["workload"]["load"]["rate_per_second"] = rate
+    request["workload"]["sustainable_share"] = share
+    request["environment"] = MACHINE | {"cores": cores}
     row = {"threshold": "t", "pipeline": PIPELINE, "stage": "parse", "value": 2, "limit": 1}
     detail = {"clean": True, "thresholds": [row | {"passed": passed}]}
+    detail |= {"warm_up": {"steady": steady}, "disturbed": disturbed, "late": {}}
     concluded = json.dumps({"valid": valid, "clean": True, "invalid_reasons": []})
     head = {"run_id": run_id, "time": at_ms, "producer": "tests"}
     yield catalogue.LIFECYCLE, a_lifecycle_event("run_requested", json.dumps(request)) | head
@@ -52,6 +68,12 @@ def ask(module_engine):
         a_run(5, passed=False),
         a_run(6, step_of="r2"),
         a_run(7, suite="other"),
+        a_run(8, suite="other", cores=4),
+        a_run(9, suite="other", steady=False),
+        a_run(10, suite="other", disturbed=True),
+        a_run(11, suite="noisy", disturbed=True),
+        a_run(12, suite="shares", rate=900.0, share=0.9),
+        a_run(13, suite="shares", rate=950.0, share=0.9),
     ]
     project(module_engine, [event for run in runs for event in run])
 
@@ -63,27 +85,32 @@ def ask(module_engine):
 
 
 @pytest.mark.parametrize(
-    ("suite", "rate", "run_id"),
+    ("suite", "rate", "share", "run_ids"),
     [
-        ("nightly", 400.0, "r2"),
-        ("nightly", 500.0, "r3"),
-        ("other", 400.0, "r7"),
-        ("new", 400.0, ""),
+        ("nightly", 400.0, None, ["r2", "r1"]),
+        ("nightly", 500.0, None, ["r3"]),
+        ("other", 400.0, None, ["r7"]),  # not those of another machine, unsteady or disturbed
+        ("noisy", 400.0, None, ["r11"]),  # there is no other
+        ("shares", 990.0, 0.9, ["r13", "r12"]),  # at the same share of another sustainable rate
+        ("shares", 950.0, None, []),
+        ("new", 400.0, None, []),
     ],
 )
-def test_the_last_good_run_is_valid_alike_and_kept_its_thresholds(
-    ask, monkeypatch, suite, rate, run_id
+def test_the_last_good_runs_are_valid_alike_and_kept_their_thresholds(
+    ask, monkeypatch, suite, rate, share, run_ids
 ):
     monkeypatch.setattr(baselines, "query", ask)
     request = a_request()
-    workload = request.workload.at_rate(rate)
+    workload = request.workload.at_rate(rate).model_copy(update={"sustainable_share": share})
     changes = {"suite": SuiteRun(name=suite, round=9, step=1), "workload": workload}
-    assert baselines.last_good_run(request.model_copy(update=changes), "") == run_id
+    request = request.model_copy(update=changes | {"environment": MACHINE})
+    assert baselines.last_good_runs(request, "") == run_ids
 
 
 def test_only_the_newest_runs_are_looked_at(ask):
-    newest = {"r3", "r5", "r7"}
+    newest = {"r11", "r12", "r13"}
     assert [row["run_id"] for row in ask("", series.RUNS, most="3")] == sorted(newest)
     assert {row["run_id"] for row in ask("", series.FIGURES, most="3")} == newest
-    assert {row["run_id"] for row in ask("", series.FIGURES, most="9")} == newest | {"r1", "r2"}
+    every = {f"r{number}" for number in (1, 2, 3, 5, *range(7, 14))}
+    assert {row["run_id"] for row in ask("", series.FIGURES, most="11")} == every
     assert ask("", series.RATES, most="3") == ask("", series.USAGE, most="3") == []

@@ -1,5 +1,7 @@
-"""Resolves thresholds with `baseline` in a suite: against a named run, or the last good run."""
+"""Resolves thresholds with `baseline` in a suite: against a named run, or the medians of the last
+good runs."""
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,17 +12,25 @@ from schemas.validation_errors import DefinitionError
 from services.runtime.clickhouse import query
 
 # The view `figures` would be slow: it computes every figure of every run before filtering.
+# A run at a share of the sustainable rate has another rate after each search.
 LAST = (
-    "SELECT r.run_id AS run_id FROM tidegauge.runs AS r"
+    "SELECT r.run_id AS run_id, ifNull(NOT r.steady, false) OR r.run_id IN"
+    " (SELECT run_id FROM tidegauge.run_attribution WHERE disturbed) AS doubtful"
+    " FROM tidegauge.runs AS r"
     " WHERE r.concluded AND r.valid AND r.step_of = '' AND r.workload = {workload:String}"
     " AND arraySort(r.pipelines) = splitByChar(',', {pipelines:String})"
     " AND r.run_id IN (SELECT l.run_id FROM tidegauge.results_lifecycle AS l"
     " WHERE l.event = 'run_requested'"
     " AND JSONExtractString(l.detail, 'suite', 'name') = {suite:String}"
-    " AND JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64})"
+    " AND JSONExtractString(l.detail, 'environment', 'processor') = {processor:String}"
+    " AND JSONExtractInt(l.detail, 'environment', 'cores') = {cores:Int64}"
+    " AND JSONExtractFloat(l.detail, 'workload', 'sustainable_share') = {share:Float64}"
+    " AND ({share:Float64} > 0"
+    " OR JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64}))"
     " AND r.run_id NOT IN (SELECT run_id FROM tidegauge.threshold_results WHERE NOT passed)"
-    " ORDER BY r.requested_at DESC LIMIT 1"
+    " ORDER BY doubtful, r.requested_at DESC LIMIT {most:UInt32}"
 )
+MOST_RUNS = 7  # a change of every run must not move the baseline at once
 FIGURES = "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}"
 LATENCIES = (
     "SELECT * FROM tidegauge.latency_summary WHERE run_id = {run_id:String} AND phase = 'measure'"
@@ -31,43 +41,59 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
     """The request with numbers in its thresholds in place of a baseline's figures. These thresholds
     are dropped if there is no baseline yet: this run may become it.
 
-    baseline: a run id, or empty. Raises DefinitionError for a named run that lacks required
-    figures, and QueryError.
+    baseline: a run id, or empty for the last good runs. Raises DefinitionError if they lack
+    required figures, and QueryError.
     """
     thresholds = [parse_threshold(line) for line in request.workload.thresholds]
     if not any(one.of_baseline for one in thresholds):
         return request
-    run_id = baseline or last_good_run(request, url)
-    if run_id:
+    run_ids = [baseline] if baseline else last_good_runs(request, url)
+    if run_ids:
+        origin = run_ids[0] if len(run_ids) == 1 else f"the median of {len(run_ids)} runs"
+        figures = medians([read_figures(run_id, url) for run_id in run_ids])
         try:
-            names = [one.name for one in request.pipelines]
-            found = resolved(thresholds, read_figures(run_id, url), run_id, names)
+            found = resolved(thresholds, figures, origin, [one.name for one in request.pipelines])
         except ValueError as error:
-            raise DefinitionError(f"baseline {run_id}: {error}.") from error
+            raise DefinitionError(f"baseline {origin}: {error}.") from error
     else:
         found = tuple(one for one in thresholds if not one.of_baseline)
     workload = request.workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
     return request.model_copy(update={"workload": workload})
 
 
-def last_good_run(request: RunRequest, url: str) -> str:
-    """The last valid run of the suite with the same workload, rate and pipelines and no failed
-    threshold; empty if there is none."""
+def last_good_runs(request: RunRequest, url: str) -> list[str]:
+    """The newest MOST_RUNS valid runs of the suite with the same workload, rate or share of the
+    sustainable rate, pipelines, processor and cores, and no failed threshold; newest first.
+    Unsteady and disturbed runs only if there are no others."""
     rows = query(
         url,
         LAST,
         suite=request.suite.name if request.suite else "",
         workload=request.workload.name,
+        share=str(request.workload.sustainable_share or 0),
         rate=str(request.workload.load.rate_per_second),
         pipelines=",".join(sorted(one.name for one in request.pipelines)),
+        processor=str(request.environment.get("processor", "")),
+        cores=str(request.environment.get("cores") or 0),
+        most=str(MOST_RUNS),
     )
-    return str(rows[0]["run_id"]) if rows else ""
+    good = [row for row in rows if not row["doubtful"]] or rows
+    return [str(row["run_id"]) for row in good]
 
 
 def read_figures(run_id: str, url: str) -> Figures:
     """Figures of a past run, for its thresholds. Raises QueryError."""
     rows, latencies = query(url, FIGURES, run_id=run_id), query(url, LATENCIES, run_id=run_id)
     return as_figures(rows, latencies)
+
+
+def medians(found: Sequence[Any]) -> Any:
+    """The median of each figure over runs, structured as the figures of one run. Pure."""
+    if isinstance(found[0], dict):
+        names = dict.fromkeys(name for one in found for name in one)
+        return {name: medians([one[name] for one in found if name in one]) for name in names}
+    known = [one for one in found if one is not None]
+    return statistics.median(known) if known else None
 
 
 def as_figures(rows: Sequence[dict[str, Any]], latencies: Sequence[dict[str, Any]]) -> Figures:

@@ -59,7 +59,7 @@ def test_every_figure_of_a_past_run_can_be_a_baseline(line: str, value: float) -
 
 
 def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = {baselines.LAST: [{"run_id": "run-1"}], baselines.FIGURES: [ROW],
+    answers = {baselines.LAST: [{"run_id": "run-1", "doubtful": False}], baselines.FIGURES: [ROW],
                baselines.LATENCIES: [LATENCY]}  # fmt: skip
     monkeypatch.setattr(baselines, "query", lambda _url, sql, **_: answers[sql])
     found = with_baseline(asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url")
@@ -67,6 +67,29 @@ def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
         "spark-realtime: join.p99_ms <= 22 # 1.1 * baseline (20 in run-1)",
         "join.p50_ms <= 9",
     )
+
+
+def test_the_baseline_is_the_median_of_the_last_good_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    p99_ms = {"run-4": 40, "run-3": 22, "run-2": 20, "run-1": 18}
+
+    def answer(_url: str, sql: str, run_id: str = "", **_: str) -> list[dict[str, Any]]:
+        if sql == baselines.LAST:
+            return [{"run_id": one, "doubtful": one == "run-1"} for one in p99_ms]
+        return [ROW] if sql == baselines.FIGURES else [LATENCY | {"p99_ms": p99_ms[run_id]}]
+
+    monkeypatch.setattr(baselines, "query", answer)
+    found = with_baseline(asked("join.p99_ms <= 1.1 * baseline"), "", "url")
+    assert found.workload.thresholds == (
+        "spark-realtime: join.p99_ms <= 24.2 # 1.1 * baseline (22 in the median of 3 runs)",
+    )
+
+
+def test_doubtful_runs_are_a_baseline_only_if_there_are_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = [{"run_id": "run-2", "doubtful": True}, {"run_id": "run-1", "doubtful": True}]
+    monkeypatch.setattr(baselines, "query", lambda *_, **__: rows)
+    assert baselines.last_good_runs(a_request(), "url") == ["run-2", "run-1"]
 
 
 def test_without_a_run_to_compare_with_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
