@@ -27,11 +27,16 @@ from services.generator.partition_queues import (
 )
 
 POLL_MS = 100
+COUNT_S = 0.1  # maximum time until a delivery is counted
 FLUSH_LOOK_S = 0.002
 
 
 class BatchProducer:
-    """A librdkafka producer with a thread that counts its deliveries.
+    """A librdkafka producer and the counts of its deliveries.
+
+    The caller counts them in `count_outcomes`, because a thread that waits for them wakes up for
+    every record at low rates. The producer's thread waits for them only while messages wait;
+    otherwise it counts every COUNT_S.
 
     partitions: number of partitions of each topic. queues: select the messages that librdkafka
     gets. in_order: the seconds of the batches never decrease. All batches must belong to one load,
@@ -65,6 +70,8 @@ class BatchProducer:
         self._open = 0  # sent, neither acknowledged nor failed; guarded by the lock
         self._fatal = ""
         self.last_error = ""
+        self._events = library.rd_kafka_queue_get_main(self._handle)
+        self._awaited = threading.Event()  # messages wait for deliveries; guarded by the lock
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._count, name="deliveries", daemon=True)
         self._thread.start()
@@ -88,6 +95,12 @@ class BatchProducer:
                 self._queues.put((batch.topic, partition), batch, part)
             self._open += stop - start
             self._hand_over()
+            waiting = self._queues.waiting
+        if waiting:
+            self.count_outcomes()
+            with self._queues.lock:
+                if self._queues.waiting:
+                    self._awaited.set()
         return stop
 
     def _hand_over(self) -> None:
@@ -108,11 +121,17 @@ class BatchProducer:
             if taken != len(messages):
                 self._queues.done(partition, self._refused(messages))
 
+    def count_outcomes(self) -> None:
+        """See ProducerBackend. The thread does it while it waits for deliveries."""
+        while not self._awaited.is_set() and self._take_event(0):
+            continue
+
     def flush(self, timeout_s: float) -> int:
         """See ProducerBackend."""
         deadline_s = time.monotonic() + timeout_s
         while self._open and time.monotonic() < deadline_s:
             time.sleep(FLUSH_LOOK_S)
+            self.count_outcomes()
         return self._open
 
     def purge(self) -> None:
@@ -127,7 +146,9 @@ class BatchProducer:
             return
         self.purge()
         self._closed.set()
+        self._awaited.set()  # wakes the thread
         self._thread.join(timeout=10)
+        self._library.rd_kafka_queue_destroy(self._events)
         for topic in self._topics.values():
             self._library.rd_kafka_topic_destroy(topic)
         self._library.rd_kafka_destroy(self._handle)
@@ -151,21 +172,29 @@ class BatchProducer:
         self.last_error = self._library.rd_kafka_err2str(error).decode()
 
     def _count(self) -> None:
-        library = self._library
-        events = library.rd_kafka_queue_get_main(self._handle)
         while not self._closed.is_set():
-            event = library.rd_kafka_queue_poll(events, POLL_MS)
-            if not event:
-                continue
-            kind = library.rd_kafka_event_type(event)
-            if kind == librdkafka.EVENT_DELIVERED:
-                self._count_delivered(event)
-            elif kind == librdkafka.EVENT_ERROR:
-                self.last_error = library.rd_kafka_event_error_string(event).decode()
-                if library.rd_kafka_event_error_is_fatal(event):
-                    self._fatal = self.last_error
-            library.rd_kafka_event_destroy(event)
-        library.rd_kafka_queue_destroy(events)
+            if self._awaited.wait(COUNT_S):
+                self._take_event(POLL_MS)
+            else:
+                self.count_outcomes()
+
+    def _take_event(self, wait_ms: int) -> bool:
+        """Handle the next event of the client, if there is one within this time."""
+        library = self._library
+        event = (
+            None if self._closed.is_set() else library.rd_kafka_queue_poll(self._events, wait_ms)
+        )
+        if not event:
+            return False
+        kind = library.rd_kafka_event_type(event)
+        if kind == librdkafka.EVENT_DELIVERED:
+            self._count_delivered(event)
+        elif kind == librdkafka.EVENT_ERROR:
+            self.last_error = library.rd_kafka_event_error_string(event).decode()
+            if library.rd_kafka_event_error_is_fatal(event):
+                self._fatal = self.last_error
+        library.rd_kafka_event_destroy(event)
+        return True
 
     def _count_delivered(self, event: int) -> None:
         count = self._library.rd_kafka_event_message_count(event)
@@ -180,6 +209,8 @@ class BatchProducer:
                 self._queues.done(partition, records)
             self._open -= count
             self._hand_over()
+            if not self._queues.waiting:
+                self._awaited.clear()
 
     def _partitions_of(self, pointers: list[int]) -> list[tuple[TopicPartition, int]]:
         """The partitions of messages and the number of messages in each. Delivered messages of an

@@ -308,6 +308,9 @@ class FrameBackend:
                 self._under_way.popleft()
         return records - left
 
+    def count_outcomes(self) -> None:
+        """See ProducerBackend."""
+
     def flush(self, timeout_s: float) -> int:
         """See ProducerBackend. The first call sends the gateway the number of frames."""
         until_s = time.monotonic() + timeout_s

@@ -62,6 +62,11 @@ class PartitionQueues:
         self._turns: deque[TopicPartition] = deque()  # partitions that may be next
         self._under_way: dict[TopicPartition, int] = {}
 
+    @property
+    def waiting(self) -> bool:
+        """Whether messages wait."""
+        return bool(self._waiting)
+
     def put(self, partition: TopicPartition, batch: MessageBatch, messages: Any) -> None:
         """Queue messages of a batch."""
         parts = self._waiting.setdefault(partition, deque())

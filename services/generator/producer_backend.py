@@ -46,12 +46,15 @@ class ProducerBackend(Protocol):
         """See above."""
 
     def count_into(self, delivered: Delivered) -> None:
-        """Report outcomes to this function from now on, from a thread of the backend."""
+        """Report outcomes to this function from now on, from one thread at a time."""
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         """Send messages `start` to `stop` (exclusive) of a batch. Returns the position of the first
         message that was not accepted: `stop`, or less if the queue is full. Raises ClientError if
         the client cannot continue."""
+
+    def count_outcomes(self) -> None:
+        """Count outcomes known by now, unless a thread does. Called when no record is due."""
 
     def flush(self, timeout_s: float) -> int:
         """Wait until no record is in flight; returns the number of those that still are."""
@@ -152,6 +155,9 @@ class RecordProducer:
             except KafkaException as error:
                 raise ClientError(str(error)) from error
         return stop
+
+    def count_outcomes(self) -> None:
+        """See ProducerBackend."""
 
     def flush(self, timeout_s: float) -> int:
         """See ProducerBackend."""

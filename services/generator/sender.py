@@ -103,8 +103,10 @@ class LoadThread:
             sent = self._deal(cursors, dues, tick.send, self._hand_over)
             cursors = [each for each in cursors if each.left]
             if sent < tick.send:
+                self._backend.count_outcomes()
                 self._sleep(FULL_QUEUE_WAIT_S)
             elif cursors and tick.give_up + sent == due:
+                self._backend.count_outcomes()
                 self._wait_until(wake_us(cursors, elapsed_us))
 
     def _deal(

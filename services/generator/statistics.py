@@ -1,8 +1,8 @@
 """How well the generator kept its schedule, per second of the load. Pure.
 
 A record is counted in the second of its scheduled time, even if it is sent later on purpose. One
-thread sends, one counts deliveries, and a third takes the changes. Every figure only grows and has
-one writer, so no lock is needed.
+thread sends, one at a time counts deliveries, and another takes the changes. Every figure only
+grows and has one writer at a time, so no lock is needed.
 """
 
 from collections import Counter, deque

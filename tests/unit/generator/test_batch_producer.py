@@ -1,15 +1,21 @@
 """Delivery counts per batch, on messages in librdkafka's layout."""
 
+import threading
+import time
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.generator import librdkafka
-from services.generator.batch_producer import runs
+from services.generator import batch_producer, librdkafka
+from services.generator.batch_producer import BatchProducer, runs
 from services.generator.librdkafka import ClientError, Message, new_producer
 from services.generator.message_batch import MESSAGE
+from services.generator.partition_queues import PartitionQueues
 from services.generator.producer_backend import RecordProducer, load_properties, open_backend
 from services.generator.settings import GeneratorSettings
+from tests.unit.generator.made import a_load
 
 pytestmark = pytest.mark.unit
 
@@ -66,3 +72,46 @@ def test_acknowledgements_of_all_brokers_come_with_idempotence():
     all_, one = (load_properties(GeneratorSettings(generator_acks=a), 400) for a in ("all", "1"))
     assert (all_["enable.idempotence"], all_["acks"]) == (True, "all")
     assert (one["enable.idempotence"], one["acks"]) == (False, "1")
+
+
+@pytest.fixture
+def producing(monkeypatch):
+    """A producer with a simulated broker, whose thread counts nothing unless messages wait, and the
+    outcomes by thread. At most one partition has messages in flight."""
+    monkeypatch.setattr(batch_producer, "COUNT_S", 60)
+    library = librdkafka.load()
+    assert library is not None
+    batches = next(iter(a_load(400, 1).prepared())).batches
+    properties = {"test.mock.num.brokers": 1, "queue.buffering.max.messages": 1000}
+    queues = PartitionQueues(1, 100, 60)
+    producer = BatchProducer(library, properties, {batches[0].topic: 4}, queues, in_order=True)
+    counted = Counter()
+
+    def delivered(_second, acknowledged, failed):
+        assert not failed
+        counted[threading.current_thread().name] += acknowledged
+
+    producer.count_into(delivered)
+    yield producer, queues, batches[0], counted
+    producer.close()
+
+
+def test_the_caller_counts_deliveries_while_nothing_waits(producing):
+    producer, _queues, batch, counted = producing
+    assert producer.send(batch, 0, 1) == 1
+    deadline_s = time.monotonic() + 30
+    while not counted and time.monotonic() < deadline_s:
+        producer.count_outcomes()
+    assert counted == {"MainThread": 1}
+
+
+def test_messages_that_wait_for_a_delivery_leave_without_the_caller(producing):
+    producer, queues, batch, counted = producing
+    assert producer.send(batch, 0, len(batch)) == len(batch)
+    deadline_s = time.monotonic() + 30
+    while queues.waiting and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not queues.waiting
+    assert producer.flush(30) == 0
+    assert counted["deliveries"] + counted["MainThread"] == len(batch)
+    assert counted["deliveries"]

@@ -55,6 +55,9 @@ class FakeBackend:
             self._delivered(int(batch.seconds[position]), 1, 0)
         return stop
 
+    def count_outcomes(self):
+        pass
+
     def flush(self, timeout_s):
         return 0
 
