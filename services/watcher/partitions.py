@@ -12,8 +12,8 @@ class Partition:
 
     next: the next offset, in the topic with topic_id. read_ms: everything earlier has been read.
     newest_ms: time of the newest record, also if its producer's clock is ahead. end, end_ms: the
-    end offset at an earlier time. is_held: whether it is paused. is_stuck: whether its next offset
-    does not exist. lost: a problem that concerns records before the next one.
+    high watermark at an earlier time. is_held: whether it is paused. is_stuck: whether its next
+    offset does not exist. lost: a problem that concerns records before the next one.
     """
 
     next: int
@@ -46,7 +46,7 @@ class Partition:
             self.lost = None
 
     def reached(self, end: int, end_ms: int) -> int:
-        """The time up to which it is read, given its end offset at a time."""
+        """The time up to which it is read, given its high watermark at a time."""
         if self.is_stuck:
             return self.read_ms
         if self.next >= self.end:

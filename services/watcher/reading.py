@@ -93,8 +93,9 @@ class WatchReader:
         ]
 
     def ends(self) -> dict[Place, int]:
-        """End offset of every partition being read. Raises KafkaUnavailableError."""
-        found = self._ends()
+        """Last stable offset of every partition being read: all records that can have been read are
+        before it. Raises KafkaUnavailableError."""
+        found = self._ends(IsolationLevel.READ_COMMITTED)
         if found is None:
             raise KafkaUnavailableError("the watched cluster returns no end offsets")
         return found
@@ -143,12 +144,14 @@ class WatchReader:
     def frontier_ms(self) -> int | None:
         """All records with an earlier time have been read; None if unknown at the moment.
 
-        At the end of a partition it is the time of the query minus the broker's clock offset.
+        At the end of a partition it is the time of the query minus the broker's clock offset. This
+        end is the high watermark, so records of an open transaction, which cannot be read yet, are
+        before it.
         """
         asked_ms = self.clock()
         if asked_ms - self._looked_ms >= LOOK_AGAIN_MS:
             self._look(asked_ms)
-        ends = self._ends()
+        ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
         if ends is None:
             self.troubles += self._not_readable.silent(asked_ms)
             self._hold(NONE_MS)
@@ -172,16 +175,14 @@ class WatchReader:
         for place, state in self._places.items():
             state.is_held = place in hold
 
-    def _ends(self) -> dict[Place, int] | None:
-        """End offset of every partition for a read_committed consumer."""
+    def _ends(self, level: IsolationLevel) -> dict[Place, int] | None:
+        """End offset of every partition at an isolation level."""
         asked = {TopicPartition(*place): OffsetSpec.latest() for place in self._places}
         if not asked:
             return {}
         try:
             futures = self.admin.list_offsets(
-                asked,
-                isolation_level=IsolationLevel.READ_COMMITTED,
-                request_timeout=KAFKA_TIMEOUT_S,
+                asked, isolation_level=level, request_timeout=KAFKA_TIMEOUT_S
             )
         except KafkaException as error:
             self._not_readable.reason = str(error)

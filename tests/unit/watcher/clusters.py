@@ -3,7 +3,7 @@
 from concurrent.futures import Future
 from types import SimpleNamespace
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, Message
 
 UNKNOWN = KafkaError.UNKNOWN_TOPIC_OR_PART
 REFUSED = KafkaError.TOPIC_AUTHORIZATION_FAILED
@@ -12,12 +12,13 @@ PLACE = ("t", 0)
 
 
 class Cluster:
-    """A topic `t`. id: of the topic; low, end: offsets of each partition; describing, offsets: the
-    error returned to each request, or None."""
+    """A topic `t`. id: of the topic; low, end: offsets of each partition; stable: last stable
+    offset, if it is not the end; describing, offsets: the error returned to each request, or
+    None."""
 
     def __init__(self):
         self.id, self.low, self.end, self.partitions = "one", 0, 100, 1
-        self.describing = self.offsets = None
+        self.stable = self.describing = self.offsets = None
         self.assigned, self.paused, self.messages = {}, set(), []
 
     # as the administrator
@@ -30,8 +31,10 @@ class Cluster:
         return {topic: answer(found, self.describing)}
 
     def list_offsets(self, asked, isolation_level, request_timeout):
+        is_committed = isolation_level == IsolationLevel.READ_COMMITTED
+        end = self.end if self.stable is None or not is_committed else self.stable
         return {
-            place: answer(SimpleNamespace(offset=self.end), self.offsets or self.describing)
+            place: answer(SimpleNamespace(offset=end), self.offsets or self.describing)
             for place in asked
         }
 

@@ -3,6 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
+from services.watcher.reading import MARGIN_MS
 from services.watcher.records import NONE_MS
 from tests.unit.watcher.clusters import OTHER, PLACE, REFUSED, UNKNOWN, kinds, look, notice
 from tests.unit.watcher.records import message
@@ -99,3 +100,15 @@ def test_a_notice_of_the_end_stays_where_no_record_is_before_it(reader, cluster,
     reader.read_until(PLACE, one.offset(), 5_000, 5_000)
     assert reader.positions == {PLACE: 51}
     assert reader.frontier_ms() > 5_000
+
+
+def test_records_of_an_open_transaction_are_not_counted_as_read(reader, cluster, clock):
+    cluster.stable, cluster.end = 51, 60
+    reader.read_until(PLACE, 50, 5_000, 5_000)
+    for _ in range(2):
+        clock.ms += 1_000
+        assert reader.frontier_ms() == 5_000
+    assert reader.ends() == {PLACE: 51}
+    cluster.messages = [notice(KafkaError._PARTITION_EOF, 60)]  # after the marker of the commit
+    list(reader.read(10, 0))
+    assert reader.frontier_ms() == clock.ms - MARGIN_MS
