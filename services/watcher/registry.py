@@ -2,8 +2,8 @@
 
 Schemas are immutable, so each is fetched once. A missing one is fetched again after a while, as it
 may have been registered since. Records may contain any id, so the number of unknown ids fetched in
-that time is limited. A registry that does not answer is an error of its own: it says nothing about
-a record.
+that time is limited. Only the status 404 says that a schema does not exist. A registry that does
+not answer, or answers with another status, is an error of its own: it says nothing about a record.
 """
 
 import base64
@@ -22,7 +22,7 @@ from schemas.watch import Registry
 
 TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
-BUSY: Final = (408, 429)  # like errors of the server itself: 500 and above
+NOT_FOUND: Final = 404  # also the status of Confluent's error codes 40401 to 40403
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
 MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
@@ -34,7 +34,7 @@ class SchemaMissingError(ValueError):
 
 
 class RegistrySilentError(RuntimeError):
-    """The registry does not answer at the moment."""
+    """The registry does not say at the moment whether it has a schema."""
 
 
 class SchemaIds:
@@ -103,10 +103,8 @@ class SchemaIds:
         ) as error:
             if isinstance(error, SchemaMissingError):
                 raise
-            if _is_silent(error):
-                raise RegistrySilentError(
-                    f"the registry does not answer: {said_by(error)}"
-                ) from error
+            if silence := _silence(error):
+                raise RegistrySilentError(silence) from error
             raise SchemaMissingError(f"schema {number} was not found: {said_by(error)}") from error
 
     def _referred(self, references: Any, seen: set[tuple[str, int]]) -> list[Any]:
@@ -125,11 +123,13 @@ class SchemaIds:
         return found
 
 
-def _is_silent(error: Exception) -> bool:
-    """Whether an error says that the registry cannot answer at the moment."""
+def _silence(error: Exception) -> str:
+    """Why the registry does not say whether it has a schema; empty if the error says that."""
     if isinstance(error, urllib.error.HTTPError):
-        return error.code in BUSY or error.code >= 500
-    return isinstance(error, OSError)
+        if error.code == NOT_FOUND:
+            return ""
+        return f"the registry answers with status {error.code}: {said_by(error)}"
+    return f"the registry does not answer: {said_by(error)}" if isinstance(error, OSError) else ""
 
 
 def asking(registry: Registry) -> Callable[[str], Any]:
