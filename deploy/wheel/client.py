@@ -8,7 +8,9 @@
 Imports no other module of Tidegauge, so that importing it does not add its folders to the path.
 """
 
+import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -20,10 +22,12 @@ from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 STORE_PORT: Final = 2  # offset from the base port: services/runtime/ports.py
 BASE_PORT: Final = 17_070
+MOST_BASE_PORT: Final = 65_000
+PORT_ATTEMPTS: Final = 20
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
@@ -91,11 +95,11 @@ class Results:
         url: str,
         user: str = "",
         password: str = "",
-        store: "subprocess.Popen[bytes] | None" = None,
+        store: "_Store | None" = None,
     ) -> None:
         self._url = url
         self._headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if user else {}
-        self._end = weakref.finalize(self, _end, store) if store else lambda: None
+        self._store = store
 
     def runs(self) -> Rows:
         """The view `runs`: a row per run, oldest first, without steps of searches."""
@@ -134,8 +138,8 @@ class Results:
             raise ConnectError("the answer is no table; leave FORMAT out of the query") from error
 
     def close(self) -> None:
-        """Stop the store that this object started, if any."""
-        self._end()
+        """Stop the store that was started for it, unless another connection uses it too."""
+        self._store = None
 
     def __enter__(self) -> "Results":
         return self
@@ -158,34 +162,55 @@ def connect(
 ) -> Results:
     """The results of this machine, or of a store elsewhere.
 
-    url: address of a store; else TIDEGAUGE_STORE_URL, else the running stack of
-    TIDEGAUGE_BASE_PORT, else a store that is started for the lifetime of this process or the
-    connection. data: the folder with the results; else TIDEGAUGE_DATA, else `.tidegauge`. password:
-    else that of `user` in the data folder, if it exists. Raises ConnectError.
+    url: address of a store; else TIDEGAUGE_STORE_URL, else the running stack of the data folder,
+    else a store that is started for the lifetime of this process or the connection. data: the
+    folder with the results; else TIDEGAUGE_DATA, else `.tidegauge`. password: of `user`; else that
+    in the data folder, if it exists, but never for another `url`. Raises ConnectError.
     """
     root = _root()
     default = Path.cwd() if (root / "client.py").is_file() else root
     folder = Path(data or os.environ.get("TIDEGAUGE_DATA") or default / ".tidegauge").absolute()
-    address = url or os.environ.get("TIDEGAUGE_STORE_URL", "")
-    store = None
+    known = os.environ.get("TIDEGAUGE_STORE_URL") or _stack_of(folder)
+    address, store = url or known, None
     if not address:
-        port = int(os.environ.get("TIDEGAUGE_BASE_PORT") or BASE_PORT) + STORE_PORT
-        host = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1"
-        address = f"http://{host}:{port}"
-        if not _is_ready(address):
-            store = _start(root, folder, address)
+        store = _store_of(root, folder)
+        address = known = store.address
     secret = folder / "secrets" / f"clickhouse-{user}"
     try:
-        found = secret.read_text().strip() if password is None else password
+        if password is None and address == known:
+            password = secret.read_text().strip()
     except OSError:
+        pass
+    if password is None:
         return Results(address, store=store)  # without a login, for stores that need none
-    return Results(address, user, found, store)
+    return Results(address, user, password, store)
 
 
 def _root() -> Path:
     """The folder that contains `services`: this one in a package, else the checkout."""
     here = Path(__file__).resolve().parent
     return here if (here / "services").is_dir() else here.parents[1]
+
+
+def _stack_of(folder: Path) -> str:
+    """The address of the store of a folder's running stack (deploy/local/state.py), or an empty
+    string."""
+    try:
+        state = json.loads((folder / "stack.json").read_text())
+        stores = [one for one in state["services"] if one["name"] == "store"]
+        if any(_is_alive(one["pid"]) for one in (state["owner"], *stores)):
+            return f"http://{state['host']}:{state['base_port'] + STORE_PORT}"
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return ""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def _is_ready(address: str) -> bool:
@@ -200,12 +225,19 @@ class _RefusedError(OSError):
     """The server returned an error; the text is its message."""
 
 
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error: its target would get the password."""
+
+    def redirect_request(self, *_arguments: Any, **_fields: Any) -> NoReturn:
+        raise _RefusedError("The server redirects to another address; give that one")
+
+
 def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
     """The response body; bypasses any proxy on this machine, as in services/runtime/answers.py.
     Raises OSError."""
     url = request if isinstance(request, str) else request.full_url
     is_here = urllib.parse.urlsplit(url).hostname in LOOPBACK
-    handlers = [urllib.request.ProxyHandler({})] if is_here else []
+    handlers = [_NoRedirects(), *([urllib.request.ProxyHandler({})] if is_here else [])]
     try:
         try:
             with urllib.request.build_opener(*handlers).open(request, timeout=timeout_s) as answer:
@@ -217,28 +249,76 @@ def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes
         raise OSError(f"its answer is incomplete: {error!r}") from error
 
 
-def _start(root: Path, folder: Path, address: str) -> "subprocess.Popen[bytes]":
-    """A store without Kafka over the results of a folder. Raises ConnectError."""
-    if not (folder / "clickhouse").is_dir():
-        raise ConnectError(f"There are no results in {folder}; start with: tidegauge run")
-    told = {"TIDEGAUGE_OFFLINE": "true", "TIDEGAUGE_DATA": str(folder), "PYTHONPATH": str(root)}
-    log = folder / "logs" / "store-python.log"
+class _Store:
+    """A store without Kafka over the results of a folder, started here. It ends with its last
+    connection. Raises ConnectError."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        if not (folder / "clickhouse").is_dir():
+            raise ConnectError(f"There are no results in {folder}; start with: tidegauge run")
+        host, base_port = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1", _free_base_port()
+        self.address = f"http://{host}:{base_port + STORE_PORT}"
+        log = folder / "logs" / "store-python.log"
+        self._process = _start(root, folder, base_port, log)
+        self._end = weakref.finalize(self, _end, self._process)
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not _is_ready(self.address):
+            if not self.is_running or time.monotonic() > deadline_s:
+                self._end()
+                raise ConnectError(f"The store does not start; see {log}")
+            time.sleep(0.05)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process is running."""
+        return self._process.poll() is None
+
+
+_STORES: "weakref.WeakValueDictionary[Path, _Store]" = weakref.WeakValueDictionary()
+
+
+def _store_of(root: Path, folder: Path) -> _Store:
+    """The store of this process for a folder, which only one process can open."""
+    found = _STORES.get(folder)
+    if found is None or not found.is_running:
+        _STORES[folder] = found = _Store(root, folder)
+    return found
+
+
+def _free_base_port() -> int:
+    """TIDEGAUGE_BASE_PORT, or another one if its store's port is taken, such as by another
+    stack."""
+    host = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1"
+    port = int(os.environ.get("TIDEGAUGE_BASE_PORT") or BASE_PORT) + STORE_PORT
+    for asked in (port, *[0] * PORT_ATTEMPTS):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, asked))
+            except OSError:
+                continue
+            base_port = int(probe.getsockname()[1]) - STORE_PORT
+        if base_port <= MOST_BASE_PORT:
+            return base_port
+    raise ConnectError(f"There is no free port on {host}")
+
+
+def _start(root: Path, folder: Path, base_port: int, log: Path) -> "subprocess.Popen[bytes]":
+    told = {
+        "TIDEGAUGE_OFFLINE": "true",
+        "TIDEGAUGE_DATA": str(folder),
+        "TIDEGAUGE_BASE_PORT": str(base_port),
+        "PYTHONPATH": str(root),
+    }
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
-        process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "services.store"],
             env={name: value for name, value in os.environ.items() if _may_know(name)} | told,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
         )
-    deadline_s = time.monotonic() + START_TIMEOUT_S
-    while not _is_ready(address):
-        if process.poll() is not None or time.monotonic() > deadline_s:
-            _end(process)
-            raise ConnectError(f"The store does not start; see {log}")
-        time.sleep(0.05)
-    return process
 
 
 def _may_know(variable: str) -> bool:

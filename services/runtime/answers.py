@@ -1,10 +1,12 @@
 """HTTP requests to services. Requests to this machine bypass any proxy, which would see the
-queries and the store's passwords, and could not reach this machine."""
+queries and the store's passwords, and could not reach this machine. Redirects are not followed:
+their target would get the passwords."""
 
 import urllib.error
 import urllib.request
 from functools import cache
 from http.client import HTTPException
+from typing import Any, NoReturn
 
 from services.runtime.hosts import LOOPBACK, host_of
 
@@ -28,11 +30,21 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
 
 
 def opener(url: str) -> urllib.request.OpenerDirector:
-    """The opener for this address: without a proxy if it is on this machine."""
-    return _past_proxies() if host_of(url) in LOOPBACK else urllib.request.build_opener()
+    """The opener for this address: without redirects, and without a proxy if it is on this
+    machine."""
+    if host_of(url) in LOOPBACK:
+        return _past_proxies()
+    return urllib.request.build_opener(_NoRedirects())
 
 
 @cache
 def _past_proxies() -> urllib.request.OpenerDirector:
     """Built once: since Python 3.12 each opener loads all certificates of the machine."""
-    return urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(_NoRedirects(), urllib.request.ProxyHandler({}))
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect an error."""
+
+    def redirect_request(self, *_arguments: Any, **_fields: Any) -> NoReturn:
+        raise RefusedError("The server redirects to another address; give that one")

@@ -97,6 +97,18 @@ def test_an_answer_that_breaks_off_is_told_in_words(
         ask(url)
 
 
+@pytest.mark.parametrize("ask", ASKERS, ids=["query", "rebuild", "package"])
+def test_the_target_of_a_redirect_hears_nothing(ask: Callable[[str], Any]) -> None:
+    with server(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi") as (elsewhere, requests):
+        head = f"HTTP/1.1 302 Found\r\nLocation: {elsewhere}/\r\nContent-Length: 0\r\n\r\n"
+        with (
+            server(head.encode()) as (url, _),
+            pytest.raises((QueryError, OSError), match="redirects to another address"),
+        ):
+            ask(url)
+    assert requests == []
+
+
 def test_what_a_server_refuses_is_told_as_it_says_it() -> None:
     refusal = b"HTTP/1.1 404 Not Found\r\nContent-Length: 8\r\n\r\nno table"
     with server(refusal) as (url, _):
