@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from confluent_kafka import (
+    TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -46,6 +47,7 @@ READING: Final[dict[str, Any]] = {
     "queued.max.messages.kbytes": 8_192,
 }
 LOOK_AGAIN_MS: Final = 10_000
+FRESH_MS: Final = 2_000
 MARGIN_MS: Final = 300  # assumed maximum delay from timestamp to visibility at the end
 
 
@@ -125,15 +127,23 @@ class WatchReader:
         messages = self.consumer.consume(most, timeout_s)
         if any(map(Message.error, messages)):
             messages = [one for one in messages if one.error() is None or self._is_noted(one)]
-        if messages:
-            self._saw(messages[-1])
+        now = self.clock()
         for topic, stretch in groupby(messages, Message.topic):
-            yield topic, list(stretch)
+            batch = list(stretch)
+            for last in dict(zip(map(Message.partition, batch), batch, strict=True)).values():
+                self._saw(last, now)
+            yield topic, batch
 
-    def _saw(self, message: Message) -> None:
+    def _saw(self, message: Message, now: int) -> None:
+        """Note the delay of a record. It is fresh if it was appended after the latest query of the
+        ends, and that was shortly before."""
         state = self._places.get((message.topic(), message.partition()))
-        if state is not None and state.leader >= 0:
-            self.clocks.saw(state.leader, message.timestamp()[1], self.clock())
+        kind, time_ms = message.timestamp()
+        if state is None or state.leader < 0:
+            return
+        asked_ms = state.end_ms + MARGIN_MS + self.clocks.behind_ms()
+        is_fresh = message.offset() >= state.end and now - asked_ms <= FRESH_MS
+        self.clocks.saw(state.leader, time_ms, now, kind == TIMESTAMP_LOG_APPEND_TIME, is_fresh)
 
     def read_until(self, place: Place, offset: int, time_ms: int, newest_ms: int) -> None:
         """Note the last processed record of a partition; see Partition."""

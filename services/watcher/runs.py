@@ -155,16 +155,21 @@ def _lifecycle(run: int, event: str, **fields: Any) -> Event:
 
 def said_of_times(times: dict[str, set[str]], leaders: list[int], apart_ms: int | None) -> str:
     """Which clocks the times of a watch come from, in a sentence. times: timestamp types by topic;
-    apart_ms: measured clock difference of the leaders."""
+    apart_ms: measured clock difference of the leaders; None if it was not measured."""
     by_producers = sorted(topic for topic, kinds in times.items() if "CreateTime" in kinds)
     if by_producers:
         return (
             f"The timestamps of {', '.join(by_producers)} are CreateTime from producers: latencies "
             "include the error of the producers' clocks."
         )
+    if not any("LogAppendTime" in kinds for kinds in times.values()):
+        return "No record with a timestamp was read."
     if len(leaders) < 2:
         return "All timestamps are LogAppendTime from one broker."
+    apart = f"which seem {apart_ms} ms apart"
+    if apart_ms is None:
+        apart = "whose difference was not measured"
     return (
-        f"All times are LogAppendTime, by the clocks of {len(leaders)} brokers, which seem "
-        f"{apart_ms or 0} ms apart: a latency between two of them has that error."
+        f"All times are LogAppendTime, by the clocks of {len(leaders)} brokers, {apart}: a latency "
+        "between two of them has that error."
     )
