@@ -268,10 +268,10 @@ class Watching:
         list(self.watched.counting.throughput_events())
 
     def _tell_lag(self) -> None:
-        if not self.watch.groups or time.monotonic() - self._asked_s < ASK_LAG_S:
-            return
-        self._asked_s = time.monotonic()
-        fields = self.lag.ask()
+        if self.watch.groups and time.monotonic() - self._asked_s > ASK_LAG_S:
+            self._asked_s = time.monotonic()
+            self.lag.ask()
+        fields = self.lag.answer()
         if fields is not None:
             run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
             source = f"watch-{self.watch.name}"
