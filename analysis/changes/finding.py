@@ -59,7 +59,8 @@ def find_changes(
     for series in histories:
         points = series.points[-config.most_runs :]
         step = LEAST_STEPS.get(series.metric, config.least_step)
-        splits = change_points(without_season(points), replace(config, least_step=step))
+        values = without_season(series.points)[-config.most_runs :]  # the season is of all days
+        splits = change_points(values, replace(config, least_step=step))
         edges = [0, *(split.index for split in splits), len(points)]
         for number, split in enumerate(splits):
             before = points[edges[number] : edges[number + 1]]

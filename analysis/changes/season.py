@@ -9,11 +9,12 @@ from analysis.changes.series import Point
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SEASON_HOURS = 4
-LEAST_DAYS, LEAST_RUNS = 3, 5  # minimum days with runs at each time of day, and runs
+LEAST_DAYS, LEAST_RUNS = 3, 5  # minimum days and runs of a time of day to be adjusted
 
 
 def without_season(points: Sequence[Point]) -> list[float]:
-    """The values adjusted to an average time of day; unchanged if there is too little data.
+    """The values adjusted to an average time of day; unchanged at times of day with too little
+    data.
 
     The effect of a time of day is the median ratio of its runs to the median of their day, so a
     lasting change is not removed.
@@ -26,10 +27,10 @@ def without_season(points: Sequence[Point]) -> list[float]:
         for day, numbers in _grouped([point.at_ms // DAY_MS for point in points]).items()
     }
     times = _grouped([point.at_ms % DAY_MS // (SEASON_HOURS * HOUR_MS) for point in points])
-    seen = [{points[n].at_ms // DAY_MS for n in numbers} for numbers in times.values()]
-    if min(map(len, seen)) < LEAST_DAYS or min(map(len, times.values())) < LEAST_RUNS:
-        return values
     for numbers in times.values():
+        seen = {points[n].at_ms // DAY_MS for n in numbers}
+        if len(seen) < LEAST_DAYS or len(numbers) < LEAST_RUNS:
+            continue
         usual = [values[n] / days[points[n].at_ms // DAY_MS] for n in numbers]
         factor = statistics.median(usual)
         for n in numbers:

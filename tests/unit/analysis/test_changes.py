@@ -202,6 +202,24 @@ def test_two_days_say_nothing_about_evenings() -> None:
     assert without_season(points) == [point.value for point in points]
 
 
+def test_a_run_at_another_time_of_day_changes_nothing_for_the_others() -> None:
+    points = [
+        point
+        for point in each_hour(4, lambda _day, hour: 130.0 if hour >= 20 else 100.0)
+        if point.at_ms // HOUR_MS % 24 >= 8 or point.at_ms == 3 * HOUR_MS
+    ]
+    assert without_season(points) == [100.0] * len(points)
+
+
+def test_the_season_of_many_runs_a_day_is_that_of_all_days() -> None:
+    """Two days of a run each quarter of an hour are within the runs that are examined."""
+    points = [
+        replace(a_point(n, 130.0 if n % 96 >= 80 else 100.0), at_ms=n * HOUR_MS // 4)
+        for n in range(6 * 96)
+    ]
+    assert find_changes([replace(a_series([]), points=tuple(points))]) == []
+
+
 def test_runs_that_were_not_steady_do_not_count_unless_most_were_not() -> None:
     points = [
         replace(a_point(n, 5.0), is_steady=known)
