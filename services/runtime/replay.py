@@ -16,6 +16,7 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
     partition_ids,
+    watermarks,
 )
 from services.runtime.settings import ServiceSettings
 
@@ -72,8 +73,13 @@ def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
 
 
 def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
-    """Every record of some spans. Raises KafkaUnavailableError if they do not arrive."""
-    left = {place: span for place, span in spans.items() if span[0] < span[1]}
+    """Every record of some spans that is still retained. Raises KafkaUnavailableError if they do
+    not arrive, KafkaException."""
+    left = {
+        place: (begin, end)
+        for place, (begin, end) in spans.items()
+        if begin < end and watermarks(consumer, TopicPartition(*place))[0] < end
+    }
     consumer.assign([TopicPartition(*place, begin) for place, (begin, _end) in left.items()])
     deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
     while left:
