@@ -99,7 +99,7 @@ def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
 
 def confluent_avro(ids: SchemaIds) -> Decode:
     """Decoder for Avro with Confluent's header. It also raises RegistrySilentError."""
-    schemas: dict[bytes, Any] = {}
+    schemas: dict[bytes, Any] = {}  # parsed once, or why that is impossible
 
     def decode(value: bytes) -> Any:
         frame = value[:FRAME_BYTES]
@@ -108,10 +108,16 @@ def confluent_avro(ids: SchemaIds) -> Decode:
             if len(value) < FRAME_BYTES or value[0]:
                 raise UndecodableError("it does not start with 0 and a schema id")
             try:
-                schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
+                found = ids.schema(int.from_bytes(frame[1:], "big"))
             except ValueError as error:
                 raise UndecodableError(str(error)) from error
+            try:
+                schema = parsed(found)
+            except ValueError as error:
+                schema = UndecodableError(str(error))
             schemas[frame] = schema
+        if isinstance(schema, UndecodableError):
+            raise UndecodableError(*schema.args)
         return datum(schema, value, FRAME_BYTES)
 
     return decode

@@ -6,7 +6,8 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
-from services.watcher.decoding import UndecodableError, confluent_avro
+from services.watcher import decoding
+from services.watcher.decoding import UndecodableError, confluent_avro, parsed
 from services.watcher.registry import (
     ASK_AGAIN_S,
     MOST_UNKNOWN,
@@ -109,3 +110,14 @@ def test_a_schema_that_is_too_deep_refuses_its_records():
     ids._found[3] = [deep]
     with pytest.raises(UndecodableError, match="not an Avro schema: RecursionError"):
         confluent_avro(ids)(b"\0\0\0\0\3x")
+
+
+def test_a_schema_that_is_none_is_parsed_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(decoding, "parsed", lambda found: asked.append(found) or parsed(found))
+    decode = confluent_avro(SchemaIds({}, Asked(_1={"schema": '"nonsense"'}, _2=GOOD)))
+    for _ in range(3):
+        with pytest.raises(UndecodableError, match="not an Avro schema"):
+            decode(b"\0\0\0\0\1x")
+        assert decode(b"\0\0\0\0\2\2x") == "x"
+    assert asked == [["nonsense"], ["string"]]
