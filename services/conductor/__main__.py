@@ -53,7 +53,9 @@ def main() -> None:
     waiting: deque[dict[str, Any]] = deque()
     with serving(settings, "conductor", topics) as service:
         suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
-        telling = Telling(settings, settings.stack_id, lambda: suites.notify)
+        telling = Telling(
+            settings, settings.stack_id, lambda: suites.notify, lambda: suites.has_suite
+        )
         telling.start()
         search = left_open(settings, service.events, suites, notes)
         if search is not None:

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Quiet(BaseModel):
-    """Start of a time without results. end: end of the topic then; told: whether it was
+    """Start of a time without results. end: next offset of the topic; told: whether it was
     reported."""
 
     end: int = -1

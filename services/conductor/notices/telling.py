@@ -1,6 +1,6 @@
 """The thread that reads the bus and posts notifications. It never delays a run.
 
-telling = Telling(settings, stack_id, lambda: suite.notify)
+telling = Telling(settings, stack_id, lambda: suite.notify, lambda: True)
 telling.start(); …; telling.close()
 """
 
@@ -31,6 +31,7 @@ LOOK_FOR_RESULTS_S = 5.0
 KEEP_POSITION_S = 30.0
 AGAIN_S = 5.0  # retry interval while the broker is unreachable
 CLOSE_TIMEOUT_S = 2.0
+OF_WATCHES = b"watch-"  # services/watcher/runs.py
 SENT = Counter("tidegauge_notices", "Messages to webhooks", ["webhook", "outcome"])
 log = structlog.get_logger()
 
@@ -49,13 +50,18 @@ class Receiver:
 class Telling:
     """Posts to the webhooks of the settings. Raises SecretFileError.
 
-    rules: notification rules of the current suite.
+    rules: notification rules of the current suite. has_suite: whether there is one; then only
+    results of runs count, not those of watches.
     """
 
     def __init__(
-        self, settings: WebhookSettings, stack_id: str, rules: Callable[[], Notify]
+        self,
+        settings: WebhookSettings,
+        stack_id: str,
+        rules: Callable[[], Notify],
+        has_suite: Callable[[], bool],
     ) -> None:
-        self._settings, self._rules = settings, rules
+        self._settings, self._rules, self._has_suite = settings, rules, has_suite
         self._receivers = {
             name: Receiver(one, one.address(), one.token())
             for name, one in settings.webhooks.items()
@@ -97,15 +103,24 @@ class Telling:
             low, high = watermarks(consumer, TopicPartition(topic, 0))
             at = self._outbox.next.get(topic, high)
             self._outbox.next[topic] = high if at > high else max(at, low)
+        low, high = watermarks(consumer, TopicPartition(catalogue.LATENCY, 0))
+        quiet = self._outbox.quiet
+        if quiet.end < 0:
+            quiet = Quiet(end=high, since_ms=now_ms())
+        at = high if quiet.end > high else max(quiet.end, low)
+        self._outbox.quiet = quiet.model_copy(update={"end": at})
         self._outbox.write()
-        consumer.assign([TopicPartition(topic, 0, self._outbox.next[topic]) for topic in TOPICS])
+        places = {**self._outbox.next, catalogue.LATENCY: at}
+        consumer.assign(
+            [TopicPartition(name, 0, places[name]) for name in (*TOPICS, catalogue.LATENCY)]
+        )
 
     def _look(self, consumer: Consumer) -> None:
         told = [self._take(self._read(one)) for one in consumer.consume(MAX_RECORDS, POLL_S)]
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
             self._looked_s = now_s
-            told.append(self._take(self._look_for_results(consumer)))
+            told.append(self._take(self._look_for_results()))
         if any(told) or now_s - self._kept_s >= KEEP_POSITION_S:
             self._kept_s = now_s
             self._outbox.write()
@@ -122,6 +137,8 @@ class Telling:
         if message.error():
             return None
         topic, offset = message.topic(), message.offset()
+        if topic == catalogue.LATENCY:
+            return self._result(message.key() or b"", offset + 1)
         self._outbox.next[topic] = offset + 1
         try:
             record = read_event(topic, message.value())
@@ -132,15 +149,20 @@ class Telling:
             log.exception("event_refused", topic=topic, offset=offset)
             return None
 
-    def _look_for_results(self, consumer: Consumer) -> Notice | None:
-        """Check whether the latency topic grows."""
+    def _result(self, run_id: bytes, end: int) -> Notice | None:
+        """Note a result of a run."""
+        quiet, now = self._outbox.quiet, now_ms()
+        if run_id.startswith(OF_WATCHES) and self._has_suite():
+            self._outbox.quiet = quiet.model_copy(update={"end": end})
+            return None
+        self._outbox.quiet = Quiet(end=end, since_ms=now)
+        return end_of_silence(quiet.since_ms, now) if quiet.told else None
+
+    def _look_for_results(self) -> Notice | None:
+        """Check whether results are missing."""
         minutes = self._rules().no_results_minutes
         minutes = self._settings.no_results_minutes if minutes is None else minutes
-        _low, end = watermarks(consumer, TopicPartition(catalogue.LATENCY, 0))
         quiet, now = self._outbox.quiet, now_ms()
-        if end != quiet.end:
-            self._outbox.quiet = Quiet(end=end, since_ms=now)
-            return end_of_silence(quiet.since_ms, now) if quiet.told else None
         if quiet.told or not minutes or now - quiet.since_ms < minutes * 60_000:
             return None
         self._outbox.quiet = quiet.model_copy(update={"told": True})

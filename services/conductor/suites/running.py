@@ -101,6 +101,11 @@ class Suites:
         return self._suite.notify if self._suite else Notify()
 
     @property
+    def has_suite(self) -> bool:
+        """Whether there is a suite, so that runs are due."""
+        return self._suite is not None
+
+    @property
     def is_warm(self) -> bool:
         """Whether the run of `due` finds its pipelines kept from the run before."""
         return self._warm

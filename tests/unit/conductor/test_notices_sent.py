@@ -14,8 +14,10 @@ from services.conductor.notices.outbox import MOST_WAITING, Outbox, Quiet
 from services.conductor.notices.posting import NotTakenError, post
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.webhooks import Webhook, WebhookSettings
+from services.watcher.runs import run_id_of
 from tests.receiver import receiving
 from tests.unit.requests import a_lifecycle_event
+from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
 
@@ -53,16 +55,26 @@ def test_a_file_that_makes_no_sense_counts_as_empty(tmp_path: Path) -> None:
 
 
 class Read:
-    """A consumer that has read one event: the death of a part."""
+    """A consumer that has read one record, by default the death of a part; then the broker is
+    away."""
+
+    def __init__(self, topic: str = catalogue.LIFECYCLE, key: bytes | None = None) -> None:
+        self._topic, self._key, self._is_read = topic, key, False
 
     def consume(self, _most: int, _timeout_s: float) -> list["Read"]:
+        if self._is_read:
+            raise KafkaUnavailableError("Kafka cannot be reached.")
+        self._is_read = True
         return [self]
 
     def error(self) -> None:
         return None
 
     def topic(self) -> str:
-        return catalogue.LIFECYCLE
+        return self._topic
+
+    def key(self) -> bytes | None:
+        return self._key
 
     def offset(self) -> int:
         return 6
@@ -71,22 +83,56 @@ class Read:
         return b""
 
 
+def a_teller(
+    folder: Path, has_suite: bool = True, no_results_minutes: float = 0
+) -> telling.Telling:
+    settings = WebhookSettings(
+        data=folder,
+        webhooks={"a": Webhook(url="http://127.0.0.1:9/hook")},
+        no_results_minutes=no_results_minutes,
+    )
+    return telling.Telling(settings, "s", Notify, lambda: has_suite)
+
+
 def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def away(*_: object) -> tuple[int, int]:
-        raise KafkaUnavailableError("Kafka cannot be reached.")
-
     died = a_lifecycle_event(protocol.PART_DOWN, '{"part": "runner", "reason": "It was killed."}')
     monkeypatch.setattr(telling, "read_event", lambda *_: died | {"time": 1_000_000})
-    monkeypatch.setattr(telling, "watermarks", away)
-    webhooks = {"a": Webhook(url="http://127.0.0.1:9/hook")}
-    teller = telling.Telling(WebhookSettings(data=tmp_path, webhooks=webhooks), "s", Notify)
+    teller, consumer = a_teller(tmp_path), Read()
+    teller._look(consumer)
     with pytest.raises(KafkaUnavailableError):
-        teller._look(Read())
-    waiting = teller._outbox.first("a")
+        teller._look(consumer)
+    waiting = Outbox(tmp_path, ("a",), "s").first("a")
     assert waiting is not None
     assert (waiting.title, waiting.id) == ("runner died", "results.lifecycle/6")
+
+
+@pytest.mark.parametrize(
+    ("run_id", "has_suite", "title"),
+    [
+        ("20261125-030000-ab12", True, "Results have resumed after 1 minutes"),
+        (run_id_of(a_watch(), 500_000), True, None),
+        (run_id_of(a_watch(), 500_000), False, "Results have resumed after 1 minutes"),
+    ],
+)
+def test_results_of_a_watch_are_none_of_the_suite(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run_id: str,
+    has_suite: bool,
+    title: str | None,
+) -> None:
+    teller = a_teller(tmp_path, has_suite, no_results_minutes=1)
+    teller._outbox.quiet = Quiet(end=6, since_ms=1_000)
+    monkeypatch.setattr(telling, "now_ms", lambda: 61_000)
+    silent = teller._look_for_results()
+    assert silent is not None
+    assert silent.title == "No results for 1 minutes"
+    teller._look(Read(catalogue.LATENCY, run_id.encode()))
+    told = teller._outbox.first("a")
+    assert (told and told.title) == title
+    assert teller._outbox.quiet.end == 7
 
 
 def test_the_id_and_the_token_go_as_headers() -> None:
