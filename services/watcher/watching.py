@@ -78,8 +78,12 @@ class Watching:
             self._judge(frontier_ms)
         self._tell_lag()
         self._tell_troubles()
-        if time.monotonic() - self._saved_s > self._save_every_s and self.behind is None:
-            self.save()
+        if time.monotonic() - self._saved_s > self._save_every_s:
+            if self.behind is None:
+                self.save()
+            else:
+                self._publish(self.watched.counting.slices.take())
+                self._saved_s = time.monotonic()
 
     def save(self) -> None:
         """Save the position. Raises BusSilentError, KafkaException, OSError."""
@@ -216,12 +220,14 @@ class Watching:
             self.events.publish(event.topic, run_id, **event.fields)
 
     def _is_told(self, event: Event, run_id: str) -> bool:
-        """Whether to skip an event now: it was published, or its counts are published at the
-        end."""
+        """Whether to skip an event now: it was published, or it counts in a run of which the
+        previous process has published counts, whose difference is published at the end."""
         assert self.behind is not None
         if event.topic in SUMMED:
-            self.behind.published.counts(run_id).count(event.topic, event.fields)
-            return True
+            owed = self.behind.published.owed.get(run_id)
+            if owed is not None:
+                owed.count(event.topic, event.fields)
+            return owed is not None
         name = event.fields.get("event", event.topic)
         return (run_id, name) in self.behind.published.events
 

@@ -123,6 +123,35 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
 
 
+def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(
+    bus, at_s, settings, monkeypatch
+):
+    process.close(watched(shop(run_s=5), settings))
+    found, known = Published(), {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
+    found.add(catalogue.THROUGHPUT, {"run_id": name(2), **known, "records": 1, "bytes": 0})
+    monkeypatch.setattr(position, "read_published", lambda *_: found)
+    at_s(17)
+    watching = process.open_watching(shop(run_s=5), settings)
+    for run in (2, 3):
+        watching.watched.take("out", [message("out", None, b"%d" % run, 5_000 * run + 503)])
+    watching.reader.records = [
+        message("in", None, b"2", 10_500, offset=5_000),
+        *records(10_502, 15_502),
+        message("in", None, b"3", 15_500, offset=16_000),
+    ]
+    watching.reader.end_ms = 16_900
+    watching.step()
+    assert watching.behind is not None
+    topics = (catalogue.THROUGHPUT, catalogue.LATENCY, catalogue.VERDICTS, catalogue.SLICES)
+    told = [{run_id for of, run_id, _ in bus.events if of == topic} for topic in topics]
+    assert told == [{name(1), name(3)}, {name(3)}, {name(1), name(3)}, {name(3)}]
+    step(watching, 20_000)
+    assert watching.behind is None
+    told = [{run_id for of, run_id, _ in bus.events if of == topic} for topic in topics]
+    assert told == [{name(1), name(2), name(3)}, {name(2), name(3)}] * 2
+    assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3, name(2): 2, name(3): 3}
+
+
 def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_concluded(
     bus, at_s, settings, monkeypatch
 ):
