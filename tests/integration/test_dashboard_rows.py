@@ -183,6 +183,37 @@ def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engin
     ]
 
 
+def test_the_link_to_a_long_run_ends_after_the_run(ask, engine):
+    project(engine, [requested("r"), *concluded("r", HOUR_MS)])
+    insert_latencies(engine, "r", join={2: 1})
+    title = "Newest run of every workload, compared with earlier runs"
+    (row,) = panel(ask, "overview", title, LATER)
+    assert row["from_ms"] == NEW_YEAR_MS
+    assert row["to_ms"] == NEW_YEAR_MS + HOUR_MS + 5000
+
+
+@pytest.mark.parametrize(
+    ("definition", "limits"), [("latest", {50.0}), ("mean", {60.0}), ("event_time", {900.0})]
+)
+def test_a_limit_is_drawn_on_the_latency_that_it_limits(ask, engine, definition, limits):
+    row = {"pipeline": "p", "stage": "join", "value": 2, "passed": True}
+    lines = {"join.p99_ms <= 50": 50, "join.mean.p99_ms <= 60": 60}
+    lines |= {"join.event_time.p99_ms <= 900": 900, "join.p999_ms <= 7": 7}
+    rows = [row | {"threshold": line, "limit": limit} for line, limit in lines.items()]
+    head = {"pipeline": "p", "stage": "join", "latencies_ms": [2], "counts": [1]}
+    project(
+        engine,
+        [
+            requested("r"),
+            *concluded("r", thresholds=rows),
+            event(catalogue.LATENCY, "r", definition=definition, **MEASURED, **head),
+        ],
+    )
+    title = "Latency p99 by stage over time"
+    found = panel(ask, "run", title, run="r", definition=definition)
+    assert {row["latency_ms"] for row in found if row["series"] == "limit p join"} == limits
+
+
 @pytest.mark.parametrize("title", ["Events", "Records per second", "Consumer group lag", "Runs"])
 def test_panels_show_the_watches_that_were_chosen(ask, engine, title):
     project(engine, watch_events(NEW_YEAR_MS))

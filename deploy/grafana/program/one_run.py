@@ -199,7 +199,7 @@ def _over_time(share: float) -> timeseries.Panel:
         About(
             f"Latency {name} by stage over time",
             "Exact percentile of the outputs in each interval, all phases. Dashed lines are the "
-            "thresholds of the run. Logarithmic axis.",
+            "thresholds of the run on this definition of latency. Logarithmic axis.",
             "ms",
             empty=NOT_YET,
         ),
@@ -226,6 +226,9 @@ FROM
         SELECT concat('limit ', pipeline, ' ', stage) AS series, min(threshold_limit) AS latency_ms
         FROM threshold_results
         WHERE {THIS_RUN} AND position(threshold, '.{name}_ms') > 0
+            AND ifNull(
+                nullIf(extract(threshold, '[.](latest|mean|event_time)[.]{name}_ms'), ''), 'latest'
+            ) = ${{definition:sqlstring}}
         GROUP BY series
     ) AS limits
 )

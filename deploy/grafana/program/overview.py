@@ -189,7 +189,8 @@ WITH
         SELECT
             k.run_id AS run_id,
             concat(workload, if(rate > 0, concat(' at ', toString(rate), '/s'), '')) AS load,
-            k.requested_at AS at
+            k.requested_at AS at,
+            k.concluded_at AS until
         FROM runs AS k
         INNER JOIN asked ON asked.run_id = k.run_id
         WHERE valid AND step_of = '' AND k.requested_at <= $__toTime
@@ -201,7 +202,7 @@ WITH
     (
         SELECT
             chosen.load AS load, pipeline, stage, chosen.run_id AS run_id, chosen.at AS at,
-            p50_ms, p99_ms
+            chosen.until AS until, p50_ms, p99_ms
         FROM latency_summary AS l
         INNER JOIN chosen ON chosen.run_id = l.run_id
         WHERE definition = 'latest' AND phase = 'measure'
@@ -211,7 +212,7 @@ WITH
     (
         SELECT
             load, pipeline, stage, argMax(run_id, f.at) AS run, max(f.at) AS at,
-            argMax(p50_ms, f.at) AS p50, argMax(p99_ms, f.at) AS p99
+            argMax(f.until, f.at) AS until, argMax(p50_ms, f.at) AS p50, argMax(p99_ms, f.at) AS p99
         FROM found AS f
         GROUP BY load, pipeline, stage
     ),
@@ -239,7 +240,7 @@ SELECT
     n.at AS measured,
     n.run AS run,
     toUnixTimestamp64Milli(n.at) AS from_ms,
-    toUnixTimestamp64Milli(n.at) + 600000 AS to_ms
+    toUnixTimestamp64Milli(ifNull(n.until, now64(3))) + 5000 AS to_ms
 FROM newest AS n
 LEFT JOIN before AS b ON b.load = n.load AND b.pipeline = n.pipeline AND b.stage = n.stage
 ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, {sql.stage_order("n.stage")}
