@@ -61,11 +61,11 @@ def requested(run, after_ms=0, limit_ms=50.0, **fields):
     return happened(protocol.RUN_REQUESTED, run, after_ms, **(asked | fields))
 
 
-def concluded(run, after_ms=1000, **detail):
+def concluded(run, after_ms=1000, clean=True, **detail):
     """Both events of the conclusion of a valid run."""
-    yield happened(protocol.CONCLUDED, run, after_ms, valid=True, clean=True)
+    yield happened(protocol.CONCLUDED, run, after_ms, valid=True, clean=clean)
     head = {"run_id": run, "time": NEW_YEAR_MS + after_ms, "producer": "conductor", "kind": "run"}
-    told = json.dumps({"clean": True} | detail)
+    told = json.dumps({"clean": clean} | detail)
     yield catalogue.CONCLUSIONS, head | {"valid": True, "invalid_reasons": [], "detail": told}
 
 
@@ -100,6 +100,23 @@ def test_alerts_leave_out_the_steps_of_a_search(ask, engine):
     found = alert(ask, "The ledger is not clean")
     assert [(row["pipeline"], row["outputs"]) for row in found] == [("r", 5)]
     assert [row["run_id"] for row in alert(ask, "The generator sends late")] == ["r"]
+
+
+def test_faults_on_purpose_are_no_problems(ask, engine):
+    kill = {"workload": {"name": "w", "kills": [{"target": "driver", "at_s": 15}]}}
+    faulty = {"pipelines": [{"name": "faulty", "drop_one_in": 100}]}
+    fine = {"pipelines": [{"name": "fine", "drop_one_in": 0}]}
+    requests = {"killed": kill, "planted": faulty, "other": fine}
+    for run, request in requests.items():
+        project(engine, [requested(run, **request), *concluded(run, clean=False)])
+    project(engine, [judged("killed", "p"), judged("planted", "faulty"), judged("other", "fine")])
+    (found,) = alert(ask, "The ledger is not clean")
+    assert (found["pipeline"], found["outputs"]) == ("fine", 5)
+    (shown,) = panel(ask, "live", "Outputs that were not exact", pipelines=ALL)
+    assert shown == dict.fromkeys(protocol.VERDICTS[1:], 1)
+    (counted,) = panel(ask, "overview", "Number of problems")
+    assert counted["runs not exact"] == 1
+    assert [row["run"] for row in panel(ask, "overview", "Problems")] == ["other"]
 
 
 def test_a_generator_is_late_by_the_limit_of_its_own_workload(ask, engine):

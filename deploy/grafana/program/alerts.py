@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from deploy.grafana.program import sql
 from deploy.grafana.program.panels import PLUGIN
 
 # Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
@@ -50,7 +51,7 @@ RULES: Final = (
         "ledger-not-clean",
         "The ledger is not clean",
         "Outputs of a pipeline were wrong, missing, late, duplicate or unexpected. Steps of "
-        "searches are not counted.",
+        "searches, runs that kill a part and pipelines that plant faults are not counted.",
         "tidegauge-correctness",
         "Ledger by pipeline and stage",
         f"""
@@ -60,6 +61,7 @@ SELECT
     toFloat64(sum(wrong + missing + late + duplicate + unexpected)) AS outputs
 FROM results_verdicts AS v
 WHERE $__timeFilter(v.time) AND phase = 'measure' AND {OF_NO_STEP}
+    AND {sql.unplanned("$__timeFilter(w.time)")}
 GROUP BY pipeline, stage
 """,
         limit=0,

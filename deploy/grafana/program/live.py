@@ -65,13 +65,15 @@ def _ledger() -> stat.Panel:
         About(
             "Outputs that were not exact",
             "Verdicts on all outputs of the selected pipelines in this time range. Any value other "
-            "than 0 means that the outputs differ from the expected outputs.",
+            "than 0 means that the outputs differ from the expected outputs. Runs that kill a part "
+            "and calibration pipelines that plant faults are not counted.",
             "short",
             width=8,
             height=6,
             empty="No output was checked in this time range.",
         ),
-        f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}",
+        f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}"
+        f" AND {sql.unplanned('$__timeFilter(second)')}",
     )
 
 

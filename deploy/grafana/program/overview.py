@@ -38,8 +38,9 @@ def _well() -> stat.Panel:
         About(
             "Number of problems",
             "In this time range: INVALID runs (except interrupted ones), valid runs with outputs "
-            "that were not exact, runs over a threshold, figures that became permanently worse, "
-            "processes that died, and records that could not be read.",
+            "that were not exact (except runs that kill a part or plant faults), runs over a "
+            "threshold, figures that became permanently worse, processes that died, and records "
+            "that could not be read.",
             "short",
             width=16,
             height=6,
@@ -49,7 +50,7 @@ def _well() -> stat.Panel:
         f"""
 SELECT
     countIf(NOT valid AND NOT {ENDED}) AS "INVALID runs",
-    countIf(valid AND NOT clean) AS "runs not exact",
+    countIf(valid AND NOT {sql.IS_EXACT}) AS "runs not exact",
     (
         SELECT uniqExact(run_id) FROM threshold_results AS c
         WHERE NOT passed AND $__timeFilter(c.time)
@@ -105,7 +106,7 @@ FROM
         ) AS why,
         run_id AS run
     FROM runs
-    WHERE {OF_RANGE} AND NOT (valid AND clean) AND NOT {ENDED}
+    WHERE {OF_RANGE} AND NOT (valid AND {sql.IS_EXACT}) AND NOT {ENDED}
     UNION ALL
     SELECT
         c.time AS time,

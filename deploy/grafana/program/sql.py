@@ -44,6 +44,23 @@ INTERLEAVED: Final = """(
     WHERE event = 'run_requested' AND JSONType(detail, 'interleaved') = 'Object'
 )"""
 
+# Runs and pipelines whose outputs need not be exact: the run kills a part, or the pipeline plants
+# faults by settings such as `drop_one_in` (services/conductor/notices/notice.py).
+PLANNED_FAULTS: Final = """
+    SELECT run_id, JSONExtractString(asked, 'name') AS name
+    FROM results_lifecycle
+    ARRAY JOIN JSONExtractArrayRaw(detail, 'pipelines') AS asked
+    WHERE event = 'run_requested' AND (
+        JSONLength(detail, 'workload', 'kills') > 0
+        OR arrayExists(
+            setting -> endsWith(setting.1, '_one_in') AND setting.2 NOT IN ('0', 'null'),
+            JSONExtractKeysAndValuesRaw(asked)
+        )
+    )
+""".strip()
+# Of `runs`.
+IS_EXACT: Final = f"(clean OR run_id IN (SELECT run_id FROM ({PLANNED_FAULTS})))"
+
 PIPELINE_VALUES: Final = """
 SELECT toString(pipeline) AS value
 FROM results_throughput
@@ -73,6 +90,13 @@ ORDER BY
 def exact(share: float) -> str:
     """The nearest-rank percentile of the counts, milliseconds."""
     return f"quantileExactWeighted({share})(latency_ms, count)"
+
+
+def unplanned(in_range: str) -> str:
+    """Condition of `results_verdicts`: outputs that should be exact. in_range: condition of its
+    rows in the time range, to limit the requests that are read."""
+    of_range = f"SELECT run_id FROM results_verdicts AS w WHERE {in_range}"
+    return f"(run_id, pipeline) NOT IN (\n    {PLANNED_FAULTS}\n    AND run_id IN ({of_range})\n)"
 
 
 PERCENTILES: Final = f"""

@@ -6,6 +6,7 @@ Looking(...).at(topic, record, place)     # a Notice, or None
 import json
 from collections import OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +23,7 @@ MOST_RUNS = 100
 MOST_LINES = 20
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
+PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
 
 
 class Notice(BaseModel):
@@ -42,12 +44,21 @@ class Notice(BaseModel):
         return not wanted or bool(wanted & set(self.kinds))
 
 
+@dataclass(frozen=True)
+class Asked:
+    """A requested run. faulty: pipelines whose outputs need not be exact (deploy/grafana/program/
+    sql.py)."""
+
+    title: str
+    faulty: frozenset[str]
+
+
 class Looking:
-    """Examines events one by one. Its state only improves titles: names of runs, and what was
-    killed deliberately."""
+    """Examines events one by one. Its state is only what was asked for: names of runs, and faults
+    and kills on purpose."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[str, str] = OrderedDict()
+        self._runs: OrderedDict[str, Asked] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
     def at(self, topic: str, record: dict[str, Any], place: str) -> Notice | None:
@@ -64,8 +75,13 @@ class Looking:
         return None
 
     def _remember(self, run_id: str, request: dict[str, Any]) -> None:
-        pipelines = ", ".join(one["name"] for one in request["pipelines"])
-        self._runs[run_id] = f"{request['workload']['name']} on {pipelines}"
+        workload, pipelines = request["workload"], request["pipelines"]
+        self._runs[run_id] = Asked(
+            f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
+            frozenset(
+                one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)
+            ),
+        )
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 
@@ -100,23 +116,28 @@ class Looking:
         if was_asked_for(reasons):
             return None
         failed = [row for row in detail.get("thresholds") or () if not row["passed"]]
-        unclean = unclean_lines(detail.get("verdicts") or {})
+        asked = self._runs.get(record["run_id"], Asked(record["run_id"], frozenset()))
+        verdicts = detail.get("verdicts") or {}
+        unclean = unclean_lines({p: verdicts[p] for p in verdicts if p not in asked.faulty})
         kinds: list[NoticeKind] = []
         kinds += ["threshold"] if failed else []
         kinds += ["invalid"] if reasons else []
         kinds += ["unclean"] if unclean else []
         if not kinds:
             return None
-        run = self._runs.get(record["run_id"], "")
         words = [_WORDS[kind] for kind in kinds]
         return Notice(
             id=place,
             at_ms=record["time"],
             kinds=tuple(kinds),
-            title=f"{run or record['run_id']}: {' and '.join(words)}",
+            title=f"{asked.title}: {' and '.join(words)}",
             lines=(*map(sentence, failed), *reasons, *unclean)[:MOST_LINES],
             run_id=record["run_id"],
         )
+
+
+def _plants_faults(pipeline: dict[str, Any]) -> bool:
+    return any(name.endswith(PLANTS) and value for name, value in pipeline.items())
 
 
 _WORDS: dict[NoticeKind, str] = {

@@ -67,6 +67,25 @@ def test_one_notice_says_all_that_is_wrong_with_a_run() -> None:
 
 
 @pytest.mark.parametrize(
+    ("kills", "settings", "lines"),
+    [
+        ([], {"drop_one_in": 0}, ("p join: 1 missing", "q join: 1 missing")),
+        ([], {"drop_one_in": 100}, ("q join: 1 missing",)),
+        ([{"target": "driver", "at_s": 15}], {}, None),
+    ],
+)
+def test_faults_on_purpose_are_not_told(
+    kills: list[Any], settings: dict[str, int], lines: tuple[str, ...] | None
+) -> None:
+    request = {"workload": {"name": "failure", "kills": kills},
+               "pipelines": [{"name": "p"} | settings, {"name": "q"}]}  # fmt: skip
+    verdicts = {name: {"join": EXACT | {"missing": 1}} for name in ("p", "q")}
+    asked = lifecycle("run_requested", "run-1", **request)
+    found = told(conclusion(verdicts=verdicts), asked)
+    assert (found and found.lines) == lines
+
+
+@pytest.mark.parametrize(
     "reason",
     [
         "The run was interrupted.",
