@@ -89,6 +89,12 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, floa
                 yield name, stage, _of_stage(cell, one)
 
 
+def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
+    """The same for a run that a threshold ended: without those whose figures are known only at
+    the end."""
+    return [row for row in judged(thresholds, figures) if row["value"] is not None]
+
+
 def ended_by_threshold(report: Figures) -> bool:
     """Whether a run is not valid only because a threshold ended it early."""
     return any(reason.startswith(ENDED) for reason in report["invalid_reasons"])

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.thresholds import judged
+from analysis.thresholds import ENDED, judged, judged_early
 from schemas import protocol
 from schemas.percentiles import quantile
 from schemas.workload import Validity
@@ -62,7 +62,8 @@ def conclude(state: RunState) -> Conclusion:
     if state.phases is not None:
         detail |= state.watched.told(state.phases)
     if state.measured is not None:
-        detail["thresholds"] = judged(state.thresholds, state.measured.figures(state.drained))
+        judge = judged_early if state.failure.startswith(ENDED) else judged
+        detail["thresholds"] = judge(state.thresholds, state.measured.figures(state.drained))
     if not reasons:
         reasons += _calm_reasons(state.request.workload.validity, detail)
     return Conclusion(clean, tuple(reasons), detail)

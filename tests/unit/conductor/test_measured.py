@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from analysis.thresholds import ENDED
 from schemas import protocol
 from schemas.protocol import Interleaving, PhasePlan, Phases
 from services.conductor.measured import EARLY, Measured
@@ -56,6 +57,20 @@ def test_verdicts_are_those_of_the_end() -> None:
         ("join", 103, True),
         ("parse", 0, True),
     ]
+
+
+def test_a_run_that_a_threshold_ended_fails_no_threshold_on_what_is_known_at_the_end() -> None:
+    state = a_run("join.p99_ms <= 50 abort", "*.not_exact == 0", "parse.p99_ms <= 50")
+    for stage in STAGES:
+        latencies(state, stage, {60 if stage == "join" else 4: 5})
+    state.failure = f"{ENDED} that failed: join.p99_ms <= 50 abort; spark-realtime join has 60"
+    found = conclude(state).detail["thresholds"]
+    assert [(row["threshold"], row["value"], row["passed"]) for row in found] == [
+        ("join.p99_ms <= 50 abort", 60, False),
+        ("parse.p99_ms <= 50", 4, True),
+    ]
+    state.failure = "The run was interrupted"
+    assert len(conclude(state).detail["thresholds"]) == 2 + len(STAGES)
 
 
 def test_rates_and_use_count_between_the_bounds() -> None:
