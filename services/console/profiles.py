@@ -46,14 +46,18 @@ def cited_workload(workload: Workload) -> Workload:
     strict = {
         "must_be_steady": True,
         "must_be_undisturbed": True,
-        "max_others_share": min(OTHERS_SHARE, rules.max_others_share or 1.0),
-        "max_steal_share": min(STEAL_SHARE, rules.max_steal_share or 1.0),
+        "max_others_share": _stricter(OTHERS_SHARE, rules.max_others_share),
+        "max_steal_share": _stricter(STEAL_SHARE, rules.max_steal_share),
     }
     changes = {
         "phases": phases.model_copy(update=longer),
         "validity": rules.model_copy(update=strict),
     }
     return Workload.model_validate(workload.model_copy(update=changes).model_dump())
+
+
+def _stricter(most: float, own: float | None) -> float:
+    return most if own is None else min(most, own)
 
 
 def cited_pipelines(pipelines: Sequence[Pipeline]) -> tuple[Pipeline, ...]:

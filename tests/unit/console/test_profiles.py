@@ -31,6 +31,15 @@ def test_the_warm_up_is_long_and_the_rules_are_strict() -> None:
     assert (rules.max_others_share, rules.max_steal_share) == (0.05, 0.02)
 
 
+@pytest.mark.parametrize("own", [0.0, 0.01])
+def test_a_stricter_rule_of_the_workload_stays(own: float) -> None:
+    workload = load_workload("latency")
+    rules = {"max_others_share": own, "max_steal_share": own}
+    validity = workload.validity.model_copy(update=rules)
+    found = cited_workload(workload.model_copy(update={"validity": validity})).validity
+    assert (found.max_others_share, found.max_steal_share) == (own, own)
+
+
 def test_a_load_that_changes_cannot_be_steady() -> None:
     with pytest.raises(DefinitionError, match="the load must be the same at any time"):
         cited_workload(load_workload("single-burst"))
