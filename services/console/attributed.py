@@ -26,11 +26,14 @@ def attributed_sentence(report: Report) -> str:
 
 
 def floor_of(url: str, run_id: str) -> dict[str, Any] | None:
-    """Latency of a plain copy before a run, milliseconds; None if it was not measured."""
+    """Latency of a plain copy before a run, milliseconds; None if it was not measured, or its own
+    run was not valid."""
     rows = query(
         url,
         "SELECT * FROM tidegauge.latency_summary"
-        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest' LIMIT 1",
+        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+        " AND run_id IN"
+        " (SELECT run_id FROM tidegauge.runs WHERE run_id = {run_id:String} AND valid) LIMIT 1",
         run_id=floor_run_id(run_id),
     )
     if not rows:

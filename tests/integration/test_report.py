@@ -92,6 +92,25 @@ def test_a_run_that_ended_before_it_measured_has_no_rates(build):
     assert set(rates(found).values()) == {0.0}
 
 
+@pytest.mark.parametrize(("valid", "p50"), [(True, 2), (False, None)])
+def test_a_floor_counts_if_its_own_run_was_valid(build, valid, p50):
+    head = {"run_id": protocol.floor_run_id(RUN_ID), "time": START_MS - 1000, "producer": "tests"}
+    reasons = [] if valid else ["The generator was late."]
+    told = {"kind": "run", "valid": valid, "invalid_reasons": reasons, "detail": "{}"}
+    concluded = {"event": protocol.CONCLUDED, "phase": "", "pipeline": "", "stage": ""}
+    floor = [
+        (topic, record | head | {"latencies_ms": [2], "counts": [9]})
+        for topic, record in EVENTS
+        if topic == catalogue.LATENCY
+        and record["phase"] == "measure"
+        and record["definition"] == "latest"
+    ][:1]
+    events = [(catalogue.LIFECYCLE, head | concluded | {"detail": "{}"})]
+    events.append((catalogue.CONCLUSIONS, head | told))
+    found = build([*EVENTS, *floor, *events])["floor"]
+    assert (found and found["p50"]) == p50
+
+
 def disturbed():
     """The recorded run as if its workload had killed a driver, which took 5 s to recover."""
     half_ms = (START_MS + END_MS) // 2000 * 1000
