@@ -90,6 +90,11 @@ class Facts:
         return doubts_of(self.report)
 
 
+def is_doubtful(report: dict[str, Any]) -> bool:
+    """Whether a run is known to have been unsteady or disturbed."""
+    return report.get("steady") is False or bool(report.get("disturbed"))
+
+
 def doubts_of(report: dict[str, Any]) -> list[str]:
     """Why a difference of a run may have a cause other than the pipeline, one text each. Unknown
     facts are not reasons."""

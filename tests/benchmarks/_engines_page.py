@@ -25,6 +25,8 @@ WIDTH = 720.0
 COLOURS = {"ingest": 0, "parse": 1, "join": 3, "tumbling": 2, "sliding": 6}  # in charts.STYLES
 LEGEND = 22.0
 Figures = dict[str, float]
+MARK = " ¹"
+MARKED = "¹ Runs of this pipeline were not steady or were disturbed."
 
 
 def main(paths: Sequence[str]) -> None:
@@ -68,14 +70,17 @@ def table(figures: Figures, environment: dict[str, Any]) -> str:
     lines = [row(head), row(["---", *["---:"] * (len(head) - 1)])]
     for name in pipelines(figures):
         cells = [f"`{name}`"]
-        cells += [latency(figures, f"{name}_{stage}") for stage in shown]
+        mark = MARK if figures.get(f"{name}_doubtful_runs") else ""
+        latencies = [latency(figures, f"{name}_{stage}") for stage in shown]
+        cells += [f"{one}{mark}" if one else "" for one in latencies]
         rates = [figures.get(f"{name}_{stage}_records_per_second") for stage in shown]
         cells += ["" if rate is None else f"{rate / 1000:.3g}" for rate in rates]
         costs = [figures.get(f"{name}_{stage}_core_s_per_million") for stage in shown]
         cells.append(" / ".join(f"{cost:.3g}" for cost in costs if cost is not None))
         cells += [amount(figures.get(f"{name}_{one}")) for one in ("start_s", "peak_memory_mb")]
         lines.append(row(cells))
-    return "\n".join([*lines, "", f"Measured on: {machine(environment)}."])
+    said = [MARKED] if any(MARK in line for line in lines) else []
+    return "\n".join([*lines, "", " ".join([*said, f"Measured on: {machine(environment)}."])])
 
 
 def machine(environment: dict[str, Any]) -> str:

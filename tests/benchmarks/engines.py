@@ -4,7 +4,8 @@ Steady: runs of the workload `latency` at 400 records/s after a warm-up, with th
 at once. Backlog: see _catch_up.py, one stage at a time; it also measures the time from the start of
 the program to its first output. The floor is the toy engine of `examples/`: a loop in plain Python.
 A figure is the median over the rounds, with a bootstrap interval as `_low` and `_high`; after a
-single round a latency has the interval of the blocks of its run. Ratios are relative to the floor.
+single round a latency has the interval of the blocks of its run. `_doubtful_runs` is the number of
+these runs that were not steady or were disturbed. Ratios are relative to the floor.
 Pipelines that cannot be installed or fail are reported in one sentence and omitted.
 _engines_page.py generates a table and a picture of the figures.
 
@@ -24,6 +25,7 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 from analysis.bootstrap import median_interval
+from analysis.comparability import is_doubtful
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from schemas.model import Stage, parse_stages
@@ -72,11 +74,13 @@ class Asked:
 @dataclass
 class Found:
     """Values of every figure by name, one per round. intervals: low and high from the blocks of the
-    latest run. failed: pipelines without a result."""
+    latest run. failed: pipelines without a result. doubtful: number of runs that were not steady or
+    were disturbed, by pipeline."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
+    doubtful: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def note(self, name: str, value: float | None) -> None:
         """Store a value, if there is one."""
@@ -94,7 +98,7 @@ class Found:
                 low, high = self.intervals.get(name, (None, None))
             if low is not None and high is not None:
                 figures |= {f"{name}_low": low, f"{name}_high": high}
-        return figures
+        return figures | {f"{name}_doubtful_runs": n for name, n in self.doubtful.items()}
 
 
 def measure(say: Say, scratch: Path) -> Measured:
@@ -189,6 +193,8 @@ def measure_steady(say: Say, asked: Asked, found: Found, stack: Stack, name: str
 
 def note_run(found: Found, name: str, report: dict[str, Any]) -> None:
     """The figures of one valid run."""
+    if is_doubtful(report):
+        found.doubtful[name] += 1
     (measured,) = report["pipelines"].values()
     for stage, cell in measured["stages"].items():
         latest = cell["latency_ms"].get("latest", {})

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.benchmarks import _engines_page as pages
-from tests.benchmarks.engines import Asked, Found, ratios_of
+from tests.benchmarks.engines import Asked, Found, note_run, ratios_of
 from tests.documentation import replaced
 
 pytestmark = pytest.mark.unit
@@ -71,6 +71,20 @@ def test_the_table_has_a_row_for_each_pipeline_the_fastest_first():
         "",
         "Measured on: Z80, 2 cores, 8 GB.",
     ]
+
+
+def test_latencies_of_runs_that_were_not_steady_or_were_disturbed_are_marked():
+    found = Found()
+    cell = {"latency_ms": {"latest": {"p50": 2, "p95": 3, "p99": 5}}}
+    report = {"pipelines": {"toy": {"stages": {"join": cell}, "resources": {}}}}
+    for name, doubt in (("toy", {"steady": False}), ("other", {"steady": True})):
+        note_run(found, name, report)
+        note_run(found, name, report | doubt)
+    figures = found.figures()
+    assert figures["toy_doubtful_runs"] == 1
+    lines = pages.table(figures, MACHINE).splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:4]] == ["2 / 3 / 5", "2 / 3 / 5 ¹"]
+    assert lines[-1].startswith("¹ Runs of this pipeline were not steady or were disturbed. ")
 
 
 def test_the_picture_names_every_pipeline_and_stage():

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.comparability import is_doubtful
 from schemas.model import Stage
 from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
 from services.console.page.article import Article, Section
@@ -16,6 +17,8 @@ from services.console.page.ranges import Range, range_chart
 from services.console.studies.figures import figure_of, title_of
 
 Report = dict[str, Any]
+MARK = " ¹"
+MARKED = "¹ Figures of a run that was not steady or was disturbed."
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,11 @@ class Measured:
         if self.report is None or not self.valid:
             return None
         return figure_of(self.report, self.pipeline, stage, name)
+
+    @property
+    def mark(self) -> str:
+        """The footnote mark of its figures, or an empty string."""
+        return MARK if self.report is not None and is_doubtful(self.report) else ""
 
 
 Row = tuple[str, ...]
@@ -99,7 +107,12 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
         if (row := _row(experiment, system, stage, cells)) is not None
     ]
     picture = _picture(study, experiment, cells)
+    words += _footnote(rows)
     return Section(experiment.title, tuple(words), *_told(header, rows), "", picture)
+
+
+def _footnote(rows: Sequence[Row]) -> list[str]:
+    return [MARKED] if any(MARK in text for row in rows for text in row) else []
 
 
 def _told(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, tuple[Row, ...]]:
@@ -123,7 +136,8 @@ def _row(
         return None
     row = [system.name, stage]
     for name in experiment.figures:
-        row.append(shown(measured.figure(stage, name) if measured else None))
+        ours = measured.figure(stage, name) if measured else None
+        row.append(shown(ours) + (measured.mark if measured and ours is not None else ""))
         row.append(shown(paper.values.get(name) if paper else None))
     run = "" if measured is None else measured.run_id
     if measured is not None and not measured.valid:
@@ -158,8 +172,9 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
         rows = []
         for system in study.systems:
             measured = cells.get((experiment.name, system.name, stage))
-            low = measured.figure(stage, low_name) if measured else None
-            high = measured.figure(stage, high_name) if measured else None
+            if measured is None:
+                continue
+            low, high = (measured.figure(stage, name) for name in (low_name, high_name))
             if low is None or high is None:
                 continue
             paper = paper_of(experiment, system, stage)
@@ -167,7 +182,8 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
             marks = tuple(
                 given[name] for name in dict.fromkeys((low_name, high_name)) if name in given
             )
-            rows.append(Range(f"{stage}: {system.name}", low, high, number + 1, marks))
+            label = f"{stage}: {system.name}{measured.mark}"
+            rows.append(Range(label, low, high, number + 1, marks))
         if rows:
             groups.append(rows)
     if not groups:
@@ -190,7 +206,8 @@ def _scores(study: Study, cells: Cells) -> Section:
             paper = score.paper.get(system.paper)
             here = ours.get(system.name)
             beside = "" if paper is None else f" (paper {paper:g})"
-            texts.append(f"{'' if here is None else f'{here:g}'}{beside}".strip())
+            own = "" if here is None else f"{here:g}{_mark(score, system, cells)}"
+            texts.append(f"{own}{beside}".strip())
         by = f"{title_of(score.figure)} of {', '.join(score.stages)}"
         rows.append((score.workload, score.factor, by, *texts))
     words = (
@@ -199,8 +216,14 @@ def _scores(study: Study, cells: Cells) -> Section:
         "figures. Systems that lack a figure have no score. The paper's scores are its own, and "
         "relative to its four systems.",
         f"In the paper: {study.scores_paper}.",
+        *_footnote(rows),
     )
     return Section("Scores", words, header, tuple(rows))
+
+
+def _mark(score: Score, system: System, cells: Cells) -> str:
+    found = (cells.get((score.experiment, system.name, stage)) for stage in score.stages)
+    return max((one.mark for one in found if one is not None), default="")
 
 
 def scores_of(score: Score, systems: list[str], cells: Cells) -> dict[str, int]:

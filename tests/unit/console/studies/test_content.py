@@ -51,6 +51,21 @@ def test_the_paper_s_figures_are_there_without_a_run_and_invalid_ones_are_blank(
     )
 
 
+@pytest.mark.parametrize("doubt", [{"steady": False}, {"disturbed": True}])
+def test_figures_of_runs_that_were_not_steady_or_were_disturbed_are_marked(doubt):
+    fast = measured("run-1", 2, 6)
+    fast.report.update(doubt)
+    found = {("latency", "Fast", "parse"): fast, ("latency", "Slow", "parse"): measured("2", 3, 7)}
+    table = section(found, "Latency")
+    assert [row[2] for row in table.rows] == ["2 ¹", "3"]
+    assert table.words[-1] == "¹ Figures of a run that was not steady or was disturbed."
+    assert "parse: Fast ¹" in str(table.picture)
+    scores = section(found, "Scores")
+    assert scores.rows[0][3:] == ("2 ¹ (paper 4)", "1")
+    assert scores.words[-1] == table.words[-1]
+    assert not any("¹" in words for words in section(cells(), "Latency").words)
+
+
 def test_a_run_that_gave_nothing_and_one_that_is_not_clean_are_told():
     found = {
         ("latency", "Fast", "parse"): Measured("run-3", "p", False, None, "It was refused."),
