@@ -198,8 +198,8 @@ class Watch(Model):
     counted, selected by hash; counts are exact for these. max_per_second: limit of records per
     second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no
     limit.
-    max_records: number of inputs remembered; above it the share of identities is halved. groups:
-    consumer groups whose lag is reported.
+    max_records: number of inputs remembered; above it the share of identities is halved, until few
+    are remembered for a while. groups: consumer groups whose lag is reported.
     """
 
     name: WatchName

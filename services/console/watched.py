@@ -49,8 +49,8 @@ def watch_sentences(report: Report) -> list[str]:
     if len(set(shares)) > 1:
         least, most = (f"one in {1 / share:g}" for share in (min(shares), max(shares)))
         found.append(
-            f"Depending on the rate, a hash sample of {least} to {most} identities was counted; "
-            "verdicts and latencies of the sample are exact."
+            f"Depending on rate and memory, a hash sample of {least} to {most} identities was "
+            "counted; verdicts and latencies of the sample are exact."
         )
     elif told["share"] < 1:
         found.append(

@@ -5,6 +5,9 @@ after a minute well below it. Slots use record times, so changes of the share de
 only. An input is counted if its hash was in the share at its time, an output without an input by
 its own time.
 
+When memory is full, the share is halved at all times (`halve`), and later doubled from a time on
+(`double`).
+
 To be exact, identities are remembered longer than they are counted: a share is applied this much
 before and after its time, as long as outputs are matched.
 """
@@ -47,13 +50,14 @@ class Sampling:
     """
 
     def __init__(self, watch: Watch) -> None:
-        self.limit = min(WHOLE, int(watch.share * WHOLE))
-        self.taken = self.limit
+        self._most = min(WHOLE, int(watch.share * WHOLE))
+        self.limit = self.taken = self._most
         self.changes: list[Change] = []
         self._bound = watch.max_per_second
         self._remember_ms = -(-watch.relation.remember_ms // SLOT_MS) * SLOT_MS
         self._keep_ms = 2 * max(self._remember_ms, 1000 * watch.run_s)
         self._steps = [(NONE_MS, self.limit)]  # start time, limit
+        self._read_ms = NONE_MS  # earlier records may be missing above an earlier limit
         self._records: Counter[int] = Counter()  # by slot
         self._slot: int | None = None  # next slot to evaluate
         self._calm = 0
@@ -98,12 +102,34 @@ class Sampling:
     def halve(self) -> None:
         """Halve the identities remembered and counted, at all times."""
         self.limit = self.taken = self.taken // 2
+        self._cut()
+
+    def double(self, before_ms: int, read_ms: int) -> Change | None:
+        """After `halve`, remember twice the identities from now on, and count them from a later
+        time on. before_ms: everything earlier is judged. read_ms: no later record was read. Returns
+        the change; None if the limit is not the reason for the share, or no longer lower."""
+        since_ms, limit = self._steps[-1]
+        if limit != self.limit or limit == self._most or since_ms > before_ms:
+            return None
+        self._read_ms = read_ms
+        self.limit = self.taken = min(2 * limit, self._most)
+        from_ms = read_ms + self._remember_ms
+        self._steps.append((from_ms, self.limit))
+        return Change(from_ms, self.limit / WHOLE, 0.0)
+
+    def _cut(self) -> None:
+        """Apply the limit to all steps, and merge those that it makes equal."""
+        steps: list[tuple[int, int]] = []
+        for since, limit in self._steps:
+            if not steps or min(limit, self.limit) != steps[-1][1]:
+                steps.append((since, min(limit, self.limit)))
+        self._steps = steps
 
     def shares(self, start_ms: int, end_ms: int) -> list[tuple[int, float]]:
         """The shares counted between two times, each with its start."""
         ends = [since for since, _ in self._steps[1:]] + [end_ms]
         return [
-            (max(start_ms, since), min(limit, self.limit) / WHOLE)
+            (max(start_ms, since), limit / WHOLE)
             for (since, limit), end in zip(self._steps, ends, strict=True)
             if since < end_ms and end > start_ms
         ]
@@ -111,13 +137,16 @@ class Sampling:
     def saved(self) -> dict[str, Any]:
         """As JSON types, for `restore`."""
         state = {"limit": self.limit, "taken": self.taken, "calm": self._calm, "slot": self._slot}
-        return state | {"steps": self._steps, "records": list(self._records.items())}
+        records = list(self._records.items())
+        return state | {"steps": self._steps, "records": records, "read_ms": self._read_ms}
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Restore saved state."""
         self.limit, self.taken = saved["limit"], saved["taken"]
         self._calm, self._slot = saved["calm"], saved["slot"]
+        self._read_ms = saved.get("read_ms", NONE_MS)
         self._steps = [(since, limit) for since, limit in saved["steps"]]
+        self._cut()  # earlier versions did not save it like this
         self._records = Counter(dict(saved["records"]))
 
     def _look(self, end_ms: int) -> None:
@@ -153,7 +182,8 @@ class Sampling:
                 self._steps.append((end_ms, limit))
         elif self._calm >= CALM_SLOTS and since_ms <= end_ms and limit < self.limit:
             self._calm = 0
-            self._steps.append((end_ms + self._remember_ms, min(2 * limit, self.limit)))
+            from_ms = max(end_ms, self._read_ms) + self._remember_ms
+            self._steps.append((from_ms, min(2 * limit, self.limit)))
 
     def _needed(self, end_ms: int) -> int:
         """The largest limit within the matching time around the slot after a time."""

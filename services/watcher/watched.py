@@ -24,10 +24,11 @@ from services.watcher.extracting import (
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
 from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, no_records
-from services.watcher.sampling import Sampling
+from services.watcher.sampling import Change, Sampling
 from services.watcher.windows import Windows
 
 MOST_UNREAD: Final = 400_000  # records waiting for partitions that are behind
+CALM_MS: Final = 600_000  # with few inputs remembered, before more identities are sampled
 MOST_AHEAD_MS: Final = 3_600_000  # limit of a record's time ahead of this machine's
 AHEAD: Final = "its time is more than an hour ahead of this machine's clock"
 CLOSED: Final = "its time is in a run that was concluded long ago"
@@ -63,6 +64,7 @@ class Watched:
         self.ledger = Windows(watch.relation) if is_window else Ledger(watch.relation)
         self.counting = Counting(watch, self._place_of)
         self._kept = self.sampling.taken
+        self._crowded_ms: int | None = None  # when many inputs were remembered, or the first look
         self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
 
     @property
@@ -164,10 +166,25 @@ class Watched:
             whole = joined(parts)
             self._unread[is_input] = [whole.take(self.sampling.is_limited(whole.hash))]
 
+    def double(self) -> Change | None:
+        """After `halve`, double the sampled identities if less than a quarter of `max_records`
+        inputs have been remembered for CALM_MS. Returns the change; the position must be saved
+        before anything else is read. Only records up to MOST_AHEAD_MS from now have been read."""
+        if self._crowded_ms is None or 4 * self._remembered > self.watch.max_records:
+            self._crowded_ms = self.before_ms
+        if self.before_ms - self._crowded_ms < CALM_MS:
+            return None
+        self._crowded_ms = self.before_ms
+        return self.sampling.double(self.before_ms, self._clock() + MOST_AHEAD_MS)
+
     @property
     def is_full(self) -> bool:
         """Whether the memory limit is exceeded."""
-        return len(self.ledger) + len(self._joining.waiting) > self.watch.max_records
+        return self._remembered > self.watch.max_records
+
+    @property
+    def _remembered(self) -> int:
+        return len(self.ledger) + len(self._joining.waiting)
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON, for `restore`."""

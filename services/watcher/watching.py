@@ -151,6 +151,11 @@ class Watching:
             share = watched.sampling.limit / WHOLE
             reason = "max_records inputs are remembered"
             self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
+        elif self.behind is None and (more := watched.double()):
+            told = {"from_ms": more.from_ms, "share": more.share}
+            reason = "few inputs are remembered again"
+            self._troubles.append(Trouble("sampled", told | {"reason": reason}))
+            self._saved_s = -self._save_every_s  # a resumed process must change it at the same time
         for change in watched.sampling.changes:
             reason = f"one in {1 / change.share:g} at {change.records_per_second:g} records/s"
             self._troubles.append(Trouble("sampled", asdict(change) | {"reason": reason}))

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from services.watcher.identity import hashes
@@ -132,3 +133,152 @@ def test_a_run_before_the_shares_that_are_remembered_has_the_first_of_them():
     watched.take("in", records("in", [(number, end_ms) for number in range(200)]))
     list(watched.advance(end_ms + 20_000))
     assert watched.sampling.shares(0, 3_600_000) == [(0, 1.0)]
+
+
+HOURS_S = 7_200
+FULL_MS = BEGIN_MS + 600_000  # memory is full at this time
+LOOK_MS = FULL_MS + 20_000  # the first look afterwards
+READ_MS = LOOK_MS + 600_000 + 3_600_000  # calm for ten minutes; no later record was read
+DOUBLED_MS = READ_MS + 20_000
+
+
+def hours():
+    """(identity, time) of an input every four seconds, and of outputs with faults."""
+    inputs = [(number, BEGIN_MS + 4_000 * number) for number in range(HOURS_S // 4)]
+    outputs = [(n, ms + (15_000 if n % 17 == 0 else 3)) for n, ms in inputs if n % 11]
+    outputs += [(n, ms + 500) for n, ms in inputs if n % 13 == 0]
+    return inputs, outputs
+
+
+def after_a_peak(max_per_second, cut_ms=20_000, ahead_ms=0, killed_ms=None):
+    """Events after memory was full for a moment, and the changes. Records are read `ahead_ms`
+    before they can be judged; killed_ms: the watch resumes from what was saved then."""
+    now = [0]
+    watch = a_watch(
+        begin="earliest", relation=RELATION, run_s=36_000, max_per_second=max_per_second
+    )
+    watched, events, changes = Watched(watch, 0, lambda: now[0]), [], []
+    sides = [records(topic, side) for topic, side in zip(("in", "out"), hours(), strict=True)]
+    for before_ms in range(BEGIN_MS, BEGIN_MS + 1_000 * HOURS_S + 60_000, cut_ms):
+        now[0] = before_ms
+        for topic, side in zip(("in", "out"), sides, strict=True):
+            mine = [one for one in side if one.timestamp()[1] < before_ms + ahead_ms]
+            if mine:
+                watched.take(topic, mine)
+                del side[: len(mine)]
+        judged = list(watched.advance(before_ms))
+        if before_ms == FULL_MS:
+            watched.halve()
+        if before_ms > FULL_MS:
+            events += judged
+            changes += filter(None, [watched.double()])
+        if before_ms == killed_ms:
+            arrays, rest = watched.saved()
+            watched = Watched(watch, 0, lambda: now[0])
+            watched.restore(arrays, json.loads(json.dumps(rest)))
+    return events, [(one.from_ms, one.share) for one in changes], watched
+
+
+def verdicts_about(events, since_ms):
+    """Verdicts in seconds from a time on."""
+    return totals(one for one in events if one.fields["second"] >= since_ms)[1]
+
+
+def expected_after_a_peak(since_ms):
+    found = Counter()
+    inputs, outputs = hours()
+    by_name = {name: ([(name, ms)], []) for name, ms in inputs}
+    for name, ms in outputs:
+        by_name[name][1].append((name, ms))
+    for name, (mine, theirs) in by_name.items():
+        hash_ = hashes([str(name).encode()]).tolist()[0]
+        for (verdict, input_ms, output_ms), count in verdicts_of(
+            mine, theirs, a_bounded_watch().relation
+        ).items():
+            if hash_ < (0.5 if input_ms < DOUBLED_MS else 1) * WHOLE:
+                at_ms = input_ms if verdict == LOST else output_ms
+                if at_ms >= since_ms:
+                    found["missing" if verdict == LOST else NAMES[verdict]] += count
+    return found
+
+
+@pytest.mark.parametrize(
+    ("max_per_second", "ahead_ms", "killed_ms"),
+    [
+        (0, 0, None),
+        (0, 3_600_000, READ_MS - 1_200_000),
+        (10, 0, READ_MS - 1_200_000),
+        (10, 3_600_000, None),
+    ],
+)
+def test_counts_are_exact_when_the_share_grows_again_after_memory_was_full(
+    max_per_second, ahead_ms, killed_ms
+):
+    events, changes, watched = after_a_peak(max_per_second, ahead_ms=ahead_ms, killed_ms=killed_ms)
+    assert changes == [(DOUBLED_MS, 1.0)]
+    since_ms = FULL_MS + 30_000  # everything earlier was judged before
+    assert verdicts_about(events, since_ms) == expected_after_a_peak(since_ms)
+    assert watched.sampling.limit == watched.sampling.taken == WHOLE
+    told = watched.sampling.shares(BEGIN_MS, DOUBLED_MS + 1)
+    assert told == [(BEGIN_MS, 0.5), (DOUBLED_MS, 1.0)]
+
+
+def a_full_watch(**fields):
+    found = Watched(a_watch(begin="earliest", relation=RELATION, **fields), 0, lambda: BEGIN_MS)
+    found.before_ms = BEGIN_MS
+    found.halve()
+    return found
+
+
+def double_at(watched, *minutes):
+    """Whether the share grows at some minutes."""
+    found = []
+    for minute in minutes:
+        watched.before_ms = BEGIN_MS + 60_000 * minute
+        found.append(watched.double() is not None)
+    return found
+
+
+def test_the_share_grows_only_after_ten_minutes_with_few_inputs():
+    watched = a_full_watch(max_records=1_000)
+    watched.take("in", records("in", [(number, BEGIN_MS) for number in range(600)]))
+    list(watched.advance(BEGIN_MS + 1))
+    assert 250 < len(watched.ledger) < 350
+    assert double_at(watched, 1, 20, 40) == [False] * 3
+    list(watched.advance(BEGIN_MS + 2_500_000))
+    assert len(watched.ledger) == 0
+    assert double_at(watched, 49, 50, 51) == [False, True, False]
+
+
+def test_the_share_is_never_larger_than_that_of_the_watch_and_grows_step_by_step():
+    watched = a_full_watch(share=0.25)
+    watched.halve()
+    assert double_at(watched, 0, 10) == [False, True]
+    assert double_at(watched, 20, 60) == [False, False]  # the first step is an hour later
+    assert double_at(watched, 80, 200) == [True, False]
+    assert watched.sampling.limit == 0.25 * WHOLE
+
+
+def test_a_share_that_is_small_because_of_the_rate_is_not_doubled_for_memory():
+    sampling = a_full_watch(max_per_second=10).sampling
+    sampling._steps.append((BEGIN_MS, WHOLE // 4))
+    assert sampling.double(BEGIN_MS, BEGIN_MS) is None
+
+
+def test_a_step_that_follows_the_rate_waits_for_records_read_with_the_smaller_limit():
+    sampling = a_full_watch(max_per_second=10).sampling
+    read_ms = BEGIN_MS + 500_000
+    assert sampling.double(BEGIN_MS, read_ms).from_ms == read_ms + 20_000
+    for slot, count in enumerate([400, *[1] * 9]):  # a peak, then calm
+        sampling.count(np.full(count, BEGIN_MS + 10_000 * slot))
+    list(sampling.ends(BEGIN_MS + 100_000))
+    assert sampling._steps[1:] == [(BEGIN_MS + 10_000, WHOLE // 4), (read_ms + 20_000, WHOLE // 2)]
+
+
+def test_a_position_of_an_earlier_version_has_the_limit_in_every_step():
+    sampling = a_full_watch(max_per_second=10).sampling
+    saved = sampling.saved() | {"steps": [(0, WHOLE), (5_000, WHOLE // 4), (9_000, WHOLE)]}
+    del saved["read_ms"]
+    sampling.restore(saved)
+    halves = [(0, WHOLE // 2), (5_000, WHOLE // 4), (9_000, WHOLE // 2)]
+    assert sampling.saved()["steps"] == halves

@@ -103,6 +103,25 @@ def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, at_s, set
     assert reasons(bus) == {name(1): [share], name(3): [share], name(4): []}
 
 
+def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
+    bus, at_s, settings, monkeypatch
+):
+    watching = watched(shop(run_s=5), settings)
+    watching.watched.halve()
+    watching.save()
+    monkeypatch.setattr("services.watcher.watched.CALM_MS", 0)
+    step(watching, 20_000)
+    (told,) = [
+        fields["detail"]
+        for _, _, fields in bus.events
+        if fields.get("event") == protocol.WATCH_TROUBLE
+    ]
+    assert (told["kind"], told["share"]) == ("sampled", 1.0)
+    again = process.open_watching(shop(run_s=5), settings)
+    shares = again.watched.sampling.shares(0, told["from_ms"] + 1)
+    assert shares == [(0, 0.5), (told["from_ms"], 1.0)]
+
+
 def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     bus, at_s, settings, monkeypatch
 ):
