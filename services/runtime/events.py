@@ -176,7 +176,8 @@ class Commands:
 
     def poll(self, timeout_s: float) -> dict[str, Any] | None:
         """The next command as a `control_command` record, or None after `timeout_s`."""
-        message = self._consumer.poll(timeout_s)
+        # `Consumer.poll` wakes up every 200 ms to check for signals; `consume` does not.
+        message = next(iter(self._consumer.consume(1, timeout_s)), None)
         if message is None or message.error():
             return None
         try:

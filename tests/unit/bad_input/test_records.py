@@ -168,8 +168,8 @@ class OneMessage:
     def __init__(self, message):
         self._message = message
 
-    def poll(self, _timeout_s):
-        return self._message
+    def consume(self, _count, _timeout_s):
+        return [self._message]
 
 
 @fuzzed

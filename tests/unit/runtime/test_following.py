@@ -23,8 +23,8 @@ class Consumer:
     def __init__(self):
         self._left = [Message(command(number)) for number in (1, 2)]
 
-    def poll(self, _timeout_s):
-        return self._left.pop(0) if self._left else None
+    def consume(self, count, _timeout_s):
+        return [self._left.pop(0) for _ in self._left[:count]]
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError, KeyError("x"), OverflowError("too large")])
