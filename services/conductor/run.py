@@ -33,7 +33,7 @@ from services.runtime.kafka import KafkaUnavailableError
 
 log = structlog.get_logger()
 POLL_S = 0.1
-PHASE_POLL_S = 0.25  # during the load, while no service waits for the conductor
+PHASE_POLL_S = 0.5  # during the load, while no service waits for the conductor
 ABORT_AFTER_MS = 5_000  # into the measured phase: too few outputs for percentiles before
 JUDGE_EVERY_MS = 1_000
 LOOK_EVERY_MS = 1_000

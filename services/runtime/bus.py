@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from schemas import codec
 from schemas.event_payloads import read_event
-from services.runtime.events import RECORD_ERRORS, Events
+from services.runtime.events import IDLE_FETCH_MS, RECORD_ERRORS, Events
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
 
@@ -20,7 +20,7 @@ REST_POLL_S = 0.1
 MAX_RECORDS = 1_000
 _QUICK = {
     "fetch.min.bytes": 1,
-    "fetch.wait.max.ms": 200,
+    "fetch.wait.max.ms": IDLE_FETCH_MS,
     # A suite does not read its bus during a run. The default is 64 MB of unread events.
     "queued.max.messages.kbytes": 1024,
     "fetch.queue.backoff.ms": 200,  # until the next fetch once that much is unread

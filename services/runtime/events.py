@@ -18,7 +18,7 @@ from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
-IDLE_FETCH_MS = 5_000  # commands are rare; the broker responds as soon as there is one
+IDLE_FETCH_MS = 5_000  # with one byte as minimum the broker responds as soon as there is a record
 # Exceptions raised for unexpected values. The record that causes one is refused. It must not stop a
 # service, which would read it again after a restart.
 RECORD_ERRORS = (
