@@ -71,7 +71,8 @@ class Suites:
         self._store = store_url(settings)
         self._suite = suite
         self._usage = Usage()
-        self._bus = Bus(settings, "conductor", (catalogue.RESOURCES, catalogue.LIFECYCLE), events)
+        self._settings = settings
+        self._bus = self._open_bus() if suite else None
         self._analysis = Analysis()
         self._measured: set[str] = set()
         self._skipped: dict[str, str] = {}
@@ -82,7 +83,6 @@ class Suites:
         self.keeping = Keeping()
         self._warm = False  # whether the current run found its pipelines kept
         self._owed_ms = 0  # pause still due when the run before it ended
-        self._settings = settings
 
     def take(self, command: dict[str, Any]) -> None:
         """Begin or resume the suite of a `suite` command."""
@@ -94,6 +94,7 @@ class Suites:
         self._notes.keep_suite(suite)
         self._suite, self._told, self._rested_ms = suite, None, 0
         self._skipped.clear()
+        self._bus = self._bus or self._open_bus()
 
     @property
     def notify(self) -> Notify:
@@ -161,6 +162,7 @@ class Suites:
     def concluded(self, request: RunRequest, interrupted: bool) -> None:
         """Note that a run of `due` has ended. An interrupted run is repeated."""
         assert self._suite is not None
+        assert self._bus is not None
         assert request.suite is not None
         for topic, record in self._bus.rest():
             heard(self._take_in, topic, record)
@@ -188,7 +190,13 @@ class Suites:
     def close(self) -> None:
         """Close the consumers and stop the analysis."""
         self._analysis.end()
-        self._bus.close()
+        if self._bus is not None:
+            self._bus.close()
+
+    def _open_bus(self) -> Bus:
+        """Only for a suite: single runs need no second reader of the bus."""
+        topics = (catalogue.RESOURCES, catalogue.LIFECYCLE)
+        return Bus(self._settings, "conductor", topics, self._events)
 
     def _request(self, suite: Suite, place: Place) -> RunRequest | None:
         step = suite.steps[place.step]
@@ -259,7 +267,7 @@ class Suites:
 
     def _listen(self) -> None:
         """Read all events that have arrived."""
-        while records := self._bus.poll(0):
+        while self._bus is not None and (records := self._bus.poll(0)):
             for topic, record in records:
                 heard(self._take_in, topic, record)
 

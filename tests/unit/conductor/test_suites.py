@@ -80,6 +80,23 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     return Bench(bus, tmp_path)
 
 
+def test_the_bus_is_read_only_for_a_suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    opened: list[Bus] = []
+
+    def open_bus(*_: object) -> Bus:
+        opened.append(Bus())
+        return opened[-1]
+
+    monkeypatch.setattr(running, "Bus", open_bus)
+    events: Any = Bus()
+    suites = Suites(ConductorSettings(), events, SuiteState(tmp_path, "stack"), None)
+    assert suites.due() is None
+    assert not opened
+    for _ in range(2):
+        suites.take({"body": a_suite(a_step(100)).model_dump_json()})
+    assert len(opened) == 1
+
+
 def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=0.2)
     first = bench.suites.due()
