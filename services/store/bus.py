@@ -6,6 +6,7 @@ from typing import Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from schemas.catalogue import CONCLUSIONS
 from services.runtime.kafka import KAFKA_TIMEOUT_S, partition_ids, watermarks
 from services.store.positions import Place
 from services.store.tables import TABLES
@@ -55,16 +56,16 @@ class Bus:
         self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
 
     def poll(self, seconds: float, stopped: Callable[[], bool]) -> list[Message]:
-        """Records that arrive within this time, or before `stopped`, in order within each
-        partition."""
+        """Records that arrive within this time, in order within each partition. Returns earlier if
+        `stopped`, and after a conclusion, because a report waits for it."""
         polled: list[Message] = []
         deadline_s = time.monotonic() + seconds
         while len(polled) < POLL_RECORDS and not stopped():
             left_s = deadline_s - time.monotonic()
-            polled += self._consumer.consume(
-                POLL_RECORDS - len(polled), max(0, min(left_s, LOOK_S))
-            )
-            if left_s <= LOOK_S:
+            wait_s = max(0, min(left_s, LOOK_S))
+            found = self._consumer.consume(POLL_RECORDS - len(polled), wait_s)
+            polled += found
+            if left_s <= LOOK_S or CONCLUSIONS in map(Message.topic, found):
                 break
         return [message for message in polled if message.error() is None]
 

@@ -231,7 +231,7 @@ def open_projector(
     consumer = assigned_consumer(
         settings,
         "store",
-        **{"fetch.wait.max.ms": 250, "queued.max.messages.kbytes": 32_768},
+        **{"fetch.wait.max.ms": 500, "queued.max.messages.kbytes": 32_768},
     )
     return Projector(engine, Bus(consumer), events, settings, stopped=stopped)
 

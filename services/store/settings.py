@@ -30,7 +30,8 @@ LEAST_SECONDS: Final = 0.001
 class StoreSettings(ServiceSettings):
     """Settings of the store, in addition to those of every service.
 
-    batch_seconds, batch_rows, batch_bytes: bounds of one insert, which has at least one record.
+    batch_seconds, batch_rows, batch_bytes: bounds of one insert, which has at least one record. A
+    conclusion is inserted earlier.
     insert_retry_seconds: how long a failing insert is retried before the process ends.
     discover_seconds: interval of looking for new partitions. query_*: bounds of one query over
     HTTP; a request may ask for less.
@@ -50,7 +51,7 @@ class StoreSettings(ServiceSettings):
     anonymous_reads: bool | None = None
     allowed_hosts: tuple[str, ...] = ()
 
-    batch_seconds: float = Field(2, gt=0, le=60)
+    batch_seconds: float = Field(3, gt=0, le=60)
     batch_rows: int = Field(200_000, ge=1, le=500_000)
     batch_bytes: int = Field(32 * 1024 * 1024, ge=1024, le=256 * 1024 * 1024)
     insert_retry_seconds: float = Field(60, ge=0, le=3600)
