@@ -16,7 +16,7 @@ from services.collector.jvm import Jvm
 from services.collector.measures import Counters, Gauges
 from services.collector.run_queue import RunQueue
 from services.collector.stack import StackService
-from services.runtime.process_identity import birth_of
+from services.runtime.process_identity import birth_of, parent_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"
@@ -66,7 +66,7 @@ class Processes:
                 del self._members[pid]
         table = _process_table()
         roots = {s.pid: s for s in services if _is_the_one(s, table.get(s.pid))}
-        parents = {pid: _parent_id(process) for pid, process in table.items()}
+        parents = {pid: _parent_id(pid) for pid in table}
         for root, pid in descendants(roots, parents):
             self._take_in(table.get(pid), parents.get(pid, 0), roots[root].name, pid == root)
 
@@ -115,10 +115,10 @@ def _process_table() -> dict[int, psutil.Process]:
     return {process.pid: process for process in psutil.process_iter()}
 
 
-def _parent_id(process: psutil.Process) -> int:
+def _parent_id(pid: int) -> int:
     try:
-        return int(process.ppid())
-    except psutil.Error:
+        return parent_of(pid)
+    except (psutil.Error, OSError):
         return 0
 
 

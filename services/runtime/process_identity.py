@@ -1,4 +1,4 @@
-"""Identifies a process beyond its pid, which is reused."""
+"""Identifies a process beyond its pid, which is reused, and its parent."""
 
 from contextlib import suppress
 from functools import cache
@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-START_TICKS = 19  # index of `starttime` after the command's name
+PARENT, START_TICKS = 1, 19  # indexes of `ppid` and `starttime` after the command's name
 
 
 def birth_of(pid: int) -> str:
@@ -18,11 +18,27 @@ def birth_of(pid: int) -> str:
     """
     if not psutil.LINUX:
         return str(psutil.Process(pid).create_time())
+    return f"{_boot()}/{_status(pid)[START_TICKS].decode()}"
+
+
+def parent_of(pid: int) -> int:
+    """Process id of the parent. `psutil.Process.ppid` reads two more files per process, to check
+    that the pid was not reused.
+
+    Raises psutil.NoSuchProcess.
+    """
+    if not psutil.LINUX:
+        return int(psutil.Process(pid).ppid())
+    return int(_status(pid)[PARENT])
+
+
+def _status(pid: int) -> list[bytes]:
+    """Fields of /proc/PID/stat after the command's name."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()
     except (FileNotFoundError, ProcessLookupError) as error:
         raise psutil.NoSuchProcess(pid) from error
-    return f"{_boot()}/{fields[START_TICKS]}"
 
 
 @cache

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from services.runtime.process_identity import birth_of
+from services.runtime.process_identity import birth_of, parent_of
 
 pytestmark = pytest.mark.unit
 
@@ -34,3 +34,13 @@ def test_two_processes_have_two_births_and_one_that_is_gone_has_none():
 def test_elsewhere_it_is_the_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("psutil.LINUX", False)
     assert birth_of(os.getpid()) == str(psutil.Process().create_time())
+
+
+@pytest.mark.parametrize("linux", [psutil.LINUX, False])
+def test_the_parent_of_a_process_is_who_started_it(monkeypatch: pytest.MonkeyPatch, linux: bool):
+    monkeypatch.setattr("psutil.LINUX", linux)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        assert parent_of(child.pid) == os.getpid()
+        child.communicate(b"\n")
+    with pytest.raises(psutil.NoSuchProcess):
+        parent_of(child.pid)
