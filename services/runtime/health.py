@@ -16,6 +16,7 @@ from services.runtime.hosts import LOOPBACK, is_known
 
 MOST_CONNECTIONS: Final = 16
 SILENT_S: Final = 5.0
+LOOK_S: Final = 5.0
 
 
 class PortTakenError(OSError):
@@ -64,7 +65,22 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
     return server
 
 
-class _Server(ThreadingHTTPServer):
+class SleepingServer(ThreadingHTTPServer):
+    """Sleeps until a client connects; `shutdown` wakes it. `serve_forever` of the library wakes up
+    twice a second to look for the request to shut down."""
+
+    def serve_forever(self, poll_interval: float = LOOK_S) -> None:
+        """Serve until `shutdown`."""
+        super().serve_forever(poll_interval)
+
+    def shutdown(self) -> None:
+        """Stop listening, which ends the wait for clients, and serving."""
+        with suppress(OSError):  # systems that do not shut down listening sockets: LOOK_S
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().shutdown()
+
+
+class _Server(SleepingServer):
     """Has at most MOST_CONNECTIONS. A new connection evicts the oldest, so idle connections block
     nobody."""
 

@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
+from services.runtime.health import SleepingServer
 from services.store.http_patience import turn_away
 
 CONNECTIONS: Final = 64
@@ -128,7 +129,7 @@ def has_gone(connection: socket.socket) -> bool:
         return True
 
 
-class ConnectionServer(ThreadingHTTPServer):
+class ConnectionServer(SleepingServer):
     """A server with a thread per connection and at most CONNECTIONS connections."""
 
     daemon_threads = True

@@ -1,9 +1,11 @@
 """The health server with clients that keep connections open."""
 
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
+from http.server import ThreadingHTTPServer
 
 import pytest
 
@@ -42,4 +44,21 @@ def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None
         client.sendall(b"GET /health/live HTTP/1.1\r\n")
         assert client.recv(1) == b""
     server.shutdown()
+    server.server_close()
+
+
+def test_a_server_that_sleeps_is_shut_down_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits_s: list[float] = []
+    serve = ThreadingHTTPServer.serve_forever
+
+    def spy(server: ThreadingHTTPServer, poll_interval: float = 0.5) -> None:
+        waits_s.append(poll_interval)
+        serve(server, poll_interval)
+
+    monkeypatch.setattr(ThreadingHTTPServer, "serve_forever", spy)
+    server = serve_health("127.0.0.1", 0, lambda: True)
+    began_s = time.monotonic()
+    server.shutdown()
+    assert time.monotonic() - began_s < health.LOOK_S / 2
+    assert waits_s == [health.LOOK_S]
     server.server_close()
