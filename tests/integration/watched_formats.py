@@ -182,11 +182,16 @@ IDENTITIES = [
 
 
 def joined(inputs):
-    """For each pair of inputs with the same identity, the later time."""
+    """For each pair of inputs with the same identity, the later time; without pairs that are so far
+    apart that the first was given up, as on a busy machine."""
     times = defaultdict(list)
     for name, ms in inputs:
         times[name].append(ms)
-    return [(name, max(found)) for name, found in times.items() if len(found) == 2]
+    return [
+        (name, max(found))
+        for name, found in times.items()
+        if len(found) == 2 and max(found) - min(found) <= BOUNDS["give_up_ms"]
+    ]
 
 
 def sampled(pairs, share):
