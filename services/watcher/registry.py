@@ -2,8 +2,9 @@
 
 Schemas are immutable, so each is fetched once. A missing one is fetched again after a while, as it
 may have been registered since. Records may contain any id, so the number of unknown ids fetched in
-that time is limited. Only the status 404 says that a schema does not exist. A registry that does
-not answer, or answers with another status, is an error of its own: it says nothing about a record.
+that time is limited. Only some statuses (NO_SCHEMA) say that a schema does not exist. A registry
+that does not answer, or answers with another status, is an error of its own: it says nothing about
+a record.
 """
 
 import base64
@@ -22,7 +23,9 @@ from schemas.watch import Registry
 
 TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
-NOT_FOUND: Final = 404  # also the status of Confluent's error codes 40401 to 40403
+# Statuses about the id itself: malformed, not found (Confluent's error codes 40401 to 40403),
+# unprocessable.
+NO_SCHEMA: Final = (400, 404, 422)
 MAX_BYTES: Final = 4 * 1024 * 1024
 MAX_REFERENCES: Final = 200
 MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
@@ -126,7 +129,7 @@ class SchemaIds:
 def _silence(error: Exception) -> str:
     """Why the registry does not say whether it has a schema; empty if the error says that."""
     if isinstance(error, urllib.error.HTTPError):
-        if error.code == NOT_FOUND:
+        if error.code in NO_SCHEMA:
             return ""
         return f"the registry answers with status {error.code}: {said_by(error)}"
     return f"the registry does not answer: {said_by(error)}" if isinstance(error, OSError) else ""

@@ -75,9 +75,17 @@ SILENT = [
     (RemoteDisconnected("closed"), SILENCE),
     *(
         (status(code), f"the registry answers with status {code}: HTTPError")
-        for code in (302, 400, 401, 403, 408, 429, 500, 503)
+        for code in (302, 401, 403, 408, 429, 500, 503)
     ),
 ]
+
+
+@pytest.mark.parametrize("code", [400, 404, 422])
+def test_an_id_that_the_registry_refuses_is_a_reason(code):
+    ask = Asked()
+    ask.error = status(code)
+    with pytest.raises(UndecodableError, match="schema 1 was not found"):
+        confluent_avro(SchemaIds({}, ask, ask.clock))(b"\0\0\0\0\1x")
 
 
 @pytest.mark.parametrize(("error", "said"), SILENT)
