@@ -32,12 +32,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def typed(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":
     told = {"TIDEGAUGE_BASE_PORT": str(BASE_PORT), "TIDEGAUGE_DATA": str(folder / "data")}
     return subprocess.run(
-        [
-            "sh",
-            "-e",
-            "-c",
-            RUN.sub(r"\g<0> --warm-up 4 --duration 5", text.replace("/tmp", str(folder))),
-        ],
+        ["sh", "-e", "-c", RUN.sub(r"\g<0> --duration 5", text.replace("/tmp", str(folder)))],
         cwd=folder,
         env=os.environ | told,
         stdin=subprocess.DEVNULL,
