@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from analysis.comparability import doubts_of
+from analysis.comparability import apart, doubts_of
 from analysis.comparison import CONFIDENCE, ENOUGH_RUNS, run_difference
+from analysis.costs import COST
 
 Report = dict[str, Any]
 Row = dict[str, Any]
 LATENCIES = ("p50", "p95", "p99")
-COST = "core_seconds_per_million_records"
-RATE_TOLERANCE = 0.02
 SAME, WORSE, BETTER, UNKNOWN = "same", "worse", "better", "unknown"
 
 
@@ -60,7 +59,7 @@ def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
         "run_id": baseline.get("run_id", ""),
         "by": "seconds",
         "left_out": _differs(report, baseline),
-        "doubts": [doubt for one in (baseline, report) for doubt in doubts_of(one)],
+        "doubts": [*_doubts(baseline), *_doubts(report)],
         "rows": [],
         "passed": None,
     }
@@ -76,24 +75,17 @@ def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
 
 
 def _differs(report: Report, baseline: Report) -> list[str]:
-    sides = [_identity(one) for one in (report, baseline)]
-    found = [
-        f"{key} {mine or 'none'}, not {sides[1][key] or 'none'}"
-        for key, mine in sides[0].items()
-        if mine != sides[1][key]
-    ]
-    now, before = (one["input"].get("records_per_second") or 0.0 for one in (report, baseline))
-    if abs(now - before) > RATE_TOLERANCE * max(now, before):
-        found.append(f"rate {now:.4g} records/s, not {before:.4g}")
-    return found
+    if not baseline.get("identity"):
+        return ["an earlier version wrote it"]
+    return apart(report["identity"], baseline["identity"])
 
 
-def _identity(report: Report) -> dict[str, str]:
-    environment = report.get("environment", {})
-    return {
-        **{key: str(report.get(key, "")) for key in ("workload", "domain")},
-        **{key: str(environment.get(key, "")) for key in ("processor", "cores")},
-    }
+def _doubts(report: Report) -> list[str]:
+    """Doubts about a run, or about every valid one of several."""
+    runs = report.get("repetition", {}).get("runs")
+    if runs is None:
+        return doubts_of(report)
+    return [doubt for run in runs if run["valid"] for doubt in run.get("doubts", ())]
 
 
 def _cells(report: Report, baseline: Report) -> Iterator[Cell]:

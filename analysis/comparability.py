@@ -116,15 +116,18 @@ def left_out(runs: Sequence[Facts]) -> dict[str, str]:
     found: dict[str, str] = {}
     first = runs[0].identity() if runs else {}
     for run in runs[1:]:
-        other = run.identity()
-        differs = [
-            f"{name} {_or_none(other[name])}, not {_or_none(first[name])}"
-            for name in first
-            if first[name] != other[name]
-        ]
-        if differs:
+        if differs := apart(run.identity(), first):
             found[run.run_id] = f"{run.run_id} is left out: {'; '.join(differs)}."
     return found
+
+
+def apart(identity: Fields, other: Fields) -> list[str]:
+    """Differences of two identities, such as `cores 4, not 2`."""
+    return [
+        f"{name} {_or_none(identity.get(name, ''))}, not {_or_none(other.get(name, ''))}"
+        for name in identity | other
+        if identity.get(name) != other.get(name)
+    ]
 
 
 def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:

@@ -12,6 +12,7 @@ from schemas.protocol import MACHINE
 # The broker and the pipelines are measured; all other services measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
+COST = "core_seconds_per_million_records"  # key of the cost of a pipeline in reports
 MISSING_SHARE = 0.05  # above the share lost at the edges of a phase
 Figures = dict[str, Any]
 

@@ -7,12 +7,13 @@ from statistics import median
 from typing import Any
 
 from analysis.bootstrap import median_confidence, median_interval
+from analysis.comparability import doubts_of
+from analysis.costs import COST
 from analysis.thresholds import sentence
 from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
 FIGURES = ("p50", "p95", "p99")
-COST = "core_seconds_per_million_records"
 
 
 def summarise(reports: list[Report]) -> Report:
@@ -28,6 +29,7 @@ def summarise(reports: list[Report]) -> Report:
                 {name: report[name] for name in ("run_id", "valid", "invalid_reasons")}
                 | {
                     "clean": report["conclusion"].get("clean", False),
+                    "doubts": doubts_of(report),
                     "failed_thresholds": [
                         f"Threshold {sentence(row)}."
                         for row in report.get("thresholds", ())

@@ -1,7 +1,9 @@
 """The baseline of `run --baseline`: an earlier report or run, for thresholds and for comparison."""
 
 import json
+import math
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,44 +11,66 @@ from analysis.thresholds import resolved
 from schemas.protocol import Workload
 from schemas.threshold import parse_threshold
 from services.console.report import build_report
-from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import DefinitionError
 
 Report = dict[str, Any]
+NEEDED = {"input", "pipelines", "valid", "run_id"}
 
 
-def is_file(given: str) -> bool:
-    """Whether a baseline is a file; otherwise it is a run id."""
-    return bool(Path(given).suffix) or "/" in given or Path(given).exists()
+class Baseline:
+    """A JSON report file or the id of a run. url: of the store with that run."""
+
+    def __init__(self, given: str, url: str) -> None:
+        self.given = given
+        self.is_file = bool(Path(given).suffix) or "/" in given or Path(given).exists()
+        self._url = url
+
+    def check(self) -> None:
+        """Refuse a wrong file before anything starts. A run is only in the store that starts."""
+        if self.is_file:
+            _ = self.report
+
+    @cached_property
+    def report(self) -> Report:
+        """The report, read once. Raises DefinitionError, and QueryError for an unknown run."""
+        found = self._read() if self.is_file else build_report(self._url, self.given)
+        if not found["valid"]:
+            raise DefinitionError(f"--baseline: the run in {self.given} is not valid.")
+        return found
+
+    def _read(self) -> Report:
+        from analysis.baseline import compared  # slow: imports numpy
+
+        try:
+            found: Report = json.loads(
+                Path(self.given).read_bytes(), parse_float=_finite, parse_constant=_finite
+            )
+            if missing := NEEDED - set(found):
+                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+            compared(found, found, self.given)  # raises for figures of another type
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise DefinitionError(
+                f"--baseline: {self.given} is no report in JSON: {error}."
+            ) from error
+        return found
 
 
-def read_baseline(given: str, url: str) -> Report:
-    """The report of a baseline. given: a JSON report file or a run id. Raises DefinitionError, and
-    QueryError for an unknown run."""
-    if not is_file(given):
-        return _usable(given, build_report(url, given))
-    try:
-        found = json.loads(Path(given).read_bytes())
-    except (OSError, ValueError) as error:
-        raise DefinitionError(f"--baseline: {given} is no report in JSON: {error}.") from error
-    if not isinstance(found, dict) or not {"input", "pipelines", "valid"} <= set(found):
-        raise DefinitionError(f"--baseline: {given} is no report in JSON.")
-    return _usable(given, found)
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError(f"{text} is not a finite number")
+    return number
 
 
-def _usable(given: str, report: Report) -> Report:
-    if not report["valid"]:
-        raise DefinitionError(f"--baseline: the run in {given} is not valid.")
-    return report
-
-
-def with_baseline(workload: Workload, pipelines: Sequence[str], given: str, url: str) -> Workload:
-    """The workload with the baseline's figures substituted into its thresholds. given: as of
-    `read_baseline`, or empty. Raises DefinitionError and QueryError."""
+def with_baseline(
+    workload: Workload, pipelines: Sequence[str], baseline: Baseline | None
+) -> Workload:
+    """The workload with the baseline's figures substituted into its thresholds. Raises
+    DefinitionError and QueryError."""
     thresholds = [parse_threshold(line) for line in workload.thresholds]
-    report = read_baseline(given, url) if given else None
+    report = baseline.report if baseline else None
     if not any(one.of_baseline for one in thresholds):
         return workload
+    given = baseline.given if baseline else ""
     try:
         found = resolved(thresholds, report, given, pipelines)
     except ValueError as error:
@@ -56,15 +80,8 @@ def with_baseline(workload: Workload, pipelines: Sequence[str], given: str, url:
     return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
 
 
-def against_baseline(report: Report, given: str, url: str) -> Report:
-    """The report with the key `baseline`: the comparison (analysis/baseline.py). If the baseline is
-    no longer readable, it has only `said`."""
+def against_baseline(report: Report, baseline: Baseline) -> Report:
+    """The report with the key `baseline`: the comparison (analysis/baseline.py)."""
     from analysis.baseline import compared  # slow: imports numpy
 
-    try:
-        return report | {"baseline": compared(report, read_baseline(given, url), given)}
-    except (DefinitionError, QueryError) as error:
-        return report | {"baseline": {"passed": None, "rows": [], "said": f"Not compared: {error}"}}
-    except (KeyError, TypeError, AttributeError):
-        said = f"Not compared: {given} lacks figures of a report."
-        return report | {"baseline": {"passed": None, "rows": [], "said": said}}
+    return report | {"baseline": compared(report, baseline.report, baseline.given)}

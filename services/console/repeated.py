@@ -4,9 +4,10 @@ from typing import Any
 
 from rich.console import Console
 
+from analysis.costs import COST
+
 Report = dict[str, Any]
 REPEATED_FIGURES = ("p50", "p95", "p99")
-COST = "core_seconds_per_million_records"
 
 
 def complaints(run: dict[str, Any]) -> list[str]:
@@ -36,8 +37,8 @@ def show_repetition(console: Console, report: Report) -> None:
         console.print(f"  {line}", soft_wrap=True, markup=False)
     for line in median_lines(report):
         console.print(f"  {line}", soft_wrap=True, markup=False)
-    said = f"{_of_runs(repeated)}± above: variation between seconds of one run"
-    console.print(said, soft_wrap=True, markup=False, style="dim")
+    said = [runs_sentence(repeated), "± above: variation between seconds of one run"]
+    console.print("; ".join(filter(None, said)), soft_wrap=True, markup=False, style="dim")
 
 
 def median_lines(report: Report) -> list[str]:
@@ -59,20 +60,15 @@ def median_lines(report: Report) -> list[str]:
     return found
 
 
-def intervals_sentence(report: Report) -> str:
-    """What the medians and intervals of several runs are."""
-    return _of_runs(report["repetition"]).removesuffix("; ")
-
-
-def _of_runs(repeated: dict[str, Any]) -> str:
-    """The text in brackets after the medians."""
+def runs_sentence(repeated: dict[str, Any]) -> str:
+    """What the medians and the text in brackets after them are; empty without an interval."""
     confidence, valid = repeated["confidence"], sum(run["valid"] for run in repeated["runs"])
     if confidence is None:
         return ""
     between = f"interval at {100 * confidence:.4g}% confidence, from the variation between runs"
     if valid == 2:
         between = "both values; two runs are too few for an interval"
-    return f"median of the runs [{between}]; "
+    return f"median of the runs [{between}]"
 
 
 def searches_sentence(searched: dict[str, Any]) -> str:

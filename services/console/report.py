@@ -7,6 +7,7 @@ computes exact percentiles from raw counts.
 import json
 from typing import Any
 
+from analysis.comparability import Facts
 from analysis.costs import core_seconds_per_million_records, cost_of_observing, scaled_bounds
 from analysis.expiry import seconds_expired
 from schemas.protocol import VERDICTS
@@ -112,6 +113,7 @@ def build_report(url: str, run_id: str) -> Report:
         "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
+    report["identity"] = {} if watched else Facts(report, request, {}).identity()
     add_interleaved(url, run_id, request, report)
     return report
 

@@ -68,17 +68,19 @@ def show_report(console: Console, report: Report) -> None:
     in_turns = [(line, "") for line in (*interleaved_sentences(report), *watch_sentences(report))]
     for line, style in (*in_turns, *attributed_lines(report)):
         console.print(Text(line, style), soft_wrap=True)
-    for row in report.get("thresholds", ()):
-        style = "green" if row["passed"] else "bold red"
-        console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
+    _show_checks(console, report)
     console.print(verdict_sentence(report), soft_wrap=True)
     _show_scaling(console, report)
 
 
-def baseline_text(report: Report) -> Text:
-    """The comparison with a baseline."""
-    style = {True: "green", False: "bold red"}.get(report["baseline"]["passed"], "")
-    return Text(report["baseline"]["said"], style)
+def _show_checks(console: Console, report: Report) -> None:
+    """The thresholds and the comparison with a baseline, if any."""
+    for row in report.get("thresholds", ()):
+        style = "green" if row["passed"] else "bold red"
+        console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
+    if compared := report.get("baseline"):
+        style = {True: "green", False: "bold red"}.get(compared["passed"], "")
+        console.print(Text(compared["said"], style), soft_wrap=True)
 
 
 def _show_scaling(console: Console, report: Report) -> None:

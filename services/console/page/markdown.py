@@ -6,7 +6,7 @@ from analysis.thresholds import sentence
 from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
-from services.console.repeated import complaint_lines, intervals_sentence, median_lines
+from services.console.repeated import complaint_lines, median_lines, runs_sentence
 from services.console.scaling import scaling_header, scaling_rows
 from services.console.show import (
     EXPIRED,
@@ -75,8 +75,9 @@ def _checks(report: dict[str, Any]) -> list[str]:
     good."""
     rows, lines = report.get("thresholds", ()), []
     if medians := median_lines(report):
-        told = intervals_sentence(report)
-        lines += ["", "## All runs", "", *(f"- {line}" for line in medians), "", f"{told}."]
+        lines += ["", "## All runs", "", *(f"- {line}" for line in medians)]
+        if told := runs_sentence(report["repetition"]):
+            lines += ["", f"{told}.".capitalize()]
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     if compared := report.get("baseline"):
         lines += ["", "## Baseline", "", compared["said"]]

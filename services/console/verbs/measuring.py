@@ -18,12 +18,7 @@ from deploy.local.parts import GATEWAY, stack_parts
 from deploy.local.stack import Stack
 from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
 from schemas.threshold import parse_threshold
-from services.console.baselines import (
-    against_baseline,
-    is_file,
-    read_baseline,
-    with_baseline,
-)
+from services.console.baselines import Baseline, against_baseline, with_baseline
 from services.console.choosing import (
     chosen_pipelines,
     chosen_workload,
@@ -46,7 +41,7 @@ from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
 from services.console.run_command import Asked, ask, perform
 from services.console.series import Part, parts_of, scaling_of
-from services.console.show import baseline_text, show_report, verdict_sentence
+from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -68,20 +63,22 @@ MOST_REPEATS = 100
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure. ask: creates the request of a run from a workload and pipelines."""
+    """What to measure. ask: creates the request of a run from a workload and pipelines. baseline:
+    what thresholds refer to and the report is compared with."""
 
     options: Namespace
     workload: Workload
     pipelines: tuple[Pipeline, ...]
     domain: Domain
     ask: Callable[[Workload, tuple[Pipeline, ...]], RunRequest]
+    baseline: Baseline | None = None
 
     @property
     def needs_results(self) -> bool:
         """Whether its request depends on earlier results, and so on the store."""
         thresholds = map(parse_threshold, self.workload.thresholds)
         at_share = self.workload.sustainable_share is not None
-        is_run = bool(self.options.baseline) and not is_file(self.options.baseline)
+        is_run = self.baseline is not None and not self.baseline.is_file
         return at_share or is_run or any(one.of_baseline for one in thresholds)
 
     @property
@@ -104,7 +101,7 @@ class Wanted:
 def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """One run from start to report; 0 only if it is valid and the ledger clean. If one of several
     runs cannot be done, those before it are reported first."""
-    wanted, say = _wanted(options), teller(console)
+    wanted, say = _wanted(options, store_url(settings)), teller(console)
     if not settings.store_url:
         use_java(settings.jars)  # its version is part of the request
     # Before anything starts: the request may be refused.
@@ -130,7 +127,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     finally:
         try:
             if reports:
-                told = _tell(options, reports, console, store_url(settings))
+                told = _tell(wanted, reports, console)
         finally:
             stack.close(say)
     if interrupted:
@@ -140,8 +137,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     return _exit_code(reports, told)
 
 
-def _wanted(options: Namespace) -> Wanted:
-    """The options as a value. Raises DefinitionError."""
+def _wanted(options: Namespace, url: str) -> Wanted:
+    """The options as a value. url: of the store. Raises DefinitionError."""
     domain, workload = chosen_workload(options.workload, options.domain)
     chosen = with_options(
         workload,
@@ -164,10 +161,11 @@ def _wanted(options: Namespace) -> Wanted:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
     for option, path, _ in _files(options):
         check_file(option, path)
-    if options.baseline and is_file(options.baseline):
-        read_baseline(options.baseline, "")
+    baseline = Baseline(options.baseline, url) if options.baseline else None
+    if baseline is not None:
+        baseline.check()
     request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
-    return Wanted(options, workload, pipelines, domain, request)
+    return Wanted(options, workload, pipelines, domain, request, baseline)
 
 
 def _measure(
@@ -191,7 +189,7 @@ def _measure(
     if not settings.store_url and not begun:
         wanted.keep(settings.data)
     names = [one.name for one in wanted.pipelines]
-    workload = with_baseline(wanted.workload, names, options.baseline or "", url)
+    workload = with_baseline(wanted.workload, names, wanted.baseline)
     wanted = replace(wanted, workload=workload)
     say(f"watch it at {dashboards(settings)}d/tidegauge-live")
     planned_runs, interrupted = options.repeat * len(wanted.parts), False
@@ -257,18 +255,17 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         stack.close(say)
 
 
-def _tell(
-    options: Namespace, reports: list[dict[str, Any]], console: Console, url: str
-) -> dict[str, Any]:
+def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
     """Print the report, and write the requested files; returns the report."""
-    if options.repeat > 1 and not reports[-1].get("scalability"):
-        report = _summary(reports, console, options.profile)
-    else:
-        report = reports[-1]  # contains all runs of a series
-        show_report(console, report)
-    if options.baseline:
-        report = against_baseline(report, options.baseline, url)
-        console.print(baseline_text(report))
+    options = wanted.options
+    # The last report of a series contains all its runs.
+    is_repeated = options.repeat > 1 and not reports[-1].get("scalability")
+    report = _summary(reports, options.profile) if is_repeated else reports[-1]
+    if wanted.baseline is not None:
+        report = against_baseline(report, wanted.baseline)
+    show_report(console, report)
+    if is_repeated:
+        show_repetition(console, report)
     for option, path, write in _files(options):
         if path is not None:
             write_file(option, path, write(report))
@@ -285,11 +282,8 @@ def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], 
     )
 
 
-def _summary(reports: list[dict[str, Any]], console: Console, profile: Profile) -> dict[str, Any]:
+def _summary(reports: list[dict[str, Any]], profile: Profile) -> dict[str, Any]:
     from analysis import repetition  # slow: imports numpy
 
     report = repetition.summarise(reports)
-    report = cited(report, reports) if profile else report
-    show_report(console, report)
-    show_repetition(console, report)
-    return report
+    return cited(report, reports) if profile else report

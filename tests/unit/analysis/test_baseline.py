@@ -17,13 +17,13 @@ def a_report(p99: float = 30.0, within: float | None = 1.0, **changes: Any) -> d
     latest = figures | {"intervals": dict.fromkeys(figures, bounds)}
     return {
         "run_id": "run-1",
+        "input": {},
         "workload": "latency",
         "domain": "traffic",
         "valid": True,
         "steady": True,
         "conclusion": {},
-        "environment": {"processor": "a processor", "cores": 2},
-        "input": {"records_per_second": 400.0},
+        "identity": {"workload": "latency", "rate": "400 records/s", "cores": "2"},
         "pipelines": {"one": {"stages": {"join": {"latency_ms": {"latest": latest}}}}},
     } | changes
 
@@ -74,20 +74,37 @@ def test_without_intervals_nothing_is_known() -> None:
     ("change", "said"),
     [
         ({"workload": "skew"}, "workload skew, not latency"),
-        ({"environment": {"processor": "a processor", "cores": 4}}, "cores 4, not 2"),
-        ({"input": {"records_per_second": 1000.0}}, "rate 1000 records/s, not 400"),
+        ({"cores": "4"}, "cores 4, not 2"),
+        ({"rate": "1000 records/s"}, "rate 1000 records/s, not 400 records/s"),
     ],
 )
-def test_another_load_or_machine_is_not_compared(change: dict[str, Any], said: str) -> None:
-    found = compared(repeated([90.0] * 5, **change), repeated(QUIET), "base.json")
+def test_another_load_or_machine_is_not_compared(change: dict[str, str], said: str) -> None:
+    other = a_report()["identity"] | change
+    found = compared(repeated([90.0] * 5, identity=other), repeated(QUIET), "base.json")
     assert found["said"] == f"Not compared with the baseline base.json: {said}."
     assert (found["rows"], found["passed"]) == ([], None)
+
+
+def test_a_report_of_an_earlier_version_is_not_compared() -> None:
+    found = compared(repeated(QUIET), repeated(QUIET, identity={}), "base.json")
+    assert found["said"].endswith("an earlier version wrote it.")
+    assert found["passed"] is None
 
 
 def test_an_unsteady_run_decides_nothing() -> None:
     found = compared(repeated([90.0] * 5, steady=False), repeated(QUIET), "base.json")
     assert found["passed"] is None
     assert found["said"].endswith("This is not conclusive: run-1 was not steady.")
+
+
+@pytest.mark.parametrize(("valid", "passed"), [(True, None), (False, False)])
+def test_a_doubt_about_any_valid_run_of_several_decides_nothing(
+    valid: bool, passed: bool | None
+) -> None:
+    report = repeated([90.0] * 5)
+    runs = [{"valid": True, "doubts": []}, {"valid": valid, "doubts": ["run-7 was disturbed"]}]
+    report["repetition"]["runs"] = runs
+    assert compared(report, repeated(QUIET), "base.json")["passed"] is passed
 
 
 def test_the_only_pipeline_of_a_baseline_serves_for_another() -> None:

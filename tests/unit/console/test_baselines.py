@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.protocol import VERDICTS
-from services.console.baselines import against_baseline, is_file, read_baseline, with_baseline
+from services.console.baselines import Baseline, against_baseline, with_baseline
 from services.console.choosing import with_options
 from services.console.ci import junit
 from services.console.verbs.common import EXIT_THRESHOLD
@@ -35,29 +35,29 @@ def test_a_baseline_that_is_no_report_is_named(
     path.write_text(text)
     given = with_options(a_request().workload, None, None, None, thresholds=thresholds)
     with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
-        with_baseline(given, ["a"], str(path), "")
+        with_baseline(given, ["a"], Baseline(str(path), ""))
 
 
 def test_a_baseline_that_is_missing_is_named_without_thresholds(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"none\.json is no report in JSON: .*No such file"):
-        with_baseline(a_request().workload, ["a"], str(tmp_path / "none.json"), "")
+        with_baseline(a_request().workload, ["a"], Baseline(str(tmp_path / "none.json"), ""))
 
 
 def test_a_run_that_is_not_valid_is_no_baseline(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="is not valid"):
-        read_baseline(written(tmp_path, a_report(valid=False)), "")
+        Baseline(written(tmp_path, a_report(valid=False)), "").report  # noqa: B018
 
 
 def test_a_file_needs_no_suffix(tmp_path: Path) -> None:
     path = tmp_path / "before"
     path.write_text(json.dumps(a_report()))
-    assert read_baseline(str(path), "")["run_id"] == "run-1"
-    assert not is_file("20261125-022513-12e6")
+    assert Baseline(str(path), "").report["run_id"] == "run-1"
+    assert not Baseline("20261125-022513-12e6", "").is_file
 
 
 def test_slower_runs_are_shown_and_are_a_failed_threshold(tmp_path: Path) -> None:
     base = written(tmp_path, repeated(QUIET))
-    found = against_baseline(repeated([x + 10 for x in QUIET]), base, "")
+    found = against_baseline(repeated([x + 10 for x in QUIET]), Baseline(base, ""))
     assert _exit_code([], found) == EXIT_THRESHOLD
     stages = found["pipelines"]["one"]["stages"]
     stages["join"]["verdicts"] = dict.fromkeys(VERDICTS, 0)
@@ -66,7 +66,11 @@ def test_slower_runs_are_shown_and_are_a_failed_threshold(tmp_path: Path) -> Non
     assert told.count("30 -&gt; 40") == 6
 
 
-def test_a_baseline_that_was_removed_meanwhile_is_told(tmp_path: Path) -> None:
-    found = against_baseline(a_report(), str(tmp_path / "gone.json"), "")
-    assert found["baseline"]["said"].startswith("Not compared: --baseline: ")
-    assert _exit_code([], found) == 0
+@pytest.mark.parametrize(
+    "value", ['"high"', "NaN", "[1]", "1e999"], ids=["text", "nan", "list", "huge"]
+)
+def test_a_figure_that_is_no_number_is_refused_before_the_run(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "before.json"
+    path.write_text(json.dumps(repeated(QUIET)).replace("31.0", value))
+    with pytest.raises(DefinitionError, match="is no report in JSON"):
+        Baseline(str(path), "").report  # noqa: B018

@@ -61,6 +61,8 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "build_whole_report", lambda _url, _run_id: {"number": 1})
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
     monkeypatch.setattr(measuring, "_summary", lambda reports, *_: {"of": reports})
+    monkeypatch.setattr(measuring, "show_report", lambda *_: None)
+    monkeypatch.setattr(measuring, "show_repetition", lambda *_: None)
 
 
 @pytest.mark.usefixtures("refused_in_the_second")
