@@ -1,7 +1,7 @@
 """Every dashboard file in a headless browser, with the recorded run: all panels are drawn, without
 errors.
 
-TIDEGAUGE_SCREENSHOTS names a folder for screenshots; without it none are taken.
+TIDEGAUGE_SCREENSHOTS names a folder for the screenshots; by default it is a temporary one.
 """
 
 import json
@@ -97,10 +97,9 @@ def history():
 
 
 @pytest.fixture(scope="module")
-def pictures():
-    """Folder for screenshots, or None."""
+def pictures(tmp_path_factory):
     named = os.environ.get("TIDEGAUGE_SCREENSHOTS")
-    return Path(named) if named else None
+    return Path(named) if named else tmp_path_factory.mktemp("pictures")
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
@@ -125,8 +124,9 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
         browser.wait_until(f"innerWidth <= {width}")
         browser.wait_until(SETTLED)
         assert browser.evaluate("document.documentElement.scrollWidth") <= width
-        if pictures:
-            browser.screenshot(pictures / f"{dashboard['uid']}-{name}.png")
+        picture = pictures / f"{dashboard['uid']}-{name}.png"
+        browser.screenshot(picture)
+        assert picture.stat().st_size > 20_000
     browser.look(1280, 3000)
     browser.evaluate(ANNOTATIONS_OFF)
     browser.wait_until(SETTLED)
@@ -176,8 +176,7 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
     for name, dark in (("light", False), ("dark", True)):
         browser.look(1280, 3000, dark=dark)
         browser.wait_until(SETTLED)
-        if pictures:
-            browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
+        browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
     assert browser.complaints == []
 
 
