@@ -90,7 +90,7 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, floa
 
 
 def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
-    """The same for a run that a threshold ended: without those whose figures are known only at
+    """As `judged`, for a run that a threshold ended: without those whose figures are known only at
     the end."""
     return [row for row in judged(thresholds, figures) if row["value"] is not None]
 

@@ -1,12 +1,8 @@
-"""A recorded history of real runs, replayed with and without a planted slowdown.
+"""A history of real runs, replayed with and without a planted slowdown.
 
-`data/history.json.xz` was recorded by tests/benchmarks/changes.py: for each run of `latency` on
-spark-realtime the figures of every stage.
+tests/benchmarks/changes.py records it: for each run the figures of every stage.
 """
 
-import json
-import lzma
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -14,20 +10,13 @@ import numpy as np
 from analysis.changes.finding import Change, find_changes
 from analysis.changes.series import Point, Series
 
-RECORDED = Path(__file__).with_name("data") / "history.json.xz"
 SEED = 20_261_125
 BLOCK = 5  # consecutive runs: neighbours are alike
 BEFORE = AFTER = 20  # runs
 NEAR = 2  # tolerance for the place of a change
 SLOWER = 1.1
 
-History = list[dict[str, float]]  # by run: figures by `<stage>.<metric>`
-
-
-def recorded() -> History:
-    """The figures of each recorded run, oldest first."""
-    found: History = json.loads(lzma.decompress(RECORDED.read_bytes()))
-    return found
+History = list[dict[str, float]]  # by run, oldest first: figures by `<stage>.<metric>`
 
 
 def detections(history: History, replays: int) -> int:
