@@ -34,17 +34,17 @@ def opener(url: str) -> urllib.request.OpenerDirector:
     machine."""
     if host_of(url) in LOOPBACK:
         return _past_proxies()
-    return urllib.request.build_opener(_NoRedirects())
+    return urllib.request.build_opener(NoRedirects())
 
 
 @cache
 def _past_proxies() -> urllib.request.OpenerDirector:
     """Built once: since Python 3.12 each opener loads all certificates of the machine."""
-    return urllib.request.build_opener(_NoRedirects(), urllib.request.ProxyHandler({}))
+    return urllib.request.build_opener(NoRedirects(), urllib.request.ProxyHandler({}))
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes a redirect an error."""
+class NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes a redirect a RefusedError."""
 
     def redirect_request(self, *_arguments: Any, **_fields: Any) -> NoReturn:
         raise RefusedError("The server redirects to another address; give that one")

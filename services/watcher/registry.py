@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from schemas.codec import said_by
 from schemas.watch import Registry
+from services.runtime.answers import NoRedirects, RefusedError
 
 TIMEOUT_S: Final = 5.0
 ASK_AGAIN_S: Final = 30.0
@@ -132,6 +133,8 @@ def _silence(error: Exception) -> str:
         if error.code in NO_SCHEMA:
             return ""
         return f"the registry answers with status {error.code}: {said_by(error)}"
+    if isinstance(error, RefusedError):
+        return f"the registry refuses: {error}"
     return f"the registry does not answer: {said_by(error)}" if isinstance(error, OSError) else ""
 
 
@@ -146,7 +149,7 @@ def asking(registry: Registry) -> Callable[[str], Any]:
         headers["Authorization"] = f"Basic {login}"
     context = ssl.create_default_context(cafile=registry.ca_path or None)
     opener = urllib.request.build_opener(
-        urllib.request.HTTPSHandler(context=context), _NoRedirect()
+        urllib.request.HTTPSHandler(context=context), NoRedirects()
     )
 
     def ask(path: str) -> Any:
@@ -155,10 +158,3 @@ def asking(registry: Registry) -> Callable[[str], Any]:
             return json.loads(answer.read(MAX_BYTES))
 
     return ask
-
-
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Blocks redirects: a login must not be sent elsewhere."""
-
-    def redirect_request(self, *_: Any, **__: Any) -> None:
-        return None

@@ -6,6 +6,7 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
+from services.runtime.answers import RefusedError
 from services.watcher import decoding
 from services.watcher.decoding import UndecodableError, confluent_avro, parsed
 from services.watcher.registry import (
@@ -73,6 +74,7 @@ SILENT = [
     (TimeoutError("timed out"), SILENCE),
     (urllib.error.URLError(ConnectionRefusedError("refused")), SILENCE),
     (RemoteDisconnected("closed"), SILENCE),
+    (RefusedError("The server redirects"), "the registry refuses: The server redirects"),
     *(
         (status(code), f"the registry answers with status {code}: HTTPError")
         for code in (302, 401, 403, 408, 429, 500, 503)
