@@ -28,7 +28,8 @@ from services.watcher.reading import READING
 from services.watcher.registry import RegistrySilentError, SchemaIds, asking
 
 OUTPUTS_READ: Final = 500
-INPUTS_READ: Final = (5_000, 50_000)  # more only if the first have no identity in common
+INPUTS_READ: Final = 5_000
+MORE_INPUTS_READ: Final = 50_000  # if the first have no identity in common with the outputs
 MOST_BYTES: Final = 200_000_000  # of values
 READ_S: Final = 10.0
 MOST_PATHS: Final = 200
@@ -283,9 +284,13 @@ def main() -> None:
     consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
     try:
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
-        until_ms = max((one.timestamp()[1] for one in outputs.messages), default=None)
-        for count in INPUTS_READ:
-            inputs = seen(input_topic, newest(consumer, input_topic, count, until_ms), ids)
+        last_ms = max((one.timestamp()[1] for one in outputs.messages), default=-1)
+        until_ms = last_ms if last_ms >= 0 else None
+        tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
+        if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
+            tries.append((INPUTS_READ, None))
+        for count, until in tries:
+            inputs = seen(input_topic, newest(consumer, input_topic, count, until), ids)
             if guesses(inputs, outputs):
                 break
     except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:

@@ -174,6 +174,32 @@ def test_inputs_are_read_up_to_the_time_of_the_outputs():
     assert [one.offset() for one in found] == list(range(39_001, 40_001))
 
 
+@pytest.mark.parametrize(
+    ("times", "tries"),
+    [
+        ([1_000], [(5_000, 1_000), (50_000, 1_000), (5_000, None)]),
+        ([-1], [(5_000, None), (50_000, None)]),
+    ],
+    ids=["outputs before all inputs", "outputs without a time"],
+)
+def test_inputs_are_read_whatever_the_times_of_the_outputs(monkeypatch, capsys, times, tries):
+    asked = []
+
+    def read(_consumer, topic, count, until_ms=None):
+        if topic == "orders":
+            asked.append((count, until_ms))
+            return orders() if len(asked) == len(tries) else []
+        return [message("shipped", json.dumps({"id": "o-7"}).encode(), None, n) for n in times]
+
+    monkeypatch.setattr(inferring, "Consumer", lambda _: SimpleNamespace(close=lambda: None))
+    monkeypatch.setattr(inferring, "newest", read)
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"kafka": {"bootstrap": "k:9"}})))
+    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
+    inferring.main()
+    assert asked == tries
+    assert '"value.id"' in capsys.readouterr().out
+
+
 def test_no_more_is_read_than_memory_allows(monkeypatch):
     monkeypatch.setattr(inferring, "MOST_BYTES", 600)
     assert len(newest(FastTopic(), "fast", 5_000)) == 1_000
