@@ -8,9 +8,9 @@ import base64
 import json
 import tomllib
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import PROTOBUF, Cluster, Watch
@@ -18,15 +18,12 @@ from services.runtime.whole_files import write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
 _OTHERS: Final = 0o077
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_watch(path: Path) -> Watch:
     """Read a watch file and include its schema files. Raises DefinitionError."""
-    fields = _fields(path)
-    try:
-        watch = Watch.model_validate(fields)
-    except ValidationError as error:
-        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    watch = _validated(path, Watch, _fields(path))
     _check_mode(path, watch.cluster)
     return _with_schemas(watch, path.parent)
 
@@ -34,10 +31,7 @@ def read_watch(path: Path) -> Watch:
 def read_cluster(path: Path) -> Cluster:
     """Read only the tables `kafka` and `registry` of a watch file. Raises DefinitionError."""
     fields = {name: one for name, one in _fields(path).items() if name in Cluster.model_fields}
-    try:
-        cluster = Cluster.model_validate(fields)
-    except ValidationError as error:
-        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    cluster = _validated(path, Cluster, fields)
     _check_mode(path, cluster)
     return cluster
 
@@ -49,6 +43,13 @@ def _fields(path: Path) -> dict[str, Any]:
         raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
         raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
+
+
+def _validated(path: Path, model: type[Model], fields: dict[str, Any]) -> Model:
+    try:
+        return model.model_validate(fields)
+    except ValidationError as error:
+        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
 
 
 def _check_mode(path: Path, cluster: Cluster) -> None:

@@ -22,12 +22,14 @@ LOOK_S = 0.5
 
 
 def main(arguments: list[str]) -> None:
-    """Serve until told to stop, or write or remove a watch file. Exits with one sentence."""
+    """Serve until told to stop, or write or remove a watch file. Wrong arguments and files end it
+    with one sentence."""
     settings = load_settings(ServiceSettings)
+    if not arguments:
+        serve(settings)
+        return
     try:
         match arguments:
-            case []:
-                serve(settings)
             case ["keep", file]:
                 found = read_watch(Path(file))
                 state = "starts" if keep_watch(settings.data, found) else "is unchanged"

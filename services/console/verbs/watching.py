@@ -179,29 +179,39 @@ def _open_runs(url: str, name: str) -> int:
 
 
 def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
-    rows = [_row(settings.data, name) for name in kept_watches(settings.data)]
+    rows = [row for name in kept_watches(settings.data) if (row := _row(settings.data, name))]
     if as_json:
         print(json.dumps(rows, indent=2))
         return
     for row in rows:
         topics = f"{', '.join(row['inputs'])} → {', '.join(row['outputs'])}"
         saved = row["saved_at"] or "never"
-        text = f"{row['name']}: {topics}, position saved {saved}"
+        what = row["problem"] or f"{topics}, position saved {saved}"
+        text = f"{row['name']}: {what}"
         console.print(text, soft_wrap=True, markup=False, highlight=False)
     if not rows:
         console.print("There is no watch; start one with: tidegauge watch FILE.toml")
 
 
-def _row(data: Path, name: str) -> dict[str, Any]:
-    """A watch of the list. saved_at: when its position was last saved, ISO 8601, None if never."""
-    found = kept_watch(data, name)
-    saved_at = None
+def _row(data: Path, name: str) -> dict[str, Any] | None:
+    """A watch of the list; None if it was removed in the meantime. saved_at: when its position was
+    last saved, ISO 8601, None if never. problem: why its file is of no use, empty if it is."""
+    inputs, outputs, problem, saved_at = [], [], "", None
+    try:
+        found = kept_watch(data, name)
+        inputs = [one.topic for one in found.inputs]
+        outputs = [one.topic for one in found.outputs]
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        problem = f"its file cannot be read; end it with: tidegauge watch --end {name}"
     with suppress(FileNotFoundError):
         saved_s = position_path(data, name).stat().st_mtime
         saved_at = datetime.fromtimestamp(saved_s, UTC).isoformat(timespec="seconds")
     return {
         "name": name,
-        "inputs": [one.topic for one in found.inputs],
-        "outputs": [one.topic for one in found.outputs],
+        "inputs": inputs,
+        "outputs": outputs,
         "saved_at": saved_at,
+        "problem": problem,
     }

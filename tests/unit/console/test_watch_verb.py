@@ -55,5 +55,16 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
             "inputs": ["in"],
             "outputs": ["out"],
             "saved_at": "1970-01-01T00:00:00+00:00",
+            "problem": "",
         }
     ]
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"name": "Ü"}'])
+def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, text):
+    (tmp_path / "watches").mkdir()
+    (tmp_path / "watches" / "orders.json").write_text(text)
+    options = Namespace(infer=None, end=None, file=None, json=False)
+    watch(options, ServiceSettings(data=tmp_path), Console())
+    said = "orders: its file cannot be read; end it with: tidegauge watch --end orders\n"
+    assert capsys.readouterr().out == said
