@@ -23,7 +23,8 @@ import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.cells import Ints
-from services.watcher.groups import MISSING, PAIRED, Found
+from services.watcher.groups import MISSING, PAIRED, Found, first_at
+from services.watcher.matching import Candidates
 from services.watcher.records import (
     COLUMNS,
     DUPLICATE,
@@ -132,47 +133,31 @@ class Ledger:
         """Identities with several outputs or groups, each in time order."""
         rows = np.flatnonzero(several[who])
         mine = several[found.asked]
-        numbers = found.number[mine]
-        starts = np.searchsorted(found.asked[mine], who[rows], "left").tolist()
-        ends = np.searchsorted(found.asked[mine], who[rows], "right").tolist()
-        times = self.groups.of("time_ms", numbers).tolist()
-        states = self.groups.of("state", numbers).tolist()
-        answers: list[tuple[int, int, int, bool]] = []
+        asked, numbers = self._in_time_order(found.asked[mine], found.number[mine])
+        starts = np.searchsorted(asked, who[rows], "left").tolist()
+        ends = np.searchsorted(asked, who[rows], "right").tolist()
+        states = self.groups.of("state", numbers)
+        candidates = Candidates(self._relation, self.groups.of("time_ms", numbers), states)
+        answers: list[tuple[int, int, int]] = []
         left: list[int] = []
         for row, time_ms, start, end in zip(
             rows.tolist(), outputs.time_ms[rows].tolist(), starts, ends, strict=True
         ):
-            place, verdict = self._choose(time_ms, times[start:end], states[start:end])
-            if place < 0:
+            match = candidates.take(time_ms, start, end)
+            if match is None:
                 left.append(row)
-                continue
-            answers.append((row, start + place, verdict, states[start + place] == MISSING))
-            states[start + place] = PAIRED
-        self.groups.set_states(numbers, np.array(states, np.uint8))
-        table = np.array(answers, np.int64).reshape(-1, 4)
-        found_numbers, verdict_of = numbers[table[:, 1]], table[:, 2].astype(np.uint8)
-        told = _Answers(table[:, 0], found_numbers, verdict_of, table[:, 3].astype(bool))
+            else:
+                answers.append((row, *match))
+        self.groups.set_states(numbers, candidates.states)
+        row_of, place, verdict = np.array(answers, np.int64).reshape(-1, 3).T
+        was_missing = (states[place] == MISSING) & (verdict != DUPLICATE)
+        told = _Answers(row_of, numbers[place], verdict.astype(np.uint8), was_missing)
         return told, np.array(left, np.int64)
 
-    def _choose(self, time_ms: int, times: list[int], states: list[int]) -> tuple[int, int]:
-        """The group of its identity for an output, and the verdict; -1 if it must wait."""
-        relation, given_up, paired, later = self._relation, -1, -1, -1
-        for place, (at_ms, state) in enumerate(zip(times, states, strict=True)):
-            took_ms = time_ms - at_ms
-            if took_ms < 0:
-                if state != PAIRED and later < 0 and -took_ms <= relation.deadline_ms:
-                    later = place
-            elif took_ms > relation.remember_ms:
-                continue
-            elif state == PAIRED:
-                paired = place
-            elif took_ms <= relation.give_up_ms:
-                return place, EXACT if took_ms <= relation.deadline_ms else LATE
-            elif given_up < 0:
-                given_up = place
-        if given_up >= 0:
-            return given_up, LATE
-        return (paired, DUPLICATE) if paired >= 0 else (later, EXACT)
+    def _in_time_order(self, asked: Ints, numbers: Ints) -> tuple[Ints, Ints]:
+        """The groups of each identity in time order; some may have been added late."""
+        order = np.lexsort((self.groups.of("time_ms", numbers), asked))
+        return asked[order], numbers[order]
 
     def _told(self, outputs: Records, found: _Answers) -> list[Judged]:
         rows = outputs.take(found.row)
@@ -192,10 +177,13 @@ class Ledger:
         input_ms = np.full(count, NONE_MS, np.int64)
         names, who = np.unique(outputs.hash, return_inverse=True)
         found = self.groups.find(names)
-        for name, number in zip(found.asked.tolist(), found.number.tolist(), strict=True):
-            at_ms = int(self.groups.of("time_ms", np.array([number]))[0])
-            came_ms = at_ms - outputs.time_ms
-            mine = (who == name) & (came_ms > 0) & (came_ms <= self._relation.deadline_ms)
-            verdict[mine] = DUPLICATE
-            input_ms[mine & (input_ms == NONE_MS)] = at_ms
+        asked, numbers = self._in_time_order(found.asked, found.number)
+        times = self.groups.of("time_ms", numbers)
+        starts, ends = (np.searchsorted(asked, who, side) for side in ("left", "right"))
+        later = first_at(times, starts, ends, outputs.time_ms + 1)
+        rows = np.flatnonzero(later < ends)
+        at_ms = times[later[rows]]
+        early = at_ms - outputs.time_ms[rows] <= self._relation.deadline_ms
+        verdict[rows[early]] = DUPLICATE
+        input_ms[rows[early]] = at_ms[early]
         return of_outputs(verdict, outputs, input_ms)

@@ -106,6 +106,13 @@ def test_a_late_output_of_a_filter_takes_no_loss_back():
     assert told(ledger.judge(no_records(), records((1, 130)), 140)) == [(LATE, 100, 130)]
 
 
+def test_an_input_that_was_read_late_is_still_the_older_one():
+    ledger = Ledger(RELATION)
+    ledger.judge(records((1, 100)), no_records(), 101)
+    found = told(ledger.judge(records((1, 95)), records((1, 103), (1, 104)), 106))
+    assert found == [(EXACT, 95, 103), (EXACT, 100, 104)]
+
+
 some_records = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), max_size=40)
 
 
