@@ -64,7 +64,10 @@ class Counting:
         self._run_ms = 1000 * watch.run_s
         sides = (*watch.inputs, *watch.outputs)
         field = next((one.by for one in sides if one.by), "")
-        self.slices = Slices(self._where, field, lambda code: "{}-{}".format(*place_of(code)))
+        remember_ms = watch.relation.remember_ms
+        self.slices = Slices(
+            self._where, field, lambda code: "{}-{}".format(*place_of(code)), remember_ms
+        )
         self._place_of = place_of
         self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
         self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])

@@ -115,7 +115,7 @@ class Watched:
             counted = [messages[row] for row in rows.tolist()]
         by = np.full(len(rows), -1, np.int32)
         if found.by:
-            by = self.counting.slices.values.codes(found.by)[mine]
+            by = self.counting.slices.values.codes(found.by, times[found.rows])[mine]
         windows = np.zeros((len(found.rows), 1), np.int64)
         if found.times_us:
             windows = np.array(found.times_us, np.int64)
@@ -138,6 +138,7 @@ class Watched:
         for end_ms in self.sampling.ends(before_ms):
             yield from self._judge(end_ms)
         yield from self._judge(before_ms)
+        self.counting.slices.values.turn(self.before_ms)
         yield from self.counting.throughput_events()
 
     def _judge(self, before_ms: int) -> Iterator[Event]:
