@@ -8,9 +8,9 @@ events in another order and split differently, as another evaluator could have p
 import json
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from schemas import catalogue, protocol
@@ -42,21 +42,21 @@ def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
 
 def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
     """The conclusion of one of these runs with random changes."""
-    chance = Random(seed)
+    chance = np.random.default_rng(seed)
     run = runs[seed % len(runs)]
     request, phases = _plan(run)
-    begin_ms = phases.measure_start_ms + 1000 * chance.randint(0, MOST_CUT_S)
-    end_ms = phases.measure_end_ms - 1000 * chance.randint(0, MOST_CUT_S)
+    cuts_ms = 1000 * chance.integers(0, MOST_CUT_S, 2, endpoint=True)
+    begin_ms = phases.measure_start_ms + int(cuts_ms[0])
+    end_ms = phases.measure_end_ms - int(cuts_ms[1])
     keep = chance.uniform(0.6, 1.0)
     events = [
         piece
         for topic, event in run["events"]
         for piece in _pieces(topic, _cut(topic, event, begin_ms, end_ms), keep, chance)
     ]
-    chance.shuffle(events)
     watched = Watched(request)
-    for topic, event in events:
-        watched.add(topic, event)
+    for number in chance.permutation(len(events)).tolist():
+        watched.add(*events[number])
     shorter = Phases(
         warm_up_s=(begin_ms - phases.load_start_ms) // 1000,
         measure_s=(end_ms - begin_ms) // 1000,
@@ -89,18 +89,17 @@ def _cut(topic: str, event: dict[str, Any], begin_ms: int, end_ms: int) -> dict[
     return event | {"phase": "cool_down"} if event["second"] >= end_ms else event
 
 
-def _pieces(topic: str, event: dict[str, Any], keep: float, chance: Random) -> list[Event]:
+def _pieces(
+    topic: str, event: dict[str, Any], keep: float, chance: np.random.Generator
+) -> list[Event]:
     """The counts of an event with some dropped, split into two events."""
     if topic not in COUNTED:
         return [(topic, event)]
-    halves: list[dict[int, int]] = [{}, {}]
-    for value, count in zip(event[COUNTED[topic]], event["counts"], strict=True):
-        for _ in range(count):
-            if chance.random() < keep:
-                half = halves[chance.randrange(2)]
-                half[value] = half.get(value, 0) + 1
+    kept = chance.binomial(event["counts"], keep)
+    half = chance.binomial(kept, 0.5)
+    values = np.array(event[COUNTED[topic]])
     return [
-        (topic, event | {COUNTED[topic]: list(half), "counts": list(half.values())})
-        for half in halves
-        if half
+        (topic, event | {COUNTED[topic]: values[some].tolist(), "counts": counts[some].tolist()})
+        for counts in (half, kept - half)
+        if (some := counts > 0).any()
     ]
