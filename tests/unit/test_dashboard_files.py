@@ -76,7 +76,9 @@ def test_a_dashboard_says_what_it_shows_and_leads_to_the_others(found):
     assert link["keepTime"]
     assert link["includeVars"]
     names = [each["name"] for each in found["annotations"]["list"]]
-    assert names == ["Run phases", "Faults", "Deployments", "Change points"]
+    is_watch = found["uid"] == "tidegauge-watch"
+    events = ["Events"] if is_watch else ["Run phases", "Faults"]
+    assert names == [*events, "Deployments", "Change points"]
 
 
 @EVERY

@@ -13,8 +13,19 @@ from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, Query
 TAG: Final = "tidegauge"
 ALL: Final = model.VariableOption(selected=True, text=["All"], value=["$__all"])
 
-# A phase lasts until the next event of its run or, without one, to the end of the range.
-PHASES: Final = """
+WATCHED: Final = "startsWith(run_id, 'watch-')"
+# Of several runs: in half an hour all phases are shown, in two hours only those that are measured,
+# and then none, because nothing else could be seen.
+OF_RUNS: Final = (
+    f"NOT {WATCHED} AND ($__toTime - $__fromTime <= 1800"
+    " OR phase = 'measure' AND $__toTime - $__fromTime <= 7200)"
+)
+
+
+def phases(which: str) -> dash.AnnotationQuery:
+    """Phases of runs. which: SQL condition. A phase lasts until the next event of its run or,
+    without one, to the end of the range."""
+    sql = f"""
 SELECT time, if(next < time, $__toTime, next) AS timeEnd, text, tags
 FROM
 (
@@ -25,15 +36,20 @@ FROM
         ) AS next,
         concat(phase, ' of ', run_id) AS text,
         'phase' AS tags,
-        event
+        event,
+        run_id,
+        phase
     FROM results_lifecycle
     WHERE event IN ('phase_started', 'concluded')
         AND time >= $__fromTime - 86400 AND time <= $__toTime
 )
-WHERE event = 'phase_started' AND timeEnd >= $__fromTime
+WHERE event = 'phase_started' AND timeEnd >= $__fromTime AND {which}
 ORDER BY time
 LIMIT 1000
 """
+    return annotation("Run phases", sql, palette.SKY)
+
+
 FAULTS: Final = """
 SELECT
     time,
@@ -95,8 +111,10 @@ def frame(
     *,
     since: str = "now-15m",
     refresh: str = "10s",
+    events: Iterable[dash.AnnotationQuery] | None = None,
 ) -> dash.Dashboard:
-    """A dashboard without panels; its uid is `tidegauge-<name>`."""
+    """A dashboard without panels; its uid is `tidegauge-<name>`. events: annotations other than
+    deployments and change points; by default phases and faults of all runs."""
     found = (
         dash.Dashboard(title)
         .uid(f"tidegauge-{name}")
@@ -114,13 +132,14 @@ def frame(
             .type(PLUGIN)
         )
     )
-    for annotation in (
-        _annotation("Run phases", PHASES, palette.SKY),
-        _annotation("Faults", FAULTS, palette.VERMILION),
-        _annotation("Deployments", DEPLOYMENTS, palette.PURPLE),
-        _annotation("Change points", CHANGES, palette.ORANGE),
+    if events is None:
+        events = (phases(OF_RUNS), annotation("Faults", FAULTS, palette.VERMILION))
+    for one in (
+        *events,
+        annotation("Deployments", DEPLOYMENTS, palette.PURPLE),
+        annotation("Change points", CHANGES, palette.ORANGE),
     ):
-        found = found.annotation(annotation)
+        found = found.annotation(one)
     for variable in variables:
         found = found.with_variable(variable)
     return found
@@ -174,7 +193,8 @@ PHASE: Final = listed(
 )
 
 
-def _annotation(name: str, sql: str, colour: str) -> dash.AnnotationQuery:
+def annotation(name: str, sql: str, colour: str) -> dash.AnnotationQuery:
+    """Marks on all graphs. sql: time, timeEnd if they last, text, tags."""
     return (
         dash.AnnotationQuery()
         .name(name)

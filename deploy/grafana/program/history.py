@@ -12,20 +12,27 @@ NO_RUNS = (
     " ./tidegauge up default"
 )
 A_DAY_MS = 86_400_000  # do not connect points across days without a run
-# Search steps are not separate runs.
-OF_WORKLOAD = f"workload = ${{workload:sqlstring}} AND step_of = '' AND {sql.RUNS_OF_RANGE}"
+# Runs of different rates have different names; a watch is its own workload. Search steps are not
+# separate runs.
+NAMED = """(
+    SELECT k.*, if(l.name = '', k.workload, l.name) AS name
+    FROM runs AS k
+    LEFT JOIN (SELECT run_id, name FROM run_loads) AS l ON l.run_id = k.run_id
+    WHERE step_of = ''
+) AS k"""
+OF_WORKLOAD = f"name = ${{workload:sqlstring}} AND {sql.RUNS_OF_RANGE}"
 WORKLOADS = f"""
-SELECT workload
-FROM runs
-WHERE workload != '' AND step_of = '' AND {sql.RUNS_OF_RANGE}
-GROUP BY workload
-ORDER BY countIf(valid) DESC, count() DESC, workload
+SELECT name AS value
+FROM {NAMED}
+WHERE name != '' AND {sql.RUNS_OF_RANGE}
+GROUP BY value
+ORDER BY countIf(valid) DESC, count() DESC, value
 LIMIT 200
 """
-THESE = """(
+THESE = f"""(
     SELECT run_id, ifNull(measure_at, requested_at) AS time
-    FROM runs
-    WHERE workload = ${workload:sqlstring} AND valid AND step_of = ''
+    FROM {NAMED}
+    WHERE name = ${{workload:sqlstring}} AND valid
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
 # Pipelines and stages of the workload's valid runs; a join first, if there is one.
@@ -56,7 +63,7 @@ def build() -> dash.Dashboard:
         "Results of a workload over weeks: latency, cost and correctness of each run, and change "
         "points.",
         (
-            asked("workload", "Workload", "Workload to show", WORKLOADS, several=False),
+            asked("workload", "Workload", "Workload and rate to show", WORKLOADS, several=False),
             asked("pipelines", "Pipelines", "Pipelines to show", PIPELINES, several=True),
             asked("stage", "Stage", "Stage whose latency is shown", STAGES, several=False),
             DEFINITION,
@@ -92,7 +99,7 @@ SELECT
     countIf(k.valid) AS valid,
     countIf(k.concluded AND NOT k.valid) AS invalid,
     countIf(NOT k.concluded) AS "not concluded"
-FROM runs AS k
+FROM {NAMED}
 WHERE {OF_WORKLOAD}
 HAVING count() > 0
 """,
@@ -275,6 +282,7 @@ def _runs() -> table.Panel:
             width=24,
             empty=NO_RUNS,
         ),
-        f"WHERE {OF_WORKLOAD}\nORDER BY requested_at DESC\nLIMIT 500",
+        f"WHERE run_id IN (SELECT run_id FROM {NAMED} WHERE {OF_WORKLOAD})\n"
+        "ORDER BY requested_at DESC\nLIMIT 500",
         (recurring.PIPELINES, recurring.STATE, recurring.REASONS),
     )

@@ -4,7 +4,16 @@ from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, time
 from grafana_foundation_sdk.builders import dashboard as dash
 
 from deploy.grafana.program import palette, recurring, sql
-from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
+from deploy.grafana.program.frame import (
+    DEFINITION,
+    FAULTS,
+    annotation,
+    asked,
+    frame,
+    phases,
+    placed,
+)
+from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import (
     NONE_IS_GOOD,
     About,
@@ -19,7 +28,7 @@ RUNS = f"""
 SELECT run_id
 FROM runs
 WHERE {sql.RUNS_OF_RANGE} AND NOT {sql.REFUSED}
-ORDER BY requested_at DESC
+ORDER BY step_of != '', requested_at DESC
 LIMIT 500
 """
 # Samples between runs have an empty run id, and so has a time range without runs.
@@ -34,9 +43,19 @@ def build() -> dash.Dashboard:
         "run",
         "Run",
         "One run: request, validity, latencies, ledger, load and resources.",
-        (asked("run", "Run", "Run to show, newest first", RUNS, several=False), DEFINITION),
+        (
+            asked(
+                "run",
+                "Run",
+                "Run to show, newest first, steps of searches last",
+                RUNS,
+                several=False,
+            ),
+            DEFINITION,
+        ),
         since="now-6h",
         refresh="30s",
+        events=(phases(THIS_RUN), annotation("Faults", FAULTS, palette.VERMILION)),
     )
     return placed(
         found,
@@ -66,7 +85,8 @@ def _about_it() -> table.Panel:
     return rows(
         About(
             "The run",
-            "The request, whether the run is valid, and the reasons if it is not.",
+            "The request, whether the run is valid, and the reasons if it is not. Click the run to "
+            "show the time that it took.",
             "string",
             width=12,
             height=5,
@@ -83,11 +103,14 @@ SELECT
     {recurring.REASONS},
     warm_up_s AS "warm-up",
     measure_at AS "measured from",
-    dateDiff('second', measure_at, cool_down_at) AS "measured for"
+    dateDiff('second', measure_at, cool_down_at) AS "measured for",
+    {recurring.SPAN}
 FROM runs
 WHERE {THIS_RUN}
 """,
         {"measured from": "dateTimeAsIso", "measured for": "s", "warm-up": "s"},
+        links={"run": TO_RUN},
+        hidden=("from_ms", "to_ms"),
     )
 
 

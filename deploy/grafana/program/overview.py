@@ -184,12 +184,12 @@ def _newest() -> table.Panel:
         ),
         f"""
 WITH
-    asked AS (SELECT run_id, rate_per_second AS rate FROM run_loads),
+    asked AS (SELECT run_id, name FROM run_loads),
     chosen AS
     (
         SELECT
             k.run_id AS run_id,
-            concat(workload, if(rate > 0, concat(' at ', toString(rate), '/s'), '')) AS load,
+            asked.name AS load,
             k.requested_at AS at,
             k.concluded_at AS until
         FROM runs AS k

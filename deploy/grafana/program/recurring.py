@@ -28,6 +28,11 @@ multiIf(
 STEADINESS: Final = (
     "multiIf(steady IS NULL, 'unknown', steady, 'steady', 'NOT steady') AS steadiness"
 )
+# The time of a run, for links.
+SPAN: Final = """
+toUnixTimestamp64Milli(requested_at) AS from_ms,
+    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+""".strip()
 REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons"
 
 
@@ -43,8 +48,7 @@ SELECT
     run_id AS run,
     {chosen},
     requested_at AS requested,
-    toUnixTimestamp64Milli(requested_at) AS from_ms,
-    toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
+    {SPAN}
 FROM runs
 {which}
 """,

@@ -5,11 +5,10 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import recurring, sql
-from deploy.grafana.program.frame import asked, frame, placed
+from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program.frame import WATCHED, annotation, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
-WATCHED: Final = "startsWith(run_id, 'watch-')"
 NO_WATCH: Final = "No watch was running in this time range. See docs/watch-your-pipeline.md."
 WATCH_VALUES: Final = f"""
 SELECT toString(pipeline) AS value
@@ -22,6 +21,23 @@ CHOSEN: Final = f"{WATCHED} AND {sql.CHOSEN_PIPELINES}"
 # For rows without a pipeline.
 RUNS_CHOSEN: Final = f"run_id IN (SELECT run_id FROM run_pipelines WHERE {CHOSEN})"
 
+TROUBLE: Final = """event = 'watch_trouble' AND $__timeFilter(time)
+    AND $__conditionalAll(
+        JSONExtractString(detail, 'watch') IN (${pipelines:sqlstring}), $pipelines)"""
+EVENTS: Final = f"""
+SELECT
+    time,
+    concat(
+        replaceAll(JSONExtractString(detail, 'kind'), '_', ' '), ' ',
+        JSONExtractString(detail, 'watch'), ' ', JSONExtractString(detail, 'topic')
+    ) AS text,
+    'fault' AS tags
+FROM results_lifecycle
+WHERE {TROUBLE}
+ORDER BY time
+LIMIT 200
+"""
+
 
 def build() -> dash.Dashboard:
     """The dashboard."""
@@ -32,6 +48,7 @@ def build() -> dash.Dashboard:
         (asked("pipelines", "Watches", "Watches to show", WATCH_VALUES, several=True),),
         since="now-1h",
         refresh="10s",
+        events=(annotation("Events", EVENTS, palette.VERMILION),),
     )
     return placed(
         found,
@@ -74,18 +91,17 @@ def _troubles() -> table.Panel:
             height=6,
             empty="No events of watches in this time range.",
         ),
-        """
+        f"""
 SELECT
-    e.time AS time,
+    time,
     JSONExtractString(detail, 'watch') AS watch,
     JSONExtractString(detail, 'kind') AS what,
     JSONExtractString(detail, 'topic') AS topic,
     JSONExtractUInt(detail, 'records') AS records,
     JSONExtractString(detail, 'reason') AS reason
-FROM results_lifecycle AS e
-WHERE event = 'watch_trouble' AND $__timeFilter(e.time)
-    AND $__conditionalAll(watch IN (${pipelines:sqlstring}), $pipelines)
-ORDER BY e.time DESC
+FROM results_lifecycle
+WHERE {TROUBLE}
+ORDER BY time DESC
 LIMIT 100
 """,
         {"time": "dateTimeAsIso"},
