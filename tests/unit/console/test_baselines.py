@@ -27,7 +27,18 @@ def written(folder: Path, report: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("thresholds", [[], COMPARED])
-@pytest.mark.parametrize("text", ["", "[1]", "{}", '{"input": {}, "pipelines": {"a": 5}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[1]",
+        "[" * 100_000,
+        "{}",
+        '{"input": {}, "pipelines": {"a": 5}}',
+        '{"input": {}, "pipelines": {"a": 5}, "valid": true, "run_id": "x"}',
+    ],
+    ids=["empty", "list", "deep", "object", "keys missing", "no figures"],
+)
 def test_a_baseline_that_is_no_report_is_named(
     tmp_path: Path, text: str, thresholds: list[str]
 ) -> None:
@@ -67,7 +78,9 @@ def test_slower_runs_are_shown_and_are_a_failed_threshold(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "value", ['"high"', "NaN", "[1]", "1e999"], ids=["text", "nan", "list", "huge"]
+    "value",
+    ['"high"', "NaN", "[1]", "1e999", '31.0, "intervals": {"p99": [1]}'],
+    ids=["text", "nan", "list", "huge", "one bound"],
 )
 def test_a_figure_that_is_no_number_is_refused_before_the_run(tmp_path: Path, value: str) -> None:
     path = tmp_path / "before.json"
