@@ -16,11 +16,12 @@ from confluent_kafka import KafkaException
 
 from schemas import protocol
 from services.evaluator.app import build_app
-from services.evaluator.session import RunSession, warm_up_process
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import configure_logs
+from services.runtime.memory import warm_up_process
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 

@@ -21,9 +21,10 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
 from services.evaluator.reader import Frontier, Reader, TimestampError
-from services.evaluator.session import RunSession, release_memory
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka_security import security
+from services.runtime.memory import release_memory
 
 
 def credentials(properties: Mapping[str, str]) -> CredentialsT | None:

@@ -30,10 +30,10 @@ from services.evaluator.reader import (
     offsets_at,
     reached,
 )
-from services.evaluator.session import warm_up_process
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
+from services.runtime.memory import warm_up_process
 from services.runtime.reconciling import CountReconciler, Difference
 from services.runtime.replay import Record, read_commands
 from services.runtime.settings import EXIT_USAGE, load_settings

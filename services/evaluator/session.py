@@ -1,11 +1,9 @@
 """The run being evaluated: handles commands, feeds the evaluation, publishes."""
 
-import gc
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import structlog
 from confluent_kafka import KafkaException
 from pydantic import ValidationError
@@ -44,26 +42,9 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.memory import expect_batches, leave_out_pandas, limit_arenas, return_pages
+from services.runtime.memory import release_memory
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.replay import read_commands, unfinished
-
-
-def warm_up_process() -> None:
-    """Avoid delays during a run: Arrow's first array searches for pandas, and the garbage collector
-    would scan every batch of messages many times. Limit the arenas of malloc."""
-    limit_arenas()
-    leave_out_pandas()
-    expect_batches()
-
-
-def release_memory() -> None:
-    """Free the memory of a finished run: reference cycles, which are not collected during a run,
-    and pages that Arrow and glibc retain."""
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    return_pages()
-
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000

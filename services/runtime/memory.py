@@ -14,6 +14,24 @@ M_ARENA_MAX: Final = -8  # of <malloc.h>
 ARENAS: Final = 2
 
 
+def warm_up_process() -> None:
+    """Avoid delays during a run: Arrow's first array searches for pandas, and the garbage collector
+    would scan every batch of messages many times. Limit the arenas of malloc."""
+    limit_arenas()
+    leave_out_pandas()
+    expect_batches()
+
+
+def release_memory() -> None:
+    """Free the memory of a finished run: reference cycles, which are not collected during a run,
+    and pages that Arrow and glibc retain."""
+    import pyarrow as pa
+
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    return_pages()
+
+
 def limit_arenas() -> None:
     """Limit the arenas of glibc's malloc, which keep pages that `malloc_trim` cannot return. By
     default there are up to eight per core, and every Kafka client has threads that use others. Does

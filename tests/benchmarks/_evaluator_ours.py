@@ -15,9 +15,10 @@ from schemas import protocol
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.decode import decode
 from services.evaluator.reader import Reader
-from services.evaluator.session import RunSession, release_memory, warm_up_process
+from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
+from services.runtime.memory import release_memory, warm_up_process
 from services.runtime.settings import load_settings
 from tests.benchmarks._evaluator_topics import OF_STAGE, RUN_ID, messages_of, read_plan
 from tests.traffic import CODEC, TRAFFIC
