@@ -54,6 +54,7 @@ class Watching:
     path: Path
     lag: GroupLag
     behind: CatchingUp | None = None
+    _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
     _lost: list[Trouble] = field(default_factory=list)  # that may concern further runs
     _refusals_s: float = 0.0
@@ -131,8 +132,7 @@ class Watching:
         self._publish_counts()
         self._object()
         for run in sorted(self.runs.begun - self.runs.concluded):
-            told = self._told(run) | {"until_ms": self.watched.before_ms}
-            self._publish(self.runs.conclude(run, self.watched.counting.totals[run], told))
+            self._conclude(run)
         self._flush()
         self.path.unlink(missing_ok=True)
 
@@ -163,7 +163,7 @@ class Watching:
         self._end_catching_up()
         if self.behind is None:
             for run in runs.due(watched.before_ms):
-                self._publish(runs.conclude(run, watched.counting.totals[run], self._told(run)))
+                self._conclude(run)
             closed_ms = runs.forget(watched.counting, watched.before_ms)
             watched.closed_ms = max(watched.closed_ms, closed_ms)
 
@@ -204,7 +204,16 @@ class Watching:
         watched = self.watched
         return watched.counting.run_of(max(watched.before_ms, watched.since_ms))
 
-    def _told(self, run: int) -> dict[str, Any]:
+    def _conclude(self, run: int) -> None:
+        """Publish the events that end a run, except those that the process before has published
+        without the other."""
+        watched, run_id = self.watched, self.runs.id_of(run)
+        totals, watched_ms = watched.counting.totals[run], (watched.since_ms, watched.before_ms)
+        for event in self.runs.conclude(run, totals, watched_ms, self._circumstances(run)):
+            if (run_id, _name(event)) not in self._told:
+                self._publish([event])
+
+    def _circumstances(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks
         leaders, apart_ms = clocks.leaders(), clocks.difference_ms()
         run_ms = 1000 * self.watch.run_s
@@ -233,8 +242,7 @@ class Watching:
             if owed is not None:
                 owed.count(event.topic, event.fields)
             return owed is not None
-        name = event.fields.get("event", event.topic)
-        return (run_id, name) in self.behind.published.events
+        return (run_id, _name(event)) in self.behind.published.events
 
     def _end_catching_up(self) -> None:
         behind = self.behind
@@ -251,21 +259,27 @@ class Watching:
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
                 self.runs.object(self._run() if run is None else run, objection(trouble))
                 self._troubles.append(trouble)
-        self._note(behind.published.events)
+        for run in self._note(behind.published.events):
+            self._conclude(run)
         log.info("caught_up")
         self.save()
 
-    def _note(self, published: Iterable[tuple[str, str]]) -> None:
+    def _note(self, published: set[tuple[str, str]]) -> list[int]:
         """Mark runs as begun and concluded by the previous process, also those that it began after
-        it had saved its position."""
-        for run_id, event in published:
+        it had saved its position. Returns those that it was killed while concluding."""
+        self._told, halves = published, []
+        for run_id in sorted({run_id for run_id, _ in published}):
             run = self.runs.number_of(run_id)
             if run is None or self.runs.end_ms(run) <= self.watched.closed_ms:
                 continue
-            if event == protocol.WATCH_BEGUN:
+            if (run_id, protocol.WATCH_BEGUN) in published:
                 self.runs.begun.add(run)
-            if event == protocol.CONCLUDED:
+            ends = {(run_id, catalogue.CONCLUSIONS), (run_id, protocol.CONCLUDED)} & published
+            if len(ends) == 2:
                 self.runs.concluded.add(run)
+            elif ends:
+                halves.append(run)
+        return halves
 
     def _leave_behind(self) -> None:
         """Give up on counts that could not be repeated in time."""
@@ -305,3 +319,8 @@ class Watching:
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:
             raise BusSilentError("the bus does not acknowledge published events")
+
+
+def _name(event: Event) -> str:
+    """The name of an event of a run in Published."""
+    return str(event.fields.get("event", event.topic))

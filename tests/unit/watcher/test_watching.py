@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from schemas import catalogue, protocol
+from services.runtime.watches import keep_watch
 from services.watcher import position, process
 from services.watcher.position import Published
 from services.watcher.troubles import Trouble
@@ -39,6 +40,18 @@ def reasons(bus):
     """Why each concluded run is invalid."""
     return {
         run_id: fields["invalid_reasons"]
+        for topic, run_id, fields in bus.events
+        if topic == catalogue.CONCLUSIONS
+    }
+
+
+def thresholds(bus):
+    """Threshold, value and whether it passed, by concluded run."""
+    return {
+        run_id: [
+            (row["threshold"], row["value"], row["passed"])
+            for row in json.loads(fields["detail"]).get("thresholds", ())
+        ]
         for topic, run_id, fields in bus.events
         if topic == catalogue.CONCLUSIONS
     }
@@ -236,3 +249,79 @@ def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, 
     again.end()
     assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3}
     assert json.dumps(reasons(bus)).count("It ended before everything was recounted.") == 1
+
+
+LIMITED = ["p99_ms <= 3", "missing <= 1"]
+
+
+def answered(watch, settings, outputs, end_ms=5_100):
+    """A watch that has read three inputs of its first hour, and outputs: times by input."""
+    keep_watch(settings.data, watch)
+    watching = process.open_watching(watch, settings)
+    watching.watched.take(
+        "out", [message("out", None, b"%d" % name, ms, offset=ms) for name, ms in outputs.items()]
+    )
+    step(watching, end_ms, 5_000, 5_001, 5_002)
+    return watching
+
+
+def resumed(watch, settings):
+    """The next process, which has caught up."""
+    watching = process.open_watching(watch, settings)
+    watching.reader.end_ms = 5_200
+    watching.catch_up(threading.Event(), 5)
+    assert watching.behind is None
+    return watching
+
+
+def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, at_s, settings):
+    watching = answered(shop(run_s=5, thresholds=LIMITED), settings, {5_000: 5_003, 5_001: 5_012})
+    watching.save()
+    again = resumed(watching.watch, settings)
+    step(again, 30_000, 21_000)
+    again.save()
+    step(resumed(watching.watch, settings), 60_000)
+    assert thresholds(bus)[name(1)] == [
+        ("output.p99_ms <= 3", 11, False),
+        ("output.missing <= 1", 1, True),
+    ]
+    assert thresholds(bus)[name(4)] == [
+        ("output.p99_ms <= 3", None, False),
+        ("output.missing <= 1", 1, True),
+    ]
+    assert lifecycle(bus, protocol.CONCLUDED).count(name(1)) == 1
+
+
+def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
+    limits = ["input.records_per_second >= 0.6", "outputs >= 2"]
+    answered(shop(thresholds=limits), settings, {5_000: 5_003, 5_001: 5_012}).end()
+    assert thresholds(bus) == {
+        "watch-w-19700101-000000-1": [
+            ("input.records_per_second >= 0.6", 0.5, False),  # of six seconds
+            ("output.outputs >= 2", 2, True),
+        ]
+    }
+
+
+def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
+    changed = shop(run_s=5, thresholds=LIMITED)
+    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
+    keep_watch(settings.data, changed)
+    process.close(watching)
+    step(resumed(changed, settings), 30_000)
+    assert thresholds(bus)[name(1)] == [
+        ("output.p99_ms <= 3", 3, True),
+        ("output.missing <= 1", 2, False),
+    ]
+    assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(1)) == 1
+
+
+def test_a_position_of_an_earlier_version_has_no_latencies(bus, at_s, settings):
+    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
+    watching.save()
+    arrays, rest = position.load(watching.path)
+    older = {key: one for key, one in arrays.items() if not key.startswith("latency_")}
+    assert len(older) == len(arrays) - 2
+    position.save(watching.path, older, rest)
+    (totals,) = resumed(watching.watch, settings).watched.counting.totals.values()
+    assert (totals.verdicts["exact"], totals.latencies.counts()) == (1, {})
