@@ -5,7 +5,7 @@ Looking(...).at(topic, record, place)     # a Notice, or None
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from analysis.thresholds import sentence
 from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
+from services.conductor.notices import watches
 from services.conductor.recovered_run import search_of
 
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
@@ -67,21 +68,17 @@ class Looking:
         if topic == catalogue.CONCLUSIONS:
             return self._conclusion(record, detail, place)
         if record["event"] == protocol.RUN_REQUESTED:
-            self._remember(record["run_id"], detail)
+            self._remember(record["run_id"], _asked(detail))
+        elif record["event"] == protocol.WATCH_BEGUN:
+            self._remember(record["run_id"], Asked(watches.title_of(detail), frozenset()))
         elif record["event"] == protocol.KILLED:
             self._killed_ms[detail.get("target", "")] = record["time"]
         elif record["event"] == protocol.PART_DOWN:
             return self._part_down(record, detail, place)
         return None
 
-    def _remember(self, run_id: str, request: dict[str, Any]) -> None:
-        workload, pipelines = request["workload"], request["pipelines"]
-        self._runs[run_id] = Asked(
-            f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
-            frozenset(
-                one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)
-            ),
-        )
+    def _remember(self, run_id: str, asked: Asked) -> None:
+        self._runs[run_id] = asked
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 
@@ -115,10 +112,14 @@ class Looking:
         reasons = tuple(record["invalid_reasons"])
         if was_asked_for(reasons):
             return None
-        failed = [row for row in detail.get("thresholds") or () if not row["passed"]]
+        rows = detail.get("thresholds") or ()
+        failed = [row for row in rows if not row["passed"]]
         asked = self._runs.get(record["run_id"], Asked(record["run_id"], frozenset()))
         verdicts = detail.get("verdicts") or {}
-        unclean = unclean_lines({p: verdicts[p] for p in verdicts if p not in asked.faulty})
+        limited = watches.left_to_thresholds(rows) if watches.is_of_watch(detail) else ()
+        unclean = unclean_lines(
+            {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited
+        )
         kinds: list[NoticeKind] = []
         kinds += ["threshold"] if failed else []
         kinds += ["invalid"] if reasons else []
@@ -136,6 +137,14 @@ class Looking:
         )
 
 
+def _asked(request: dict[str, Any]) -> Asked:
+    workload, pipelines = request["workload"], request["pipelines"]
+    return Asked(
+        f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
+        frozenset(one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)),
+    )
+
+
 def _plants_faults(pipeline: dict[str, Any]) -> bool:
     return any(name.endswith(PLANTS) and value for name, value in pipeline.items())
 
@@ -147,12 +156,14 @@ _WORDS: dict[NoticeKind, str] = {
 }
 
 
-def unclean_lines(verdicts: dict[str, Any]) -> list[str]:
-    """One line for each pipeline and stage with outputs that are not exact."""
+def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> list[str]:
+    """One line for each pipeline and stage with outputs that are not exact. limited: verdicts that
+    do not count."""
     lines = []
+    names = [one for one in protocol.FAILED_VERDICTS if one not in limited]
     for pipeline, stages in sorted(verdicts.items()):
         for stage, counts in stages.items():
-            found = [f"{counts[v]} {v}" for v in protocol.FAILED_VERDICTS if counts.get(v)]
+            found = [f"{counts[v]} {v}" for v in names if counts.get(v)]
             lines += [f"{pipeline} {stage}: {', '.join(found)}"] if found else []
     return lines
 
