@@ -70,6 +70,14 @@ class PartDown(Detail):
     reason: str
 
 
+class WatchTrouble(Detail):
+    """Of `watch_trouble`. invalid: why its run becomes invalid; empty if it does not."""
+
+    kind: str
+    watch: str
+    invalid: str = ""
+
+
 class Concluded(Detail):
     """Of `concluded`."""
 
@@ -142,6 +150,7 @@ EVENTS: dict[str, type[BaseModel]] = {
     protocol.RUN_REFUSED: Refused,
     protocol.RUN_REQUESTED: RunRequest,
     protocol.WATCH_BEGUN: WatchRun,
+    protocol.WATCH_TROUBLE: WatchTrouble,
     protocol.LOAD_FINISHED: LoadFinished,
     protocol.EVALUATING: EvaluationLag,
     protocol.DRAINED: Drained,

@@ -60,9 +60,10 @@ SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 # A watch begins another run, by default an hour of its topics. detail: schemas.watch.WatchRun
 WATCH_BEGUN = "watch_begun"
-# A problem of a watch to report; detail: {"kind", "watch", …}, kind one of topic_deleted,
-# topic_appeared, partition_added, retention_overtook, undecodable, sampled, not_repeatable,
-# not_readable, ended
+# A problem of a watch to report; detail: {"kind", "watch", "invalid", …}, kind one of
+# topic_deleted, topic_appeared, partition_added, retention_overtook, truncated, undecodable,
+# sampled, not_repeatable, not_readable, group_not_read, ended; invalid: why its run becomes
+# invalid, or empty
 WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan

@@ -34,6 +34,7 @@ READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
+REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
 
 
@@ -147,10 +148,10 @@ class Watching:
         if watched.is_full:
             watched.halve()
             for run in {now} | (runs.begun - runs.concluded):
-                runs.object(run, "The share of identities counted was reduced during the run.")
-            share = watched.sampling.limit / WHOLE
-            reason = "max_records inputs are remembered"
-            self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
+                runs.object(run, REDUCED)
+            told: dict[str, Any] = {"share": watched.sampling.limit / WHOLE, "invalid": REDUCED}
+            told["reason"] = "max_records inputs are remembered"
+            self._troubles.append(Trouble("sampled", told, run=now))
         elif self.behind is None and (more := watched.double()):
             told = {"from_ms": more.from_ms, "share": more.share}
             reason = "few inputs are remembered again"
@@ -312,9 +313,9 @@ class Watching:
             self.watched.refused.clear()
         for one in troubles:
             log.warning("trouble", kind=one.kind, **one.detail)
-            detail = {"kind": one.kind, "watch": self.watch.name, **one.detail}
+            detail = {"kind": one.kind, "watch": self.watch.name, "invalid": objection(one)}
             run_id = self.runs.id_of(self._run() if one.run is None else one.run)
-            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
+            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail | one.detail)
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:

@@ -133,6 +133,23 @@ def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(ask, engine, li
     assert [row["outputs"] for row in found] == ([] if outputs is None else [outputs])
 
 
+def test_an_alert_names_the_problems_of_watches(ask, engine):
+    events = (
+        {"kind": "topic_deleted", "topic": "t", "invalid": "The topic t was deleted."},
+        {"kind": "undecodable", "topic": "t", "invalid": "", "reason": "no schema"},
+        {"kind": "undecodable", "topic": "t", "reason": "no schema"},  # of an earlier version
+        {"kind": "sampled", "invalid": "", "share": 0.5},
+        {"kind": "ended", "invalid": ""},
+    )
+    project(engine, [happened(protocol.WATCH_TROUBLE, "", watch="w", **one) for one in events])
+    found = alert(ask, "A watch has a problem")
+    assert {(row["what"], row["topic"]): row["problems"] for row in found if row["problems"]} == {
+        ("topic_deleted", "t"): 1,
+        ("undecodable", "t"): 2,
+        ("ended", ""): 1,
+    }
+
+
 def test_faults_on_purpose_are_no_problems(ask, engine):
     kill = {"workload": {"name": "w", "kills": [{"target": "driver", "at_s": 15}]}}
     faulty = {"pipelines": [{"name": "faulty", "drop_one_in": 100}]}

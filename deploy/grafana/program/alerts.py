@@ -31,6 +31,11 @@ run_id NOT IN (
 """.strip()
 
 
+# Kinds of problems that are reported although the run stays valid
+# (services/conductor/notices/watches.py).
+REPORTED: Final = "'undecodable', 'not_readable', 'group_not_read', 'ended'"
+
+
 @dataclass(frozen=True)
 class Rule:
     """One rule: fires for every row whose number exceeds `limit`, after `pending_s`.
@@ -94,10 +99,32 @@ GROUP BY pipeline, stage, threshold
         limit=0,
     ),
     Rule(
+        "watch-problem",
+        "A watch has a problem",
+        "A watch lost records, so its hour is invalid; or it cannot read or decode records, does "
+        "not know the lag of a group, or its process died.",
+        "tidegauge-watch",
+        "Events",
+        f"""
+SELECT
+    JSONExtractString(detail, 'watch') AS watch,
+    JSONExtractString(detail, 'kind') AS what,
+    JSONExtractString(detail, 'topic') AS topic,
+    toFloat64(countIf(
+        JSONExtractString(detail, 'invalid') != ''
+        OR what IN ({REPORTED})
+    )) AS problems
+FROM results_lifecycle AS e
+WHERE $__timeFilter(e.time) AND event = 'watch_trouble'
+GROUP BY watch, what, topic
+""",
+        limit=0,
+    ),
+    Rule(
         "latency-change-point",
         "A figure got worse",
-        "A change point was found in the history of a suite: since a run of the last day, a "
-        "latency is higher or a sustainable rate lower than before.",
+        "A change point was found in the history of a suite or a watch: since a run of the last "
+        "day, a latency is higher or a sustainable rate lower than before.",
         "tidegauge-history",
         "Change points",
         """

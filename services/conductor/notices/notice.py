@@ -17,11 +17,13 @@ from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
 from services.conductor.notices import watches
+from services.conductor.notices.told import Told
 from services.conductor.recovered_run import search_of
 
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 MOST_RUNS = 100
 MOST_LINES = 20
+HOUR_MS = 3_600_000
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
 PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
@@ -55,10 +57,13 @@ class Asked:
 
 
 class Looking:
-    """Examines events one by one. Its state is only what was asked for: names of runs, and faults
-    and kills on purpose."""
+    """Examines events one by one. Its state is what was asked for: names of runs, and faults and
+    kills on purpose; and which problems of watches were reported.
 
-    def __init__(self) -> None:
+    told: the latter, which is saved with the position on the bus."""
+
+    def __init__(self, told: Told | None = None) -> None:
+        self._told = told or Told()
         self._runs: OrderedDict[str, Asked] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
@@ -75,6 +80,8 @@ class Looking:
             self._killed_ms[detail.get("target", "")] = record["time"]
         elif record["event"] == protocol.PART_DOWN:
             return self._part_down(record, detail, place)
+        elif record["event"] == protocol.WATCH_TROUBLE:
+            return self._watch_trouble(record, detail, place)
         return None
 
     def _remember(self, run_id: str, asked: Asked) -> None:
@@ -82,12 +89,44 @@ class Looking:
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
 
+    def _is_on_purpose(self, part: str, at_ms: int) -> bool:
+        """Whether a part was killed deliberately shortly before."""
+        return at_ms - self._killed_ms.get(part, -ON_PURPOSE_MS) < ON_PURPOSE_MS
+
+    def _watch_trouble(
+        self, record: dict[str, Any], detail: dict[str, Any], place: str
+    ) -> Notice | None:
+        """That a run of a watch becomes invalid, once for each kind of problem and topic; any other
+        problem once an hour."""
+        run_id, at_ms = record["run_id"], record["time"]
+        found = watches.problem(detail, self._asked(run_id).title)
+        by_us = detail["kind"] == "ended" and self._is_on_purpose("broker", at_ms)
+        if found is None or by_us:
+            return None
+        is_of_run = found.kind == "invalid"
+        scope = run_id if is_of_run else f"{detail['watch']} {at_ms // HOUR_MS}"
+        is_new = self._told.note(scope, *found.key)
+        if is_of_run:
+            self._told.note(run_id, *found.lines)  # so that the conclusion does not repeat it
+        if not is_new:
+            return None
+        return Notice(
+            id=place,
+            at_ms=at_ms,
+            kinds=(found.kind,),
+            title=found.title,
+            lines=found.lines,
+            run_id=run_id,
+        )
+
+    def _asked(self, run_id: str) -> Asked:
+        return self._runs.get(run_id, Asked(run_id, frozenset()))
+
     def _part_down(
         self, record: dict[str, Any], detail: dict[str, Any], place: str
     ) -> Notice | None:
         part = detail["part"]
-        known_as = "broker" if part == "kafka" else part
-        if record["time"] - self._killed_ms.get(known_as, -ON_PURPOSE_MS) < ON_PURPOSE_MS:
+        if self._is_on_purpose("broker" if part == "kafka" else part, record["time"]):
             return None
         next_s = "It is restarted." if detail.get("restart", 1) else "The stack stops."
         return Notice(
@@ -114,9 +153,12 @@ class Looking:
             return None
         rows = detail.get("thresholds") or ()
         failed = [row for row in rows if not row["passed"]]
-        asked = self._runs.get(record["run_id"], Asked(record["run_id"], frozenset()))
+        asked = self._asked(record["run_id"])
         verdicts = detail.get("verdicts") or {}
-        limited = watches.left_to_thresholds(rows) if watches.is_of_watch(detail) else ()
+        limited: frozenset[str] = frozenset()
+        if watches.is_of_watch(detail):
+            limited = watches.left_to_thresholds(rows)
+            reasons = tuple(one for one in reasons if self._told.note(record["run_id"], one))
         unclean = unclean_lines(
             {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited
         )

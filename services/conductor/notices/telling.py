@@ -67,7 +67,7 @@ class Telling:
             for name, one in settings.webhooks.items()
         }
         self._outbox = Outbox(settings.data, tuple(self._receivers), stack_id)
-        self._looking = Looking()
+        self._looking = Looking(self._outbox.told)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="telling", daemon=True)
         self._looked_s = self._kept_s = 0.0

@@ -65,6 +65,15 @@ def lifecycle(bus, event):
     ]
 
 
+def invalidated(bus):
+    """Why a run becomes invalid, by the events of problems."""
+    return [
+        (run_id, fields["detail"]["invalid"])
+        for _, run_id, fields in bus.events
+        if fields.get("event") == protocol.WATCH_TROUBLE
+    ]
+
+
 def sums(bus, topic, count):
     found = Counter()
     for of, run_id, fields in bus.events:
@@ -80,7 +89,7 @@ def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, at_s,
     step(watching, 70_000)
     lost = {name(run): [WHY] if run in (2, 4, 5) else [] for run in (1, 2, 4, 5, 6, 11)}
     assert reasons(bus) == lost
-    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+    assert invalidated(bus) == [(name(2), WHY)]
 
 
 def test_runs_that_are_judged_later_are_also_invalid(bus, at_s, settings):
@@ -114,6 +123,7 @@ def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, at_s, set
     watching.end()
     share = "The share of identities counted was reduced during the run."
     assert reasons(bus) == {name(1): [share], name(3): [share], name(4): []}
+    assert invalidated(bus) == [(name(3), share)]
 
 
 def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
@@ -129,7 +139,7 @@ def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
         for _, _, fields in bus.events
         if fields.get("event") == protocol.WATCH_TROUBLE
     ]
-    assert (told["kind"], told["share"]) == ("sampled", 1.0)
+    assert (told["kind"], told["share"], told["invalid"]) == ("sampled", 1.0, "")
     again = process.open_watching(shop(run_s=5), settings)
     shares = again.watched.sampling.shares(0, told["from_ms"] + 1)
     assert shares == [(0, 0.5), (told["from_ms"], 1.0)]
@@ -152,7 +162,7 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     different = "After a restart the topics returned different records."
     invalid = {run_id for run_id, told in reasons(bus).items() if told}
     assert (invalid, reasons(bus)[name(2)]) == ({name(2)}, [different])
-    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+    assert invalidated(bus) == [(name(2), different)]
 
 
 def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(
