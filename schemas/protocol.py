@@ -8,7 +8,8 @@ the evaluator answers `drained` → `stop` → pipelines answer `stopped` → th
 of a model below; answers travel on `results.lifecycle`.
 
 `suite` (console to conductor; body: schemas/suite.py) requests runs without end, one after the
-other, each of them as above.
+other, each of them as above. `changes` (watcher to conductor; without a body) requests a search for
+change points, now that a run of a watch is concluded.
 """
 
 from typing import Any, Final, Literal
@@ -52,7 +53,7 @@ FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 
-COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite")
+COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite", "changes")
 
 # Events on results.lifecycle.
 SERVICE_STARTED = "service_started"

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from schemas import catalogue, protocol
+from schemas.model import Model
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -34,6 +35,7 @@ READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
+SEARCH_S: Final = 300.0  # least time between two searches for change points
 REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
 
@@ -61,6 +63,8 @@ class Watching:
     _refusals_s: float = 0.0
     _saved_s: float = 0.0
     _asked_s: float = 0.0
+    _concluded: str = ""  # id of the newest run after which no search was requested
+    _searched_s: float = -SEARCH_S
     _save_every_s: float = SAVE_S
 
     def step(self) -> None:
@@ -80,6 +84,8 @@ class Watching:
             self._judge(frontier_ms)
         self._tell_lag()
         self._tell_troubles()
+        if time.monotonic() - self._searched_s >= SEARCH_S:
+            self._request_search()
         if time.monotonic() - self._saved_s > self._save_every_s:
             if self.behind is None:
                 self.save()
@@ -136,6 +142,7 @@ class Watching:
             self._conclude(run)
         self._flush()
         self.path.unlink(missing_ok=True)
+        self._request_search()
 
     def _judge(self, frontier_ms: int) -> None:
         watched, runs = self.watched, self.runs
@@ -213,6 +220,13 @@ class Watching:
         for event in self.runs.conclude(run, totals, watched_ms, self._circumstances(run)):
             if (run_id, _name(event)) not in self._told:
                 self._publish([event])
+        self._concluded = run_id
+
+    def _request_search(self) -> None:
+        """Request a search for change points if a run was concluded since the last one."""
+        if self._concluded:
+            self.events.command("changes", self._concluded, Model())
+            self._concluded, self._searched_s = "", time.monotonic()
 
     def _circumstances(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks

@@ -261,6 +261,21 @@ def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, 
     assert json.dumps(reasons(bus)).count("It ended before everything was recounted.") == 1
 
 
+def test_change_points_are_searched_once_in_a_while_after_runs(bus, at_s, settings, monkeypatch):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, 12_000)
+    assert bus.commands == [("changes", name(1))]
+    step(watching, 32_000, 21_000, 26_000)
+    step(watching, 33_000)
+    assert len(bus.commands) == 1
+    monkeypatch.setattr("services.watcher.watching.SEARCH_S", 0.0)
+    step(watching, 34_000)
+    step(watching, 34_500)
+    assert bus.commands[1:] == [("changes", name(5))]
+    watching.end()
+    assert bus.commands[2:] == [("changes", name(6))]
+
+
 LIMITED = ["p99_ms <= 3", "missing <= 1"]
 
 
