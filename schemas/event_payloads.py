@@ -79,10 +79,11 @@ class WatchTrouble(Detail):
 
 
 class Concluded(Detail):
-    """Of `concluded`."""
+    """Of `concluded`. ended: whether the watch of the run has ended."""
 
     valid: bool
     clean: bool
+    ended: bool = False
 
 
 class PhaseStarted(Detail):

@@ -109,7 +109,7 @@ RECORDS_LOST = "records_lost"
 # The conductor killed a process deliberately; detail: {"target", "pids"}
 KILLED = "killed"
 FAILED = "failed"  # a service cannot continue the run; detail: {"reason"}
-CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
+CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}; of a watch also "ended"
 
 
 CITATION: Final = "citation"

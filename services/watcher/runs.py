@@ -99,10 +99,16 @@ class Runs:
         ]
 
     def conclude(
-        self, run: int, totals: RunTotals, watched_ms: tuple[int, int], told: dict[str, Any]
+        self,
+        run: int,
+        totals: RunTotals,
+        watched_ms: tuple[int, int],
+        told: dict[str, Any],
+        ended: bool = False,
     ) -> Iterator[Event]:
         """The events that end a run. watched_ms: begin and end of the time that the watch has
-        judged; of it the whole seconds within the run count. told: further details."""
+        judged; of it the whole seconds within the run count. told: further details. ended: whether
+        the watch ends."""
         self.concluded.add(run)
         from_ms = max(watched_ms[0] // 1000 * 1000, self.end_ms(run - 1))
         until_ms = min(-(-watched_ms[1] // 1000) * 1000, self.end_ms(run))
@@ -126,7 +132,7 @@ class Runs:
             run,
             {"kind": "run", "valid": not reasons, "invalid_reasons": reasons, "detail": text},
         )
-        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons}
+        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons, "ended": ended}
         yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
 
     def saved(self) -> dict[str, Any]:

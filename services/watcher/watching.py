@@ -139,7 +139,7 @@ class Watching:
         self._publish_counts()
         self._object()
         for run in sorted(self.runs.begun - self.runs.concluded):
-            self._conclude(run)
+            self._conclude(run, ended=True)
         self._flush()
         self.path.unlink(missing_ok=True)
         self._request_search()
@@ -212,12 +212,13 @@ class Watching:
         watched = self.watched
         return watched.counting.run_of(max(watched.before_ms, watched.since_ms))
 
-    def _conclude(self, run: int) -> None:
+    def _conclude(self, run: int, ended: bool = False) -> None:
         """Publish the events that end a run, except those that the process before has published
         without the other."""
         watched, run_id = self.watched, self.runs.id_of(run)
         totals, watched_ms = watched.counting.totals[run], (watched.since_ms, watched.before_ms)
-        for event in self.runs.conclude(run, totals, watched_ms, self._circumstances(run)):
+        circumstances = self._circumstances(run)
+        for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended):
             if (run_id, _name(event)) not in self._told:
                 self._publish([event])
         self._concluded = run_id

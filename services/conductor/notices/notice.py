@@ -222,22 +222,29 @@ def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notic
     )
 
 
-def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
-    """No results since a time."""
+def silence(since_ms: int, minutes: float, now_ms: int, watch: str = "") -> Notice:
+    """No results since a time, at all or of one watch."""
+    of_watch = f" of the watch {watch}" if watch else ""
+    why = "None of its outputs was paired; see `tidegauge watch`."
     return Notice(
-        id=f"no-results/{since_ms}",
+        id=_silence_id("no-results", since_ms, watch),
         at_ms=now_ms,
         kinds=("no_results",),
-        title=f"No results for {minutes:g} minutes",
-        lines=("Nothing was measured; see `tidegauge status`.",),
+        title=f"No results{of_watch} for {minutes:g} minutes",
+        lines=(why if watch else "Nothing was measured; see `tidegauge status`.",),
     )
 
 
-def end_of_silence(since_ms: int, now_ms: int) -> Notice:
+def end_of_silence(since_ms: int, now_ms: int, watch: str = "") -> Notice:
     """Results have resumed."""
+    of_watch = f" of the watch {watch}" if watch else ""
     return Notice(
-        id=f"results-again/{since_ms}",
+        id=_silence_id("results-again", since_ms, watch),
         at_ms=now_ms,
         kinds=("no_results",),
-        title=f"Results have resumed after {(now_ms - since_ms) / 60_000:.0f} minutes",
+        title=f"Results{of_watch} have resumed after {(now_ms - since_ms) / 60_000:.0f} minutes",
     )
+
+
+def _silence_id(what: str, since_ms: int, watch: str) -> str:
+    return "/".join(filter(None, (what, watch, str(since_ms))))

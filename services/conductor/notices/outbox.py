@@ -31,7 +31,7 @@ class Quiet(BaseModel):
 
 class OutboxFile(BaseModel):
     """Content of the file. next: offset by topic. waiting: notifications by webhook, oldest
-    first. told: of `Told`."""
+    first. told: of `Told`. watches: times without results of each."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -40,6 +40,7 @@ class OutboxFile(BaseModel):
     waiting: dict[str, list[Notice]] = Field(default_factory=dict)
     quiet: Quiet = Quiet()
     told: list[str] = Field(default_factory=list)
+    watches: dict[str, Quiet] = Field(default_factory=dict)
 
 
 class Outbox:
@@ -54,7 +55,9 @@ class Outbox:
         found = self._read()
         self.next = found.next
         self.told = Told(found.told)
-        self.quiet = found.quiet if found.stack_id == stack_id else Quiet()
+        is_of_stack = found.stack_id == stack_id
+        self.quiet = found.quiet if is_of_stack else Quiet()
+        self.watches = found.watches if is_of_stack else {}
         self._stack_id = stack_id
         self._waiting = {name: found.waiting.get(name, []) for name in names}
 
@@ -83,6 +86,7 @@ class Outbox:
             waiting=self._waiting,
             quiet=self.quiet,
             told=self.told.saved(),
+            watches=self.watches,
         )
         write_whole(self._path, kept.model_dump_json())
 

@@ -328,6 +328,18 @@ def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
     }
 
 
+def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, 21_000)
+    watching.end()
+    ended = {
+        run_id: json.loads(fields["detail"])["ended"]
+        for _, run_id, fields in bus.events
+        if fields.get("event") == protocol.CONCLUDED
+    }
+    assert ended == {name(1): False, name(4): True}
+
+
 def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
     changed = shop(run_s=5, thresholds=LIMITED)
     watching = answered(shop(run_s=5), settings, {5_000: 5_003})
