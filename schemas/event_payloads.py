@@ -70,11 +70,20 @@ class PartDown(Detail):
     reason: str
 
 
+class WatchTrouble(Detail):
+    """Of `watch_trouble`. invalid: why its run becomes invalid; empty if it does not."""
+
+    kind: str
+    watch: str
+    invalid: str = ""
+
+
 class Concluded(Detail):
-    """Of `concluded`."""
+    """Of `concluded`. ended: whether the watch of the run has ended."""
 
     valid: bool
     clean: bool
+    ended: bool = False
 
 
 class PhaseStarted(Detail):
@@ -142,6 +151,7 @@ EVENTS: dict[str, type[BaseModel]] = {
     protocol.RUN_REFUSED: Refused,
     protocol.RUN_REQUESTED: RunRequest,
     protocol.WATCH_BEGUN: WatchRun,
+    protocol.WATCH_TROUBLE: WatchTrouble,
     protocol.LOAD_FINISHED: LoadFinished,
     protocol.EVALUATING: EvaluationLag,
     protocol.DRAINED: Drained,

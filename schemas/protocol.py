@@ -8,7 +8,8 @@ the evaluator answers `drained` → `stop` → pipelines answer `stopped` → th
 of a model below; answers travel on `results.lifecycle`.
 
 `suite` (console to conductor; body: schemas/suite.py) requests runs without end, one after the
-other, each of them as above.
+other, each of them as above. `changes` (watcher to conductor; without a body) requests a search for
+change points, now that a run of a watch is concluded.
 """
 
 from typing import Any, Final, Literal
@@ -52,7 +53,7 @@ FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 
-COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite")
+COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite", "changes")
 
 # Events on results.lifecycle.
 SERVICE_STARTED = "service_started"
@@ -60,9 +61,10 @@ SERVICE_STOPPED = "service_stopped"
 RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
 # A watch begins another run, by default an hour of its topics. detail: schemas.watch.WatchRun
 WATCH_BEGUN = "watch_begun"
-# A problem of a watch to report; detail: {"kind", "watch", …}, kind one of topic_deleted,
-# topic_appeared, partition_added, retention_overtook, undecodable, sampled, not_repeatable,
-# not_readable, ended
+# A problem of a watch to report; detail: {"kind", "watch", "invalid", …}, kind one of
+# topic_deleted, topic_appeared, partition_added, retention_overtook, truncated, undecodable,
+# sampled, not_repeatable, not_readable, group_not_read, ended; invalid: why its run becomes
+# invalid, or empty
 WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan
@@ -107,7 +109,7 @@ RECORDS_LOST = "records_lost"
 # The conductor killed a process deliberately; detail: {"target", "pids"}
 KILLED = "killed"
 FAILED = "failed"  # a service cannot continue the run; detail: {"reason"}
-CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}
+CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}; of a watch also "ended"
 
 
 CITATION: Final = "citation"

@@ -45,7 +45,15 @@ class Pace(Model):
         return share if self.max_cores is None else min(share, self.max_cores)
 
 
-NoticeKind = Literal["change_point", "threshold", "invalid", "unclean", "part_down", "no_results"]
+NoticeKind = Literal[
+    "change_point",
+    "threshold",
+    "invalid",
+    "unclean",
+    "part_down",
+    "watch_trouble",
+    "no_results",
+]
 
 
 class Notify(Model):

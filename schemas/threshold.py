@@ -9,7 +9,8 @@
     join.p99_ms <= 1.1 * baseline         against the same figure of another run
     join.p99_ms <= 50 abort               ends the run as soon as it fails
 
-Text after `#` is a comment. Figures cover the measured phase of a run.
+Text after `#` is a comment. Figures cover the measured phase of a run. A watch has one stage, so
+`p99_ms <= 50` is enough there.
 """
 
 import operator
@@ -49,7 +50,8 @@ COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
 }
 _LINE = re.compile(
     r"(?:(?P<pipeline>[a-z0-9][a-z0-9-]{0,62})\s*:\s*)?"
-    r"(?P<subject>\*|[a-z][a-z0-9_]{0,31})\.(?:(?P<definition>[a-z_]+)\.)?(?P<figure>[a-z0-9_]+)"
+    r"(?:(?P<subject>\*|[a-z][a-z0-9_]{0,31})\.(?:(?P<definition>[a-z_]+)\.)?)?"
+    r"(?P<figure>[a-z0-9_]+)"
     r"\s*(?P<operator><=|>=|==|!=|<|>)\s*"
     r"(?P<value>-?[0-9]+(?:\.[0-9]+)?)?(?P<times>\s*\*\s*)?(?P<baseline>baseline)?"
     r"(?:\s+(?P<abort>abort))?\s*(?:#.*)?"
@@ -91,13 +93,18 @@ class Threshold(Model):
         )
 
 
-def parse_threshold(text: str) -> Threshold:
-    """Parse a threshold. Raises ValueError with the mistake and the allowed values."""
+def parse_threshold(text: str, stage: str = "") -> Threshold:
+    """Parse a threshold. stage: subject of a figure without one. Raises ValueError with the mistake
+    and the allowed values."""
     line = " ".join(text.split())
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"a threshold has at most {MAX_CHARACTERS} characters")
     found = _LINE.fullmatch(line)
-    if found is None or not (found["value"] or found["baseline"]):
+    if stage and found is not None and not found["subject"]:
+        at = found.start("figure")
+        line = f"{line[:at]}{stage}.{line[at:]}"
+        found = _LINE.fullmatch(line)
+    if found is None or not (found["subject"] and (found["value"] or found["baseline"])):
         raise ValueError(
             f"{line[:80]!r} is not a threshold; examples: join.p99_ms <= 50,"
             " pipeline.cpu_cores < 1.5 or join.p99_ms <= 1.1 * baseline"
@@ -116,6 +123,29 @@ def parse_threshold(text: str) -> Threshold:
         of_baseline=bool(found["baseline"]),
         abort=bool(found["abort"]),
     )
+
+
+def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Threshold:
+    """Parse a threshold on the runs of a watch with one stage and a kind of relation. Raises
+    ValueError also for what such a run does not have."""
+    found = parse_threshold(text, stage)
+    if found.of_baseline or found.abort:
+        raise ValueError(f"{found.text!r}: a watch has neither baseline nor abort")
+    if found.pipeline not in ("", watch):
+        raise ValueError(f"{found.text!r}: the pipeline of this watch is {watch}")
+    if found.subject not in (EVERY_STAGE, stage, PIPELINE, INPUT):
+        raise ValueError(f"{found.text!r}: the stage of this watch is {stage}")
+    of_stage = (one for one in OF_STAGE if one != "wrong" and (kind, one) != ("filter", "missing"))
+    of_input = (f"{INPUT}.{one}" for one in OF_INPUT if not one.startswith("send_delay_"))
+    allowed = (*of_stage, *of_input)
+    is_of_stage = found.subject in (EVERY_STAGE, stage)
+    figure = found.figure if is_of_stage else f"{found.subject}.{found.figure}"
+    if found.definition != "latest":
+        figure = f"{found.definition}.{figure}"
+    if figure not in allowed:
+        has = ", ".join(allowed)
+        raise ValueError(f"{found.text!r}: a {kind} watch has no {figure}; it has: {has}")
+    return found
 
 
 def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> None:

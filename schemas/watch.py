@@ -31,6 +31,7 @@ from pydantic import AfterValidator, Field, model_validator
 from schemas.domain import Topic
 from schemas.model import Model, Stage
 from schemas.secret_settings import looks_secret
+from schemas.threshold import Threshold, parse_watch_threshold
 
 Format = Literal[
     "bytes",
@@ -199,7 +200,8 @@ class Watch(Model):
     second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no
     limit.
     max_records: number of inputs remembered; above it the share of identities is halved, until few
-    are remembered for a while. groups: consumer groups whose lag is reported.
+    are remembered for a while. groups: consumer groups whose lag is reported. thresholds: limits on
+    the figures of every run, as in schemas/threshold.py.
     """
 
     name: WatchName
@@ -216,6 +218,15 @@ class Watch(Model):
     max_per_second: int = Field(0, ge=0)
     max_records: int = Field(4_000_000, ge=1_000, le=100_000_000)
     groups: tuple[str, ...] = Field((), max_length=50)
+    thresholds: tuple[str, ...] = Field((), max_length=50)
+
+    @property
+    def limits(self) -> tuple[Threshold, ...]:
+        """The parsed thresholds. Raises ValueError."""
+        kind = self.relation.kind
+        return tuple(
+            parse_watch_threshold(line, self.name, self.stage, kind) for line in self.thresholds
+        )
 
     @property
     def inputs_per_output(self) -> int:
@@ -258,6 +269,7 @@ class Watch(Model):
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join needs at least two inputs")
         self._check_times()
+        _ = self.limits  # raises for an invalid threshold
         return self
 
     def _check_times(self) -> None:

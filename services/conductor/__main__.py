@@ -3,10 +3,10 @@ is a series of runs, or a suite without end.
 
     python -m services.conductor
 
-Reads `run`, `suite` and `cancel` on `control.runs`, leads the services through a run and publishes
-`results.lifecycle` and `results.conclusions`; a thread posts to webhooks. On SIGTERM it stops
-cleanly: the current run is concluded as not valid and everything it started is stopped. After a
-kill the next conductor concludes the interrupted run likewise; a search resumes after its last
+Reads `run`, `suite`, `cancel` and `changes` on `control.runs`, leads the services through a run and
+publishes `results.lifecycle` and `results.conclusions`; a thread posts to webhooks. On SIGTERM it
+stops cleanly: the current run is concluded as not valid and everything it started is stopped. After
+a kill the next conductor concludes the interrupted run likewise; a search resumes after its last
 step.
 """
 
@@ -67,9 +67,12 @@ def main() -> None:
             command = waiting.popleft() if waiting else service.commands.poll(IDLE_POLL_S)
             if command is not None and command["command"] == "suite":
                 suites.take(command)
+            elif command is not None and command["command"] == "changes":
+                suites.look_for_changes(command["run_id"])
             request = next_request(command, service.events, suites, notes)
             if request is not None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
+                suites.give_way()
                 carry_out(request, settings, service, suites, waiting=waiting)
                 notes.end_run()
                 return_pages()

@@ -60,11 +60,19 @@ class Cancellation:
             return ""
         if command["command"] == "suite" and len(self._waiting) < MOST_WAITING:
             self._waiting.append(command)
+        elif command["command"] == "changes":
+            self._search_later(command)
         elif command["command"] == "run":
             return self._other_run(command)
         elif command["command"] == "cancel" and command["run_id"] == self._request.run_id:
             return cancelled(command["body"])
         return ""
+
+    def _search_later(self, command: dict[str, Any]) -> None:
+        """Keep the newest request to look for change points: it covers the earlier ones."""
+        kept = [one for one in self._waiting if one["command"] != "changes"]
+        self._waiting.clear()
+        self._waiting.extend(kept if len(kept) >= MOST_WAITING else [*kept, command])
 
     def _other_run(self, command: dict[str, Any]) -> str:
         """Runs of a suite yield to a new run; during any other run, the new one is refused."""

@@ -10,12 +10,11 @@ from typing import Any
 from analysis.costs import core_seconds_per_million_records
 from analysis.interleaving import Turns
 from schemas import catalogue, protocol
-from schemas.percentiles import quantile
+from schemas.percentiles import levels, summary
 from schemas.protocol import MACHINE, Drained, PhasePlan, RunRequest
 
 BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # in addition to the topics of every run
 TIMED = (*BUS, catalogue.RESOURCES)
-LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 # Buffered events that arrive before the phase times are known. Only those of the measured phase
 # matter, which begins at most a second before.
 EARLY = 500
@@ -113,7 +112,7 @@ class Measured:
                 "records_per_second": sent / seconds if seconds else None,
                 "send_delay_ms": {
                     name: None if value is None else value / 1000
-                    for name, value in _levels(self._send_delays_us).items()
+                    for name, value in levels(self._send_delays_us).items()
                 },
             },
             "pipelines": {
@@ -137,7 +136,7 @@ class Measured:
             "outputs": came if counts else None,
             "records_per_second": self._outputs[pipeline, stage] / seconds if seconds else None,
             "latency_ms": {
-                definition: _summary(self._latencies[pipeline, stage, definition])
+                definition: summary(self._latencies[pipeline, stage, definition])
                 for definition in protocol.DEFINITIONS
                 if self._latencies[pipeline, stage, definition]
             },
@@ -166,13 +165,3 @@ class Measured:
 def _count(into: Counter[int], values: list[int], counts: list[int]) -> None:
     for value, count in zip(values, counts, strict=True):
         into[value] += count
-
-
-def _levels(counts: Counter[int]) -> dict[str, int | None]:
-    return {name: quantile(counts, level) for name, level in {**LEVELS, "max": 1.0}.items()}
-
-
-def _summary(counts: Counter[int]) -> dict[str, float | None]:
-    total = sum(counts.values())
-    mean = sum(value * count for value, count in counts.items()) / total
-    return {"min": min(counts), **_levels(counts), "mean": mean}

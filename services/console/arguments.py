@@ -229,6 +229,9 @@ def _add_results(verbs: Verbs) -> None:
     report.add_argument("--json", action="store_true", help="as JSON")
     report.add_argument("--markdown", action="store_true", help="as Markdown")
     report.add_argument("--html", type=Path, metavar="FILE", help="write one HTML page with charts")
+    report.add_argument(
+        "--junit", type=Path, metavar="FILE.xml", help="write its checks as JUnit XML"
+    )
     compare = _verb(verbs, "compare", "compare runs, or the pipelines of one run")
     compare.add_argument("before", metavar="RUN[,RUN]", help="one run, or several of the same kind")
     compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")

@@ -29,7 +29,12 @@ from services.console.report_figures import (
 from services.console.restarts import restarts_of
 from services.console.scaling import scalability_of
 from services.console.warmth import warm_up_of
-from services.console.watched import is_watched, watched_input, watched_until_ms
+from services.console.watched import (
+    is_watched,
+    watched_bounds,
+    watched_input,
+    watched_until_ms,
+)
 from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query
 
@@ -43,7 +48,7 @@ def build_report(url: str, run_id: str) -> Report:
     """
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     watched = is_watched(request)
-    bounds = _measure_bounds(url, run_id, watched)
+    bounds = watched_bounds(conclusion["detail"]) or _measure_bounds(url, run_id, watched)
     pipelines: dict[str, Any] = {
         pipeline["name"]: {
             "stages": {

@@ -4,9 +4,10 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
@@ -14,6 +15,7 @@ from schemas.watch import Watch
 from services.runtime.cells import Ints, count_cells
 from services.runtime.reconciling import MAX_SAMPLES
 from services.watcher.events import Event, Fields
+from services.watcher.latencies import Latencies
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -47,10 +49,12 @@ class RunTotals:
     inputs: int = 0
     outputs: int = 0
     refused: int = 0
+    latencies: Latencies = field(default_factory=Latencies)
 
     def saved(self) -> Fields:
-        """As JSON types."""
-        return {**vars(self), "verdicts": dict(self.verdicts)}
+        """All but the latencies as JSON types."""
+        counts = {"inputs": self.inputs, "outputs": self.outputs, "refused": self.refused}
+        return {**counts, "verdicts": dict(self.verdicts)}
 
 
 class Counting:
@@ -130,6 +134,7 @@ class Counting:
         second = judged.output_ms[timed] // 1000
         for (number, at, latency), count in count_cells(run[timed], second, latency_ms):
             cells[number, at][latency] += count
+            self.totals[number].latencies.add(latency, count)
         for (number, at), counts in sorted(cells.items()):
             yield Event(
                 catalogue.LATENCY,
@@ -188,9 +193,18 @@ class Counting:
             found[number, at].append(json.dumps(sample))
         return found
 
-    def restore(self, totals: dict[str, Fields]) -> None:
-        """Restore saved totals, by number of the run."""
-        for number, fields in totals.items():
-            self.totals[int(number)] = RunTotals(
+    def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Fields]]:
+        """Latencies as columns, and other totals as JSON types, for `restore`."""
+        columns: dict[str, npt.NDArray[Any]] = {}
+        for run, totals in self.totals.items():
+            columns[f"latency_{run}"], columns[f"latency_count_{run}"] = totals.latencies.columns()
+        return columns, {str(run): totals.saved() for run, totals in self.totals.items()}
+
+    def restore(self, columns: dict[str, npt.NDArray[Any]], totals: dict[str, Fields]) -> None:
+        """Restore saved totals. Positions of earlier versions have no latencies."""
+        for run, fields in totals.items():
+            self.totals[int(run)] = found = RunTotals(
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
             )
+            if f"latency_{run}" in columns:
+                found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])

@@ -31,7 +31,7 @@ Saved = tuple[Arrays, dict[str, Any]]
 
 def digest(watch: Watch) -> str:
     """Digest of what a position depends on: a watch with other topics or rules starts anew. A login
-    may change."""
+    and thresholds may change."""
     kafka = WatchedKafka(bootstrap=watch.kafka.bootstrap)
     return _digest(watch.model_copy(update={"kafka": kafka}))
 
@@ -43,7 +43,7 @@ def is_of(watch: Watch, found: str) -> bool:
 
 
 def _digest(watch: Watch) -> str:
-    fields = watch.model_dump(mode="json", exclude={"summary", "registry", "groups"})
+    fields = watch.model_dump(mode="json", exclude={"summary", "registry", "groups", "thresholds"})
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

@@ -12,6 +12,7 @@ from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.counting import MEASURE, Counting, RunTotals
 from services.watcher.events import Event
+from services.watcher.figures import judged_run
 from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
@@ -97,27 +98,41 @@ class Runs:
             if self.end_ms(run) + wait_ms < before_ms
         ]
 
-    def conclude(self, run: int, totals: RunTotals, told: dict[str, Any]) -> Iterator[Event]:
-        """The events that end a run. told: further details."""
+    def conclude(
+        self,
+        run: int,
+        totals: RunTotals,
+        watched_ms: tuple[int, int],
+        told: dict[str, Any],
+        ended: bool = False,
+    ) -> Iterator[Event]:
+        """The events that end a run. watched_ms: begin and end of the time that the watch has
+        judged; of it the whole seconds within the run count. told: further details. ended: whether
+        the watch ends."""
         self.concluded.add(run)
+        from_ms = max(watched_ms[0] // 1000 * 1000, self.end_ms(run - 1))
+        until_ms = min(-(-watched_ms[1] // 1000) * 1000, self.end_ms(run))
         verdicts = {one: totals.verdicts[one] for one in VERDICTS}
         refused = totals.refused
         clean = verdicts["exact"] > 0 and not refused
         clean &= not any(verdicts[one] for one in FAILED_VERDICTS)
         reasons = self.reasons.pop(run, [])
         watched = {"inputs": totals.inputs, "outputs": totals.outputs, "refused": refused}
-        detail = {
+        watched |= {"from_ms": from_ms, "until_ms": until_ms}
+        detail: dict[str, Any] = {
             "clean": clean,
             "verdicts": {self.watch.name: {self.watch.stage: verdicts}},
             "watch": watched | told,
         }
+        if self.watch.thresholds:
+            detail["thresholds"] = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)
         text = json.dumps(detail)
         yield Event(
             catalogue.CONCLUSIONS,
             run,
             {"kind": "run", "valid": not reasons, "invalid_reasons": reasons, "detail": text},
         )
-        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons}
+        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons, "ended": ended}
         yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
 
     def saved(self) -> dict[str, Any]:

@@ -81,4 +81,4 @@ def objection(trouble: Trouble) -> str:
         return f"The topic {told['topic']} was deleted."
     if trouble.kind == "not_repeatable":
         return "After a restart the topics returned different records."
-    return ""
+    return str(told.get("invalid", ""))

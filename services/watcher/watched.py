@@ -194,7 +194,8 @@ class Watched:
             whole = joined(parts)
             for one in COLUMNS:
                 arrays[f"unread_{int(is_input)}_{one.name}"] = getattr(whole, one.name)
-        totals = {str(run): totals.saved() for run, totals in self.counting.totals.items()}
+        latencies, totals = self.counting.saved()
+        arrays |= latencies
         rest = {
             "since_ms": self.since_ms,
             "before_ms": self.before_ms,
@@ -216,7 +217,7 @@ class Watched:
         self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
         for topic, partition in rest["places"]:
             self._code((topic, partition))
-        self.counting.restore(rest["totals"])
+        self.counting.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
         self.ledger.restore(arrays)
         self._joining.restore(arrays)

@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 
 from schemas import catalogue, protocol
+from schemas.model import Model
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -34,6 +35,8 @@ READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
+SEARCH_S: Final = 300.0  # least time between two searches for change points
+REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
 
 
@@ -54,11 +57,14 @@ class Watching:
     path: Path
     lag: GroupLag
     behind: CatchingUp | None = None
+    _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
     _lost: list[Trouble] = field(default_factory=list)  # that may concern further runs
     _refusals_s: float = 0.0
     _saved_s: float = 0.0
     _asked_s: float = 0.0
+    _concluded: str = ""  # id of the newest run after which no search was requested
+    _searched_s: float = -SEARCH_S
     _save_every_s: float = SAVE_S
 
     def step(self) -> None:
@@ -78,6 +84,8 @@ class Watching:
             self._judge(frontier_ms)
         self._tell_lag()
         self._tell_troubles()
+        if time.monotonic() - self._searched_s >= SEARCH_S:
+            self._request_search()
         if time.monotonic() - self._saved_s > self._save_every_s:
             if self.behind is None:
                 self.save()
@@ -131,10 +139,10 @@ class Watching:
         self._publish_counts()
         self._object()
         for run in sorted(self.runs.begun - self.runs.concluded):
-            told = self._told(run) | {"until_ms": self.watched.before_ms}
-            self._publish(self.runs.conclude(run, self.watched.counting.totals[run], told))
+            self._conclude(run, ended=True)
         self._flush()
         self.path.unlink(missing_ok=True)
+        self._request_search()
 
     def _judge(self, frontier_ms: int) -> None:
         watched, runs = self.watched, self.runs
@@ -147,10 +155,10 @@ class Watching:
         if watched.is_full:
             watched.halve()
             for run in {now} | (runs.begun - runs.concluded):
-                runs.object(run, "The share of identities counted was reduced during the run.")
-            share = watched.sampling.limit / WHOLE
-            reason = "max_records inputs are remembered"
-            self._troubles.append(Trouble("sampled", {"share": share, "reason": reason}))
+                runs.object(run, REDUCED)
+            told: dict[str, Any] = {"share": watched.sampling.limit / WHOLE, "invalid": REDUCED}
+            told["reason"] = "max_records inputs are remembered"
+            self._troubles.append(Trouble("sampled", told, run=now))
         elif self.behind is None and (more := watched.double()):
             told = {"from_ms": more.from_ms, "share": more.share}
             reason = "few inputs are remembered again"
@@ -163,7 +171,7 @@ class Watching:
         self._end_catching_up()
         if self.behind is None:
             for run in runs.due(watched.before_ms):
-                self._publish(runs.conclude(run, watched.counting.totals[run], self._told(run)))
+                self._conclude(run)
             closed_ms = runs.forget(watched.counting, watched.before_ms)
             watched.closed_ms = max(watched.closed_ms, closed_ms)
 
@@ -204,7 +212,24 @@ class Watching:
         watched = self.watched
         return watched.counting.run_of(max(watched.before_ms, watched.since_ms))
 
-    def _told(self, run: int) -> dict[str, Any]:
+    def _conclude(self, run: int, ended: bool = False) -> None:
+        """Publish the events that end a run, except those that the process before has published
+        without the other."""
+        watched, run_id = self.watched, self.runs.id_of(run)
+        totals, watched_ms = watched.counting.totals[run], (watched.since_ms, watched.before_ms)
+        circumstances = self._circumstances(run)
+        for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended):
+            if (run_id, _name(event)) not in self._told:
+                self._publish([event])
+        self._concluded = run_id
+
+    def _request_search(self) -> None:
+        """Request a search for change points if a run was concluded since the last one."""
+        if self._concluded:
+            self.events.command("changes", self._concluded, Model())
+            self._concluded, self._searched_s = "", time.monotonic()
+
+    def _circumstances(self, run: int) -> dict[str, Any]:
         clocks = self.reader.clocks
         leaders, apart_ms = clocks.leaders(), clocks.difference_ms()
         run_ms = 1000 * self.watch.run_s
@@ -233,8 +258,7 @@ class Watching:
             if owed is not None:
                 owed.count(event.topic, event.fields)
             return owed is not None
-        name = event.fields.get("event", event.topic)
-        return (run_id, name) in self.behind.published.events
+        return (run_id, _name(event)) in self.behind.published.events
 
     def _end_catching_up(self) -> None:
         behind = self.behind
@@ -251,21 +275,27 @@ class Watching:
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
                 self.runs.object(self._run() if run is None else run, objection(trouble))
                 self._troubles.append(trouble)
-        self._note(behind.published.events)
+        for run in self._note(behind.published.events):
+            self._conclude(run)
         log.info("caught_up")
         self.save()
 
-    def _note(self, published: Iterable[tuple[str, str]]) -> None:
+    def _note(self, published: set[tuple[str, str]]) -> list[int]:
         """Mark runs as begun and concluded by the previous process, also those that it began after
-        it had saved its position."""
-        for run_id, event in published:
+        it had saved its position. Returns those that it was killed while concluding."""
+        self._told, halves = published, []
+        for run_id in sorted({run_id for run_id, _ in published}):
             run = self.runs.number_of(run_id)
             if run is None or self.runs.end_ms(run) <= self.watched.closed_ms:
                 continue
-            if event == protocol.WATCH_BEGUN:
+            if (run_id, protocol.WATCH_BEGUN) in published:
                 self.runs.begun.add(run)
-            if event == protocol.CONCLUDED:
+            ends = {(run_id, catalogue.CONCLUSIONS), (run_id, protocol.CONCLUDED)} & published
+            if len(ends) == 2:
                 self.runs.concluded.add(run)
+            elif ends:
+                halves.append(run)
+        return halves
 
     def _leave_behind(self) -> None:
         """Give up on counts that could not be repeated in time."""
@@ -298,10 +328,15 @@ class Watching:
             self.watched.refused.clear()
         for one in troubles:
             log.warning("trouble", kind=one.kind, **one.detail)
-            detail = {"kind": one.kind, "watch": self.watch.name, **one.detail}
+            detail = {"kind": one.kind, "watch": self.watch.name, "invalid": objection(one)}
             run_id = self.runs.id_of(self._run() if one.run is None else one.run)
-            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
+            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail | one.detail)
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:
             raise BusSilentError("the bus does not acknowledge published events")
+
+
+def _name(event: Event) -> str:
+    """The name of an event of a run in Published."""
+    return str(event.fields.get("event", event.topic))

@@ -143,7 +143,7 @@ def test_an_alert_rule_leads_to_the_panel_that_shows_its_number() -> None:
 
 def test_alert_rules_of_a_folder_have_titles_and_uids_of_their_own() -> None:
     """pkg/services/ngalert/models/alert_rule.go, ErrAlertRuleUniqueConstraintViolation."""
-    assert len({rule["title"] for rule in RULES}) == len({rule["uid"] for rule in RULES}) == 6
+    assert len({rule["title"] for rule in RULES}) == len({rule["uid"] for rule in RULES}) == 8
 
 
 def test_the_group_has_a_name_a_folder_and_an_interval_of_whole_ten_seconds() -> None:

@@ -27,7 +27,7 @@ from tests.end_to_end.reader import Reader
 
 pytestmark = [pytest.mark.documented, pytest.mark.timeout(900)]
 
-WRITTEN = ("--html", "--output", "--report")
+WRITTEN = ("--html", "--junit", "--output", "--report")
 
 
 @pytest.fixture(scope="module")

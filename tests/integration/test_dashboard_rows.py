@@ -102,6 +102,54 @@ def test_alerts_leave_out_the_steps_of_a_search(ask, engine):
     assert [row["run_id"] for row in alert(ask, "The generator sends late")] == ["r"]
 
 
+LIMIT = {"threshold": "join.p99_ms <= 5", "pipeline": "p", "stage": "join", "limit": 5}
+
+
+def test_an_alert_names_each_threshold_that_failed_in_no_step(ask, engine):
+    rows = [LIMIT | {"passed": False, "value": 7.5}, LIMIT | {"stage": "parse", "passed": True}]
+    project(engine, [requested("r"), requested("r-1", step_of="r")])
+    for run in ("r", "r-1"):
+        project(engine, concluded(run, 0, thresholds=rows))
+    found = alert(ask, "A threshold failed")
+    assert sorted((row["stage"], row["threshold"], row["runs"]) for row in found) == [
+        ("join", "join.p99_ms <= 5", 1),
+        ("parse", "join.p99_ms <= 5", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("lines", "outputs"),
+    [
+        ([], 5),
+        (["p99_ms <= 5", "input.records >= 1"], 5),
+        (["missing<=0  # none late == 0", "w: output.duplicate <= 7"], 3),
+        (["*.not_exact <= 9"], None),
+    ],
+)
+def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(ask, engine, lines, outputs):
+    begun = {"watch": {"thresholds": lines}, "workload": {"name": "w"}, "stages": ["join"]}
+    project(engine, [happened(protocol.WATCH_BEGUN, "w-1", **begun), judged("w-1", "w")])
+    found = alert(ask, "The ledger is not clean")
+    assert [row["outputs"] for row in found] == ([] if outputs is None else [outputs])
+
+
+def test_an_alert_names_the_problems_of_watches(ask, engine):
+    events = (
+        {"kind": "topic_deleted", "topic": "t", "invalid": "The topic t was deleted."},
+        {"kind": "undecodable", "topic": "t", "invalid": "", "reason": "no schema"},
+        {"kind": "undecodable", "topic": "t", "reason": "no schema"},  # of an earlier version
+        {"kind": "sampled", "invalid": "", "share": 0.5},
+        {"kind": "ended", "invalid": ""},
+    )
+    project(engine, [happened(protocol.WATCH_TROUBLE, "", watch="w", **one) for one in events])
+    found = alert(ask, "A watch has a problem")
+    assert {(row["what"], row["topic"]): row["problems"] for row in found if row["problems"]} == {
+        ("topic_deleted", "t"): 1,
+        ("undecodable", "t"): 2,
+        ("ended", ""): 1,
+    }
+
+
 def test_faults_on_purpose_are_no_problems(ask, engine):
     kill = {"workload": {"name": "w", "kills": [{"target": "driver", "at_s": 15}]}}
     faulty = {"pipelines": [{"name": "faulty", "drop_one_in": 100}]}
@@ -191,8 +239,7 @@ def test_the_newest_run_of_one_stage_is_an_earlier_one_of_another(ask, engine):
 
 
 def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engine):
-    row = {"threshold": "join.p99_ms <= 5", "pipeline": "p", "stage": "join", "limit": 5}
-    rows = [row | {"passed": False, "value": value} for value in (None, 7.5)]
+    rows = [LIMIT | {"passed": False, "value": value} for value in (None, 7.5)]
     project(engine, [requested("r"), *concluded("r", thresholds=rows)])
     assert sorted(row["why"] for row in panel(ask, "overview", "Problems")) == [
         "join.p99_ms <= 5: p join has 7.5",

@@ -1,5 +1,6 @@
 """A run of a watch is a run: report, page, lists and views show its measurements."""
 
+import html
 import json
 
 import pytest
@@ -18,6 +19,7 @@ from services.console import (
     watched,
     ways_in,
 )
+from services.console.ci import junit
 from services.console.page import timelines
 from services.console.page.document import page
 from services.console.page.markdown import markdown
@@ -67,6 +69,17 @@ def test_a_report_says_latencies_verdicts_and_rates(found):
     assert found["conclusion"]["clean"] is False
 
 
+def test_its_thresholds_have_the_figures_of_the_report(found, ask):
+    cell = found["pipelines"]["orders"]["stages"]["output"]
+    rows = ask("SELECT threshold, stage, value, passed FROM tidegauge.threshold_results")
+    assert [tuple(row.values()) for row in rows] == [
+        ("output.p99_ms <= 100", "output", cell["latency_ms"]["latest"]["p99"], False),
+        ("output.missing <= 1", "output", cell["verdicts"]["missing"], True),
+        ("output.records_per_second >= 5", "output", cell["records_per_second"], True),
+    ]
+    assert [row["passed"] for row in found["thresholds"]] == [False, True, True]
+
+
 def test_people_read_it_in_every_form(found, ask):
     request = report.request_of("", found["run_id"])
     console = Console(record=True, width=160)
@@ -76,6 +89,11 @@ def test_people_read_it_in_every_form(found, ask):
         assert "All timestamps are LogAppendTime from one broker." in text
         assert "1 missing" in text
         assert "send delay p50" not in text
+        assert "failed: output.p99_ms <= 100; orders output has 250" in html.unescape(text)
+
+
+def test_a_ci_program_reads_its_checks(found):
+    assert b"failed: output.p99_ms &lt;= 100; orders output has 250" in junit(found)
 
 
 def test_the_latest_run_is_one_that_is_concluded_while_the_watch_goes_on(engine, ask):

@@ -21,6 +21,7 @@ WATCH = Watch.model_validate(
         "relation": {"deadline_ms": 100, "give_up_ms": 200, "remember_ms": 400},
         "begin": "earliest",
         "run_s": 3_600,
+        "thresholds": ["p99_ms <= 100", "missing <= 1", "records_per_second >= 5"],
     }
 )
 PRODUCER = "watch-orders"
@@ -45,7 +46,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     run = watched.counting.run_of(start_ms)
     counted = [*watched.advance(start_ms + 10_000), *watched.counting.slices.take()]
     told = {"share": 1.0, "times": said_of_times(watched.times, [1], None)}
-    concluded = runs.conclude(run, watched.counting.totals[run], told)
+    concluded = runs.conclude(run, watched.counting.totals[run], (0, start_ms + 1_000), told)
     for event in runs.begin(run):
         yield _record(event, 1000 * run * WATCH.run_s)
     for event in [*counted, *concluded]:

@@ -142,7 +142,7 @@ def test_a_link_to_a_dashboard_finds_it():
 def test_alert_rules_are_told_apart_and_explained():
     (group,) = json.loads(ALERTS.read_text())["groups"]
     rules = group["rules"]
-    assert len({rule["uid"] for rule in rules}) == len(rules) == 6
+    assert len({rule["uid"] for rule in rules}) == len(rules) == 8
     for rule in rules:
         assert rule["annotations"]["summary"].endswith(".")
         assert [part["refId"] for part in rule["data"]] == ["A", "C"]

@@ -16,14 +16,24 @@ from deploy.grafana.program.panels import PLUGIN
 # Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
 FOLDER: Final = "Tidegauge alerts"
 DATASOURCE_UID: Final = "tidegauge"  # as in provisioning/datasources/tidegauge.yaml
-# Leaves out the steps of searches, which overload pipelines, and floors.
-OF_NO_STEP: Final = """
+FAILED: Final = ("wrong", "missing", "late", "duplicate", "unexpected")
+
+
+def _of_no_step(table: str) -> str:
+    """Leaves out the steps of searches, which overload pipelines, and floors. table: of the rows in
+    the time range."""
+    return f"""
 run_id NOT IN (
     SELECT run_id FROM results_lifecycle
     WHERE event = 'run_requested' AND JSONExtractString(detail, 'step_of') != ''
-        AND run_id IN (SELECT run_id FROM results_verdicts AS w WHERE $__timeFilter(w.time))
+        AND run_id IN (SELECT run_id FROM {table} AS w WHERE $__timeFilter(w.time))
 )
 """.strip()
+
+
+# Kinds of problems that are reported although the run stays valid
+# (services/conductor/notices/watches.py).
+REPORTED: Final = "'undecodable', 'not_readable', 'group_not_read', 'ended'"
 
 
 @dataclass(frozen=True)
@@ -51,26 +61,70 @@ RULES: Final = (
         "ledger-not-clean",
         "The ledger is not clean",
         "Outputs of a pipeline were wrong, missing, late, duplicate or unexpected. Steps of "
-        "searches, runs that kill a part and pipelines that plant faults are not counted.",
+        "searches, runs that kill a part, pipelines that plant faults, and verdicts that a watch "
+        "limits by a threshold are not counted.",
         "tidegauge-correctness",
         "Ledger by pipeline and stage",
         f"""
-SELECT
-    pipeline,
-    stage,
-    toFloat64(sum(wrong + missing + late + duplicate + unexpected)) AS outputs
-FROM results_verdicts AS v
-WHERE $__timeFilter(v.time) AND phase = 'measure' AND {OF_NO_STEP}
-    AND {sql.unplanned("$__timeFilter(w.time)")}
+SELECT pipeline, stage, toFloat64(sum(counted)) AS outputs
+FROM
+(
+    SELECT run_id, pipeline, stage, one.1 AS verdict, sum(one.2) AS counted
+    FROM results_verdicts AS v
+    ARRAY JOIN [{", ".join(f"('{name}', {name})" for name in FAILED)}] AS one
+    WHERE $__timeFilter(v.time) AND phase = 'measure' AND {_of_no_step("results_verdicts")}
+        AND {sql.unplanned("$__timeFilter(w.time)")}
+    GROUP BY run_id, pipeline, stage, verdict
+)
+WHERE (run_id, verdict) NOT IN (
+    {sql.limited("$__timeFilter(w.time)", FAILED)}
+)
 GROUP BY pipeline, stage
+""",
+        limit=0,
+    ),
+    Rule(
+        "threshold-failed",
+        "A threshold failed",
+        "A figure of a run, or of an hour of a watch, is over its limit. Steps of searches are not "
+        "counted.",
+        "tidegauge-overview",
+        "Problems",
+        f"""
+SELECT pipeline, stage, threshold, toFloat64(countIf(NOT passed)) AS runs
+FROM threshold_results AS t
+WHERE $__timeFilter(t.time) AND {_of_no_step("results_conclusions")}
+GROUP BY pipeline, stage, threshold
+""",
+        limit=0,
+    ),
+    Rule(
+        "watch-problem",
+        "A watch has a problem",
+        "A watch lost records, so its hour is invalid; or it cannot read or decode records, does "
+        "not know the lag of a group, or its process died.",
+        "tidegauge-watch",
+        "Events",
+        f"""
+SELECT
+    JSONExtractString(detail, 'watch') AS watch,
+    JSONExtractString(detail, 'kind') AS what,
+    JSONExtractString(detail, 'topic') AS topic,
+    toFloat64(countIf(
+        JSONExtractString(detail, 'invalid') != ''
+        OR what IN ({REPORTED})
+    )) AS problems
+FROM results_lifecycle AS e
+WHERE $__timeFilter(e.time) AND event = 'watch_trouble'
+GROUP BY watch, what, topic
 """,
         limit=0,
     ),
     Rule(
         "latency-change-point",
         "A figure got worse",
-        "A change point was found in the history of a suite: since a run of the last day, a "
-        "latency is higher or a sustainable rate lower than before.",
+        "A change point was found in the history of a suite or a watch: since a run of the last "
+        "day, a latency is higher or a sustainable rate lower than before.",
         "tidegauge-history",
         "Change points",
         """

@@ -99,6 +99,28 @@ def unplanned(in_range: str) -> str:
     return f"(run_id, pipeline) NOT IN (\n    {PLANNED_FAULTS}\n    AND run_id IN ({of_range})\n)"
 
 
+def limited(in_range: str, failed: Iterable[str]) -> str:
+    """Runs of watches and verdicts that a threshold limits, so that fewer are no problem
+    (services/conductor/notices/watches.py). failed: all verdicts but exact; in_range: as in
+    `unplanned`."""
+    names = ", ".join(f"'{name}'" for name in failed)
+    return f"""
+    SELECT run_id, arrayJoin(if(figure = 'not_exact', [{names}], [figure])) AS verdict
+    FROM
+    (
+        SELECT
+            run_id,
+            extract(
+                arrayJoin(JSONExtract(detail, 'watch', 'thresholds', 'Array(String)')),
+                '([a-z0-9_]+) *[<>=!]'
+            ) AS figure
+        FROM results_lifecycle
+        WHERE event = 'watch_begun'
+            AND run_id IN (SELECT run_id FROM results_verdicts AS w WHERE {in_range})
+    )
+""".strip()
+
+
 PERCENTILES: Final = f"""
     {exact(0.5)} AS p50,
     {exact(0.9)} AS p90,

@@ -5,7 +5,7 @@ Looking(...).at(topic, record, place)     # a Notice, or None
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,14 @@ from analysis.thresholds import sentence
 from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
+from services.conductor.notices import watches
+from services.conductor.notices.told import Told
 from services.conductor.recovered_run import search_of
 
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 MOST_RUNS = 100
 MOST_LINES = 20
+HOUR_MS = 3_600_000
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
 PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
@@ -54,10 +57,13 @@ class Asked:
 
 
 class Looking:
-    """Examines events one by one. Its state is only what was asked for: names of runs, and faults
-    and kills on purpose."""
+    """Examines events one by one. Its state is what was asked for: names of runs, and faults and
+    kills on purpose; and which problems of watches were reported.
 
-    def __init__(self) -> None:
+    told: the latter, which is saved with the position on the bus."""
+
+    def __init__(self, told: Told | None = None) -> None:
+        self._told = told or Told()
         self._runs: OrderedDict[str, Asked] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
@@ -67,30 +73,60 @@ class Looking:
         if topic == catalogue.CONCLUSIONS:
             return self._conclusion(record, detail, place)
         if record["event"] == protocol.RUN_REQUESTED:
-            self._remember(record["run_id"], detail)
+            self._remember(record["run_id"], _asked(detail))
+        elif record["event"] == protocol.WATCH_BEGUN:
+            self._remember(record["run_id"], Asked(watches.title_of(detail), frozenset()))
         elif record["event"] == protocol.KILLED:
             self._killed_ms[detail.get("target", "")] = record["time"]
         elif record["event"] == protocol.PART_DOWN:
             return self._part_down(record, detail, place)
+        elif record["event"] == protocol.WATCH_TROUBLE:
+            return self._watch_trouble(record, detail, place)
         return None
 
-    def _remember(self, run_id: str, request: dict[str, Any]) -> None:
-        workload, pipelines = request["workload"], request["pipelines"]
-        self._runs[run_id] = Asked(
-            f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
-            frozenset(
-                one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)
-            ),
-        )
+    def _remember(self, run_id: str, asked: Asked) -> None:
+        self._runs[run_id] = asked
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
+
+    def _is_on_purpose(self, part: str, at_ms: int) -> bool:
+        """Whether a part was killed deliberately shortly before."""
+        return at_ms - self._killed_ms.get(part, -ON_PURPOSE_MS) < ON_PURPOSE_MS
+
+    def _watch_trouble(
+        self, record: dict[str, Any], detail: dict[str, Any], place: str
+    ) -> Notice | None:
+        """That a run of a watch becomes invalid, once for each kind of problem and topic; any other
+        problem once an hour."""
+        run_id, at_ms = record["run_id"], record["time"]
+        found = watches.problem(detail, self._asked(run_id).title)
+        by_us = detail["kind"] == "ended" and self._is_on_purpose("broker", at_ms)
+        if found is None or by_us:
+            return None
+        is_of_run = found.kind == "invalid"
+        scope = run_id if is_of_run else f"{detail['watch']} {at_ms // HOUR_MS}"
+        is_new = self._told.note(scope, *found.key)
+        if is_of_run:
+            self._told.note(run_id, *found.lines)  # so that the conclusion does not repeat it
+        if not is_new:
+            return None
+        return Notice(
+            id=place,
+            at_ms=at_ms,
+            kinds=(found.kind,),
+            title=found.title,
+            lines=found.lines,
+            run_id=run_id,
+        )
+
+    def _asked(self, run_id: str) -> Asked:
+        return self._runs.get(run_id, Asked(run_id, frozenset()))
 
     def _part_down(
         self, record: dict[str, Any], detail: dict[str, Any], place: str
     ) -> Notice | None:
         part = detail["part"]
-        known_as = "broker" if part == "kafka" else part
-        if record["time"] - self._killed_ms.get(known_as, -ON_PURPOSE_MS) < ON_PURPOSE_MS:
+        if self._is_on_purpose("broker" if part == "kafka" else part, record["time"]):
             return None
         next_s = "It is restarted." if detail.get("restart", 1) else "The stack stops."
         return Notice(
@@ -115,10 +151,17 @@ class Looking:
         reasons = tuple(record["invalid_reasons"])
         if was_asked_for(reasons):
             return None
-        failed = [row for row in detail.get("thresholds") or () if not row["passed"]]
-        asked = self._runs.get(record["run_id"], Asked(record["run_id"], frozenset()))
+        rows = detail.get("thresholds") or ()
+        failed = [row for row in rows if not row["passed"]]
+        asked = self._asked(record["run_id"])
         verdicts = detail.get("verdicts") or {}
-        unclean = unclean_lines({p: verdicts[p] for p in verdicts if p not in asked.faulty})
+        limited: frozenset[str] = frozenset()
+        if watches.is_of_watch(detail):
+            limited = watches.left_to_thresholds(rows)
+            reasons = tuple(one for one in reasons if self._told.note(record["run_id"], one))
+        unclean = unclean_lines(
+            {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited
+        )
         kinds: list[NoticeKind] = []
         kinds += ["threshold"] if failed else []
         kinds += ["invalid"] if reasons else []
@@ -136,6 +179,14 @@ class Looking:
         )
 
 
+def _asked(request: dict[str, Any]) -> Asked:
+    workload, pipelines = request["workload"], request["pipelines"]
+    return Asked(
+        f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
+        frozenset(one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)),
+    )
+
+
 def _plants_faults(pipeline: dict[str, Any]) -> bool:
     return any(name.endswith(PLANTS) and value for name, value in pipeline.items())
 
@@ -147,12 +198,14 @@ _WORDS: dict[NoticeKind, str] = {
 }
 
 
-def unclean_lines(verdicts: dict[str, Any]) -> list[str]:
-    """One line for each pipeline and stage with outputs that are not exact."""
+def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> list[str]:
+    """One line for each pipeline and stage with outputs that are not exact. limited: verdicts that
+    do not count."""
     lines = []
+    names = [one for one in protocol.FAILED_VERDICTS if one not in limited]
     for pipeline, stages in sorted(verdicts.items()):
         for stage, counts in stages.items():
-            found = [f"{counts[v]} {v}" for v in protocol.FAILED_VERDICTS if counts.get(v)]
+            found = [f"{counts[v]} {v}" for v in names if counts.get(v)]
             lines += [f"{pipeline} {stage}: {', '.join(found)}"] if found else []
     return lines
 
@@ -169,22 +222,29 @@ def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notic
     )
 
 
-def silence(since_ms: int, minutes: float, now_ms: int) -> Notice:
-    """No results since a time."""
+def silence(since_ms: int, minutes: float, now_ms: int, watch: str = "") -> Notice:
+    """No results since a time, at all or of one watch."""
+    of_watch = f" of the watch {watch}" if watch else ""
+    why = "None of its outputs was paired; see `tidegauge watch`."
     return Notice(
-        id=f"no-results/{since_ms}",
+        id=_silence_id("no-results", since_ms, watch),
         at_ms=now_ms,
         kinds=("no_results",),
-        title=f"No results for {minutes:g} minutes",
-        lines=("Nothing was measured; see `tidegauge status`.",),
+        title=f"No results{of_watch} for {minutes:g} minutes",
+        lines=(why if watch else "Nothing was measured; see `tidegauge status`.",),
     )
 
 
-def end_of_silence(since_ms: int, now_ms: int) -> Notice:
+def end_of_silence(since_ms: int, now_ms: int, watch: str = "") -> Notice:
     """Results have resumed."""
+    of_watch = f" of the watch {watch}" if watch else ""
     return Notice(
-        id=f"results-again/{since_ms}",
+        id=_silence_id("results-again", since_ms, watch),
         at_ms=now_ms,
         kinds=("no_results",),
-        title=f"Results have resumed after {(now_ms - since_ms) / 60_000:.0f} minutes",
+        title=f"Results{of_watch} have resumed after {(now_ms - since_ms) / 60_000:.0f} minutes",
     )
+
+
+def _silence_id(what: str, since_ms: int, watch: str) -> str:
+    return "/".join(filter(None, (what, watch, str(since_ms))))

@@ -12,6 +12,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from services.conductor.notices.notice import Notice
+from services.conductor.notices.told import Told
 from services.runtime.whole_files import write_whole
 
 MOST_WAITING: Final = 500
@@ -30,7 +31,7 @@ class Quiet(BaseModel):
 
 class OutboxFile(BaseModel):
     """Content of the file. next: offset by topic. waiting: notifications by webhook, oldest
-    first."""
+    first. told: of `Told`. watches: times without results of each."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -38,6 +39,8 @@ class OutboxFile(BaseModel):
     next: dict[str, int] = Field(default_factory=dict)
     waiting: dict[str, list[Notice]] = Field(default_factory=dict)
     quiet: Quiet = Quiet()
+    told: list[str] = Field(default_factory=list)
+    watches: dict[str, Quiet] = Field(default_factory=dict)
 
 
 class Outbox:
@@ -51,7 +54,10 @@ class Outbox:
         self._path = data / "notices.json"
         found = self._read()
         self.next = found.next
-        self.quiet = found.quiet if found.stack_id == stack_id else Quiet()
+        self.told = Told(found.told)
+        is_of_stack = found.stack_id == stack_id
+        self.quiet = found.quiet if is_of_stack else Quiet()
+        self.watches = found.watches if is_of_stack else {}
         self._stack_id = stack_id
         self._waiting = {name: found.waiting.get(name, []) for name in names}
 
@@ -75,7 +81,12 @@ class Outbox:
     def write(self) -> None:
         """Save all changes. Raises OSError."""
         kept = OutboxFile(
-            stack_id=self._stack_id, next=self.next, waiting=self._waiting, quiet=self.quiet
+            stack_id=self._stack_id,
+            next=self.next,
+            waiting=self._waiting,
+            quiet=self.quiet,
+            told=self.told.saved(),
+            watches=self.watches,
         )
         write_whole(self._path, kept.model_dump_json())
 

@@ -4,6 +4,7 @@ telling = Telling(settings, stack_id, lambda: suite.notify, lambda: True)
 telling.start(); …; telling.close()
 """
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -16,10 +17,11 @@ from prometheus_client import Counter
 from schemas import catalogue, codec
 from schemas.event_payloads import read_event
 from schemas.suite import Notify
-from services.conductor.notices.notice import TOPICS, Looking, Notice, end_of_silence, silence
+from services.conductor.notices.notice import TOPICS, Looking, Notice
 from services.conductor.notices.outbox import Outbox, Quiet
 from services.conductor.notices.posting import NotTakenError, post
 from services.conductor.notices.shapes import SHAPES
+from services.conductor.notices.silences import Silences
 from services.runtime.clock import now_ms
 from services.runtime.events import RECORD_ERRORS
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
@@ -31,7 +33,6 @@ LOOK_FOR_RESULTS_S = 5.0
 KEEP_POSITION_S = 30.0
 AGAIN_S = 5.0  # retry interval while the broker is unreachable
 CLOSE_TIMEOUT_S = 2.0
-OF_WATCHES = b"watch-"  # services/watcher/runs.py
 SENT = Counter("tidegauge_notices", "Messages to webhooks", ["webhook", "outcome"])
 log = structlog.get_logger()
 
@@ -50,8 +51,7 @@ class Receiver:
 class Telling:
     """Posts to the webhooks of the settings. Raises SecretFileError.
 
-    rules: notification rules of the current suite. has_suite: whether there is one; then only
-    results of runs count, not those of watches.
+    rules: notification rules of the current suite. has_suite: whether there is one.
     """
 
     def __init__(
@@ -61,13 +61,14 @@ class Telling:
         rules: Callable[[], Notify],
         has_suite: Callable[[], bool],
     ) -> None:
-        self._settings, self._rules, self._has_suite = settings, rules, has_suite
+        self._settings, self._rules = settings, rules
         self._receivers = {
             name: Receiver(one, one.address(), one.token())
             for name, one in settings.webhooks.items()
         }
         self._outbox = Outbox(settings.data, tuple(self._receivers), stack_id)
-        self._looking = Looking()
+        self._looking = Looking(self._outbox.told)
+        self._silences = Silences(self._outbox, has_suite)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._work, name="telling", daemon=True)
         self._looked_s = self._kept_s = 0.0
@@ -116,57 +117,47 @@ class Telling:
         )
 
     def _look(self, consumer: Consumer) -> None:
-        told = [self._take(self._read(one)) for one in consumer.consume(MAX_RECORDS, POLL_S)]
+        read = consumer.consume(MAX_RECORDS, POLL_S)
+        told = [self._take(found) for one in read for found in self._read(one)]
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
             self._looked_s = now_s
-            told.append(self._take(self._look_for_results()))
+            told += map(self._take, self._look_for_results())
         if any(told) or now_s - self._kept_s >= KEEP_POSITION_S:
             self._kept_s = now_s
             self._outbox.write()
 
-    def _take(self, notice: Notice | None) -> bool:
+    def _take(self, notice: Notice) -> bool:
         """Queue and save a notification at once: its position is known now, and the broker may
         become unreachable."""
-        if notice is None:
-            return False
         self._outbox.add(notice, self._told_of(notice))
         return True
 
-    def _read(self, message: Message) -> Notice | None:
+    def _read(self, message: Message) -> list[Notice]:
         if message.error():
-            return None
+            return []
         topic, offset = message.topic(), message.offset()
         if topic == catalogue.LATENCY:
-            return self._result(message.key() or b"", offset + 1)
+            run_id = (message.key() or b"").decode(errors="replace")
+            return self._silences.result(run_id, offset + 1, now_ms())
         self._outbox.next[topic] = offset + 1
         try:
             record = read_event(topic, message.value())
-            return self._looking.at(topic, record, f"{topic}/{offset}")
+            if topic == catalogue.LIFECYCLE:
+                self._silences.event(record, json.loads(record["detail"]), now_ms())
+            found = self._looking.at(topic, record, f"{topic}/{offset}")
+            return [found] if found is not None else []
         except codec.DecodeError:
-            return None  # the topic's owner writes the dead letter
+            return []  # the topic's owner writes the dead letter
         except RECORD_ERRORS:
             log.exception("event_refused", topic=topic, offset=offset)
-            return None
+            return []
 
-    def _result(self, run_id: bytes, end: int) -> Notice | None:
-        """Note a result of a run."""
-        quiet, now = self._outbox.quiet, now_ms()
-        if run_id.startswith(OF_WATCHES) and self._has_suite():
-            self._outbox.quiet = quiet.model_copy(update={"end": end})
-            return None
-        self._outbox.quiet = Quiet(end=end, since_ms=now)
-        return end_of_silence(quiet.since_ms, now) if quiet.told else None
-
-    def _look_for_results(self) -> Notice | None:
+    def _look_for_results(self) -> list[Notice]:
         """Check whether results are missing."""
         minutes = self._rules().no_results_minutes
         minutes = self._settings.no_results_minutes if minutes is None else minutes
-        quiet, now = self._outbox.quiet, now_ms()
-        if quiet.told or not minutes or now - quiet.since_ms < minutes * 60_000:
-            return None
-        self._outbox.quiet = quiet.model_copy(update={"told": True})
-        return silence(quiet.since_ms, minutes, now)
+        return self._silences.look(minutes, now_ms())
 
     def _told_of(self, notice: Notice) -> tuple[str, ...]:
         rules = self._rules()

@@ -1,4 +1,5 @@
-"""Analyses the history in a separate process, in the pause after each run of a suite."""
+"""Analyses the history in a separate process, in the pause after each run of a suite, and while no
+run is carried out after each run of a watch."""
 
 import subprocess
 import sys
@@ -18,10 +19,27 @@ class Analysis:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._began_s = 0.0
+        self._run_id = self._wanted = ""  # of the run that is awaited, now and next
+
+    def want(self, run_id: str) -> None:
+        """Begin at the next `tick` at which none is going on."""
+        self._wanted = run_id
+
+    def tick(self) -> None:
+        """Begin what is wanted."""
+        if not self.goes_on() and self._wanted:
+            self.begin(self._wanted)
+
+    def give_way(self) -> None:
+        """Stop it for a run; it is wanted again afterwards."""
+        if self.goes_on():
+            self._wanted = self._wanted or self._run_id
+            self.end()
 
     def begin(self, run_id: str) -> None:
         """Look for change points once the store knows this run."""
         self.end()
+        self._run_id, self._wanted = run_id, ""
         command = [
             "nice",
             "-n",

@@ -54,7 +54,7 @@ class Now:
 
 class Suites:
     """The suite of this conductor, if any. Not thread-safe. keeping: pipelines kept for its next
-    run."""
+    run. It also looks for change points, without a suite after runs of watches."""
 
     def __init__(
         self,
@@ -96,6 +96,14 @@ class Suites:
         self._skipped.clear()
         self._bus = self._bus or self._open_bus()
 
+    def look_for_changes(self, run_id: str) -> None:
+        """Look for change points once nothing runs and the store knows this run of a watch."""
+        self._analysis.want(run_id)
+
+    def give_way(self) -> None:
+        """Stop looking for change points, because a run begins."""
+        self._analysis.give_way()
+
     @property
     def notify(self) -> Notify:
         """Notification rules of the current suite; everybody without one."""
@@ -135,6 +143,7 @@ class Suites:
         """The run to carry out now; None without a suite, in a pause, on a busy machine, and after
         a skipped step."""
         self._listen()
+        self._analysis.tick()
         if self._suite is None:
             return None
         now = self._clock()

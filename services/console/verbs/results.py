@@ -6,6 +6,7 @@ from rich.console import Console
 
 from services.console import asking, listing
 from services.console.changes import show_changes
+from services.console.ci import junit
 from services.console.files import check_file, write_file
 from services.console.page.document import page
 from services.console.page.markdown import markdown
@@ -41,6 +42,7 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
     check_file("--html", options.html)
+    check_file("--junit", options.junit)
     with answering(settings) as url:
         run_id = options.run_id or latest_run(url)
         found = build_whole_report(url, run_id)
@@ -48,12 +50,15 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
             lines = read_timelines(url, run_id, expired=found["seconds_expired"])
             text = page(found, request_of(url, run_id), lines)
             write_file("--html", options.html, text.encode())
+    if options.junit:
+        write_file("--junit", options.junit, junit(found))
+    written = " and ".join(str(one) for one in (options.html, options.junit) if one)
     if options.markdown:
         print(markdown(found), end="")
     elif options.json:
         print_json(found)
-    elif options.html:
-        console.print(f"Written to {options.html}", soft_wrap=True)
+    elif written:
+        console.print(f"Written to {written}", soft_wrap=True)
     else:
         show_report(console, found)
     return 0

@@ -78,6 +78,7 @@ def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
         ("join.mean.late == 0", "late is not a latency"),
         ("join.missing == 0 abort", "missing is known only at the end of a run"),
         ("join.p99_ms = 50", "is not a threshold"),
+        ("p99_ms <= 50", "is not a threshold"),
         ("join.p99_ms <=", "is not a threshold"),
         ("join.p99_ms <= 2 baseline", "is not a threshold"),
         ("join.p99_ms <= 2 *", "must be a number, or a number \\* baseline"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from schemas.suite import SuiteRun
-from services.conductor.cancellation import Cancellation, cancelled
+from services.conductor.cancellation import MOST_WAITING, Cancellation, cancelled
 from services.runtime.serving import Service
 from tests.unit.requests import RUN_ID, a_request
 
@@ -59,6 +59,18 @@ def test_a_suite_that_is_asked_for_meanwhile_waits() -> None:
     bus, waiting = Bus(command("suite")), deque()
     assert interruptions(bus, False, waiting).reason() == ""
     assert list(waiting) == [command("suite")]
+
+
+def test_of_requested_searches_for_change_points_the_newest_waits() -> None:
+    bus = Bus(command("changes", "one"), command("suite"), command("changes", "two"))
+    waiting: deque[dict[str, Any]] = deque()
+    found = interruptions(bus, False, waiting)
+    assert [found.reason() for _ in range(3)] == [""] * 3
+    assert list(waiting) == [command("suite"), command("changes", "two")]
+    waiting.extend([command("suite")] * (MOST_WAITING - 2))
+    bus.commands.append(command("changes", "three"))
+    assert found.reason() == ""
+    assert (len(waiting), waiting[-1]) == (MOST_WAITING, command("changes", "three"))
 
 
 def test_a_cancel_of_another_run_means_nothing_here() -> None:

@@ -8,6 +8,8 @@ import pytest
 from schemas import catalogue
 from services.conductor.notices.notice import Looking, Notice, end_of_silence, silence
 from services.conductor.notices.shapes import plain, slack, teams
+from services.watcher.runs import Runs, run_id_of
+from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
 
@@ -109,6 +111,46 @@ def test_steps_of_a_search_and_floors_are_not_told() -> None:
     assert told(conclusion("run-1-floor", verdicts=bad)) is None
     assert told(conclusion("search-1-step-3", verdicts=bad)) is None
     assert told(conclusion("search-1", verdicts=bad)) is not None
+
+
+def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> dict[str, Any]:
+    """The conclusion of an hour of a watch."""
+    rows = [
+        {"threshold": f"output.{line}", "pipeline": "w", "stage": "output", "value": 3,
+         "passed": passed} for line, passed in thresholds
+    ]  # fmt: skip
+    counts = {"w": {"output": EXACT | verdicts}}
+    return conclusion(RUN, watch={"inputs": 9}, verdicts=counts, thresholds=rows)
+
+
+RUN = run_id_of(a_watch(), 494_252)
+_BEGUN = next(Runs(a_watch(), {}).begin(494_252)).fields["detail"]
+BEGUN = lifecycle("watch_begun", RUN) | {"detail": _BEGUN}
+
+
+def test_an_hour_of_a_watch_that_fails_a_threshold_is_told() -> None:
+    found = told(of_watch((("missing <= 0", False), ("p99_ms <= 500", True)), missing=3), BEGUN)
+    assert found is not None
+    assert (found.kinds, found.run_id) == (("threshold",), RUN)
+    assert found.title == "watch w, 2026-05-20 20:00 UTC: a threshold failed"
+    assert found.lines == ("failed: output.missing <= 0; w output has 3",)
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "lines"),
+    [
+        ((), ("w output: 3 missing, 1 late",)),
+        ((("p99_ms <= 500", True),), ("w output: 3 missing, 1 late",)),
+        ((("missing <= 5", True),), ("w output: 1 late",)),
+        ((("missing <= 5", True), ("late <= 1", True)), None),
+        ((("not_exact <= 5", True),), None),
+    ],
+)
+def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(
+    thresholds: tuple[tuple[str, bool], ...], lines: tuple[str, ...] | None
+) -> None:
+    found = told(of_watch(thresholds, missing=3, late=1))
+    assert (found and found.lines) == lines
 
 
 def test_a_change_point_is_told_with_what_else_changed() -> None:

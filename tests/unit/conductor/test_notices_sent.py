@@ -126,8 +126,7 @@ def test_results_of_a_watch_are_none_of_the_suite(
     teller = a_teller(tmp_path, has_suite, no_results_minutes=1)
     teller._outbox.quiet = Quiet(end=6, since_ms=1_000)
     monkeypatch.setattr(telling, "now_ms", lambda: 61_000)
-    silent = teller._look_for_results()
-    assert silent is not None
+    (silent,) = teller._look_for_results()
     assert silent.title == "No results for 1 minutes"
     teller._look(Read(catalogue.LATENCY, run_id.encode()))
     told = teller._outbox.first("a")

@@ -1,4 +1,4 @@
-"""The analysis of the history after a run of a suite."""
+"""The analysis of the history after a run of a suite or of a watch."""
 
 from typing import Any
 
@@ -12,16 +12,17 @@ pytestmark = pytest.mark.unit
 
 
 class Process:
-    """A process that runs until it is killed."""
+    """A process that runs until it is killed, or ends with `code`."""
 
-    def __init__(self, *_: Any, **__: Any) -> None:
-        self.killed = False
+    def __init__(self, command: list[str], **_: Any) -> None:
+        self.run_id = command[-1]
+        self.code: int | None = None
 
     def poll(self) -> int | None:
-        return -9 if self.killed else None
+        return self.code
 
     def kill(self) -> None:
-        self.killed = True
+        self.code = -9
 
     def wait(self) -> None:
         """Return immediately."""
@@ -42,3 +43,57 @@ def test_a_look_that_takes_too_long_is_ended_and_it_is_logged(
     assert [(one["event"], one["longer_than_s"]) for one in log] == [
         ("changes_not_looked_for", TIMEOUT_S)
     ]
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
+    found: list[Process] = []
+
+    def start(*given: Any, **named: Any) -> Process:
+        found.append(Process(*given, **named))
+        return found[-1]
+
+    monkeypatch.setattr(analysis.subprocess, "Popen", start)
+    return found
+
+
+def test_after_a_run_of_a_watch_a_look_begins_once_no_other_is_going_on(
+    started: list[Process],
+) -> None:
+    look = Analysis()
+    look.tick()
+    look.begin("run-1")
+    for run_id in ("watch-a-1", "watch-b-1"):
+        look.want(run_id)
+        look.tick()
+    assert [one.run_id for one in started] == ["run-1"]
+    started[0].code = 0
+    look.tick()
+    look.tick()
+    assert [one.run_id for one in started] == ["run-1", "watch-b-1"]
+    started[1].code = 0
+    look.tick()
+    assert len(started) == 2
+
+
+def test_a_look_gives_way_to_a_run_and_is_repeated_after_it(started: list[Process]) -> None:
+    look = Analysis()
+    look.give_way()
+    look.begin("watch-a-1")
+    look.give_way()
+    assert (started[0].code, look.goes_on()) == (-9, False)
+    look.tick()
+    assert [one.run_id for one in started] == ["watch-a-1"] * 2
+    look.want("watch-b-1")
+    look.give_way()
+    look.tick()
+    assert started[2].run_id == "watch-b-1"
+
+
+def test_the_look_after_a_run_of_a_suite_is_also_that_of_a_watch(started: list[Process]) -> None:
+    look = Analysis()
+    look.want("watch-a-1")
+    look.begin("run-1")
+    started[0].code = 0
+    look.tick()
+    assert len(started) == 1

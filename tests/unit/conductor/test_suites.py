@@ -97,6 +97,20 @@ def test_the_bus_is_read_only_for_a_suite(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(opened) == 1
 
 
+def test_change_points_are_searched_after_runs_of_watches_without_a_suite(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(running.Analysis, "begin", lambda _self, run_id: begun.append(run_id))
+    events: Any = Bus()
+    suites = Suites(ConductorSettings(), events, SuiteState(tmp_path, "stack"), None)
+    assert suites.due() is None
+    assert begun == []
+    suites.look_for_changes("watch-orders-20260520-200000")
+    assert suites.due() is None
+    assert begun == ["watch-orders-20260520-200000"]
+
+
 def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=0.2)
     first = bench.suites.due()

@@ -54,10 +54,11 @@ def test_a_file_that_could_not_be_written_after_all_is_told_too(tmp_path: Path) 
     [
         ["run", "--report", "missing/r.json"],
         ["report", "--html", "missing/r.html"],
+        ["report", "--junit", "missing/r.xml"],
         ["sql", "SELECT 1", "--output", "missing/r.csv"],
         ["bench", "--json", "missing/r.json"],
     ],
-    ids=lambda words: words[0],
+    ids=" ".join,
 )
 def test_every_verb_looks_at_its_file_before_it_does_anything(
     words: list[str], monkeypatch: pytest.MonkeyPatch

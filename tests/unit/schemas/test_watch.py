@@ -73,3 +73,43 @@ def test_an_address_of_a_registry_has_a_host_and_may_have_a_path():
 def test_a_private_key_is_a_secret(name, value, is_secret):
     watch = a_watch(kafka={"bootstrap": "k:9", "properties": {name: value}})
     assert watch.cluster.has_secrets == is_secret
+
+
+@pytest.mark.parametrize(
+    ("line", "text"),
+    [
+        ("p99_ms <= 500", "output.p99_ms <= 500"),
+        ("missing <= 0  # none", "output.missing <= 0 # none"),
+        ("w: p50_ms<5", "w: output.p50_ms<5"),
+        ("*.not_exact == 0", "*.not_exact == 0"),
+        ("output.latest.p99_ms <= 5", "output.latest.p99_ms <= 5"),
+        ("input.records_per_second >= 0.5", "input.records_per_second >= 0.5"),
+    ],
+)
+def test_a_threshold_without_a_stage_is_of_the_only_one(line, text):
+    assert [one.text for one in a_watch(thresholds=[line]).limits] == [text]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("pipeline.cpu_cores <= 1", "a one_to_one watch has no pipeline.cpu_cores; it has: min_ms"),
+        ("output.event_time.p99_ms <= 1", "a one_to_one watch has no event_time.p99_ms"),
+        ("wrong <= 0", "a one_to_one watch has no wrong"),
+        ("input.send_delay_p99_ms <= 3", "a one_to_one watch has no input.send_delay_p99_ms"),
+        ("shop: p99_ms <= 1", "the pipeline of this watch is w"),
+        ("join.p99_ms <= 1", "the stage of this watch is output"),
+        ("p99_ms <= 1.1 * baseline", "a watch has neither baseline nor abort"),
+        ("p99_ms <= 5 abort", "a watch has neither baseline nor abort"),
+        ("p99 <= 5", "output has no figure 'p99'"),
+        ("p99_ms = 5", "is not a threshold"),
+    ],
+)
+def test_a_threshold_that_no_run_of_a_watch_can_have_is_refused(line, why):
+    with pytest.raises(ValidationError, match=why):
+        a_watch(thresholds=[line])
+
+
+def test_a_filter_has_no_missing_outputs_to_limit():
+    with pytest.raises(ValidationError, match="a filter watch has no missing"):
+        a_watch(relation={"kind": "filter"}, thresholds=["missing <= 0"])

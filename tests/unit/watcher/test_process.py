@@ -100,17 +100,28 @@ def test_what_cannot_be_caught_up_with_is_concluded_and_says_so(bus, at_s, setti
     ]
 
 
-def test_a_run_that_was_concluded_before_a_kill_is_not_concluded_again(
-    bus, at_s, settings, monkeypatch
+ENDS = {catalogue.CONCLUSIONS, protocol.CONCLUDED}
+
+
+@pytest.mark.parametrize("known", [ENDS, {protocol.CONCLUDED}, {catalogue.CONCLUSIONS}])
+@pytest.mark.parametrize("is_ended", [True, False])
+def test_of_a_run_that_was_concluded_before_a_kill_only_the_rest_is_published(
+    bus, at_s, settings, monkeypatch, known, is_ended
 ):
-    watching = watched(shop(), settings)
+    watching = watched(shop(thresholds=["missing <= 0"]), settings)
     watching.save()
-    end_watch(settings.data, "w")
-    known = {("watch-w-19700101-000000-1", protocol.CONCLUDED)}
-    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=known))
-    monkeypatch.setattr(Reader, "frontier_ms", lambda _: 20_000)
-    process.end_left("w", settings, threading.Event())
-    assert bus.conclusions() == {}
+    bus.events.clear()
+    mine = "watch-w-19700101-000000-1"
+    events = {(mine, one) for one in known}
+    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=events))
+    monkeypatch.setattr(Reader, "frontier_ms", lambda _: 9_000_000)
+    if is_ended:
+        end_watch(settings.data, "w")
+        process.end_left("w", settings, threading.Event())
+    else:
+        process.open_watching(watching.watch, settings).catch_up(threading.Event(), 5)
+    told = [fields.get("event", topic) for topic, run_id, fields in bus.events if run_id == mine]
+    assert [one for one in told if one in ENDS] == sorted(ENDS - known)
 
 
 def test_a_run_that_only_the_killed_process_had_begun_is_concluded(

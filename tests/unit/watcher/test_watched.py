@@ -284,7 +284,7 @@ def test_a_run_that_was_concluded_long_ago_stays_as_it_was():
     watched.take("in", records("in", [(1, 59_000)]))
     list(watched.advance(130_000))
     assert runs.due(130_000) == [0]
-    list(runs.conclude(0, watched.counting.totals[0], {}))
+    list(runs.conclude(0, watched.counting.totals[0], (0, 5_000), {}))
     assert runs.forget(watched.counting, 60_100) == NONE_MS
     watched.closed_ms = runs.forget(watched.counting, 60_101)
     assert watched.closed_ms == 60_000

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from schemas import catalogue, protocol
+from services.runtime.watches import keep_watch
 from services.watcher import position, process
 from services.watcher.position import Published
 from services.watcher.troubles import Trouble
@@ -44,11 +45,32 @@ def reasons(bus):
     }
 
 
+def thresholds(bus):
+    """Threshold, value and whether it passed, by concluded run."""
+    return {
+        run_id: [
+            (row["threshold"], row["value"], row["passed"])
+            for row in json.loads(fields["detail"]).get("thresholds", ())
+        ]
+        for topic, run_id, fields in bus.events
+        if topic == catalogue.CONCLUSIONS
+    }
+
+
 def lifecycle(bus, event):
     return [
         run_id
         for topic, run_id, fields in bus.events
         if topic == catalogue.LIFECYCLE and fields["event"] == event
+    ]
+
+
+def invalidated(bus):
+    """Why a run becomes invalid, by the events of problems."""
+    return [
+        (run_id, fields["detail"]["invalid"])
+        for _, run_id, fields in bus.events
+        if fields.get("event") == protocol.WATCH_TROUBLE
     ]
 
 
@@ -67,7 +89,7 @@ def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, at_s,
     step(watching, 70_000)
     lost = {name(run): [WHY] if run in (2, 4, 5) else [] for run in (1, 2, 4, 5, 6, 11)}
     assert reasons(bus) == lost
-    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+    assert invalidated(bus) == [(name(2), WHY)]
 
 
 def test_runs_that_are_judged_later_are_also_invalid(bus, at_s, settings):
@@ -101,6 +123,7 @@ def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, at_s, set
     watching.end()
     share = "The share of identities counted was reduced during the run."
     assert reasons(bus) == {name(1): [share], name(3): [share], name(4): []}
+    assert invalidated(bus) == [(name(3), share)]
 
 
 def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
@@ -116,7 +139,7 @@ def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
         for _, _, fields in bus.events
         if fields.get("event") == protocol.WATCH_TROUBLE
     ]
-    assert (told["kind"], told["share"]) == ("sampled", 1.0)
+    assert (told["kind"], told["share"], told["invalid"]) == ("sampled", 1.0, "")
     again = process.open_watching(shop(run_s=5), settings)
     shares = again.watched.sampling.shares(0, told["from_ms"] + 1)
     assert shares == [(0, 0.5), (told["from_ms"], 1.0)]
@@ -139,7 +162,7 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     different = "After a restart the topics returned different records."
     invalid = {run_id for run_id, told in reasons(bus).items() if told}
     assert (invalid, reasons(bus)[name(2)]) == ({name(2)}, [different])
-    assert lifecycle(bus, protocol.WATCH_TROUBLE) == [name(2)]
+    assert invalidated(bus) == [(name(2), different)]
 
 
 def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(
@@ -236,3 +259,106 @@ def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, 
     again.end()
     assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3}
     assert json.dumps(reasons(bus)).count("It ended before everything was recounted.") == 1
+
+
+def test_change_points_are_searched_once_in_a_while_after_runs(bus, at_s, settings, monkeypatch):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, 12_000)
+    assert bus.commands == [("changes", name(1))]
+    step(watching, 32_000, 21_000, 26_000)
+    step(watching, 33_000)
+    assert len(bus.commands) == 1
+    monkeypatch.setattr("services.watcher.watching.SEARCH_S", 0.0)
+    step(watching, 34_000)
+    step(watching, 34_500)
+    assert bus.commands[1:] == [("changes", name(5))]
+    watching.end()
+    assert bus.commands[2:] == [("changes", name(6))]
+
+
+LIMITED = ["p99_ms <= 3", "missing <= 1"]
+
+
+def answered(watch, settings, outputs, end_ms=5_100):
+    """A watch that has read three inputs of its first hour, and outputs: times by input."""
+    keep_watch(settings.data, watch)
+    watching = process.open_watching(watch, settings)
+    watching.watched.take(
+        "out", [message("out", None, b"%d" % name, ms, offset=ms) for name, ms in outputs.items()]
+    )
+    step(watching, end_ms, 5_000, 5_001, 5_002)
+    return watching
+
+
+def resumed(watch, settings):
+    """The next process, which has caught up."""
+    watching = process.open_watching(watch, settings)
+    watching.reader.end_ms = 5_200
+    watching.catch_up(threading.Event(), 5)
+    assert watching.behind is None
+    return watching
+
+
+def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, at_s, settings):
+    watching = answered(shop(run_s=5, thresholds=LIMITED), settings, {5_000: 5_003, 5_001: 5_012})
+    watching.save()
+    again = resumed(watching.watch, settings)
+    step(again, 30_000, 21_000)
+    again.save()
+    step(resumed(watching.watch, settings), 60_000)
+    assert thresholds(bus)[name(1)] == [
+        ("output.p99_ms <= 3", 11, False),
+        ("output.missing <= 1", 1, True),
+    ]
+    assert thresholds(bus)[name(4)] == [
+        ("output.p99_ms <= 3", None, False),
+        ("output.missing <= 1", 1, True),
+    ]
+    assert lifecycle(bus, protocol.CONCLUDED).count(name(1)) == 1
+
+
+def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
+    limits = ["input.records_per_second >= 0.6", "outputs >= 2"]
+    answered(shop(thresholds=limits), settings, {5_000: 5_003, 5_001: 5_012}).end()
+    assert thresholds(bus) == {
+        "watch-w-19700101-000000-1": [
+            ("input.records_per_second >= 0.6", 0.5, False),  # of six seconds
+            ("output.outputs >= 2", 2, True),
+        ]
+    }
+
+
+def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, at_s, settings):
+    watching = watched(shop(run_s=5), settings)
+    step(watching, 21_000)
+    watching.end()
+    ended = {
+        run_id: json.loads(fields["detail"])["ended"]
+        for _, run_id, fields in bus.events
+        if fields.get("event") == protocol.CONCLUDED
+    }
+    assert ended == {name(1): False, name(4): True}
+
+
+def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
+    changed = shop(run_s=5, thresholds=LIMITED)
+    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
+    keep_watch(settings.data, changed)
+    process.close(watching)
+    step(resumed(changed, settings), 30_000)
+    assert thresholds(bus)[name(1)] == [
+        ("output.p99_ms <= 3", 3, True),
+        ("output.missing <= 1", 2, False),
+    ]
+    assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(1)) == 1
+
+
+def test_a_position_of_an_earlier_version_has_no_latencies(bus, at_s, settings):
+    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
+    watching.save()
+    arrays, rest = position.load(watching.path)
+    older = {key: one for key, one in arrays.items() if not key.startswith("latency_")}
+    assert len(older) == len(arrays) - 2
+    position.save(watching.path, older, rest)
+    (totals,) = resumed(watching.watch, settings).watched.counting.totals.values()
+    assert (totals.verdicts["exact"], totals.latencies.counts()) == (1, {})

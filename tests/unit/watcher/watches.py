@@ -15,7 +15,10 @@ class Bus:
     """Records published events: topic, run id and fields."""
 
     def __init__(self):
-        self.events, self.failed = [], 0
+        self.events, self.failed, self.commands = [], 0, []
+
+    def command(self, command, run_id, _body):
+        self.commands.append((command, run_id))
 
     def publish(self, topic, run_id, /, **fields):
         self.events.append((topic, run_id, fields))

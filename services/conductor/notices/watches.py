@@ -1,0 +1,66 @@
+"""Notices about watches: words, and what is left to the thresholds of a watch. Pure."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+from schemas import protocol
+from schemas.suite import NoticeKind
+from schemas.threshold import parse_threshold
+
+Row = dict[str, Any]
+# By kind of `watch_trouble`, what is reported although the run stays valid.
+REPORTED: Final = {
+    "undecodable": "records of {} are not judged",
+    "not_readable": "{} cannot be read",
+    "group_not_read": "the lag of the group {} is unknown",
+    "ended": "its process died",
+}
+
+
+class Problem(NamedTuple):
+    """A problem of a watch. key: of one that is the same."""
+
+    kind: NoticeKind
+    key: tuple[str, ...]
+    title: str
+    lines: tuple[str, ...]
+
+
+def problem(detail: dict[str, Any], run: str) -> Problem | None:
+    """The problem of a `watch_trouble`; None if it is not reported. run: title of its run."""
+    kind, reason = detail["kind"], str(detail.get("reason") or "")
+    subject = str(detail.get("topic") or detail.get("group") or "")
+    if why := detail.get("invalid"):
+        return Problem("invalid", (kind, subject), f"{run}: INVALID", (why,))
+    if kind not in REPORTED:
+        return None
+    title = f"watch {detail['watch']}: {REPORTED[kind].format(subject or 'the cluster')}"
+    key, lines = [kind, subject], [reason] if reason else []
+    if kind == "undecodable":
+        key.append(reason)
+        lines.append(f"The first is in partition {detail['partition']} at {detail['offset']}.")
+    if kind == "ended":
+        lines = lines or [f"exit code {detail['code']}"]
+        lines.append(f"It is restarted in {detail['again_in_s']:g} s.")
+    return Problem("watch_trouble", tuple(key), title, tuple(lines))
+
+
+def is_of_watch(detail: dict[str, Any]) -> bool:
+    """Whether the detail of a conclusion is that of a run of a watch."""
+    return "watch" in detail
+
+
+def title_of(begun: dict[str, Any]) -> str:
+    """A run of a watch, given the detail of `watch_begun`: `watch orders, 2026-05-04 03:00 UTC`."""
+    begin = datetime.fromtimestamp(begun["start_ms"] / 1000, UTC)
+    return f"watch {begun['workload']['name']}, {begin:%Y-%m-%d %H:%M} UTC"
+
+
+def left_to_thresholds(rows: Iterable[Row]) -> frozenset[str]:
+    """Verdicts that a watch limits by a threshold, so that fewer are no problem. rows: the judged
+    thresholds of a run."""
+    figures = {parse_threshold(row["threshold"]).figure for row in rows}
+    if "not_exact" in figures:
+        return frozenset(protocol.FAILED_VERDICTS)
+    return frozenset(figures & {*protocol.FAILED_VERDICTS})

@@ -1,0 +1,48 @@
+"""Figures of a run for the thresholds of its watch. Pure."""
+
+from typing import Any
+
+from analysis.thresholds import Figures, Row, judged
+from schemas.percentiles import summary
+from schemas.protocol import VERDICTS
+from schemas.threshold import LATENCY_FIGURES, RATE
+from schemas.watch import Watch
+from services.watcher.counting import LATEST, RunTotals
+
+
+def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Row]:
+    """One row for each threshold. watched_s: the part of the run that was watched, seconds.
+
+    Figures that cannot exist are left out: latency if no output was expected and none arrived, and
+    rates of a run that was not watched.
+    """
+    absent: set[str] = set()
+    if not any(totals.verdicts.values()):
+        absent.update(LATENCY_FIGURES)
+    if watched_s <= 0:
+        absent.add(RATE)
+    limits = (one for one in watch.limits if one.figure not in absent)
+    return judged(limits, _figures(watch, totals, watched_s))
+
+
+def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
+    """The figures of a run, structured as its report."""
+    verdicts = {one: totals.verdicts[one] for one in VERDICTS}
+    counts = totals.latencies.counts()
+    stage: dict[str, Any] = {
+        "verdicts": verdicts,
+        "outputs": sum(count for verdict, count in verdicts.items() if verdict != "missing"),
+        "records_per_second": _rate(totals.outputs, watched_s),
+        "latency_ms": {LATEST: summary(counts)} if counts else {},
+    }
+    source: dict[str, Any] = {
+        "records": totals.inputs,
+        "records_per_second": _rate(totals.inputs, watched_s),
+        "send_delay_ms": {},
+    }
+    pipeline = {"resources": {}, "stages": {watch.stage: stage}}
+    return {"input": source, "pipelines": {watch.name: pipeline}}
+
+
+def _rate(records: int, watched_s: float) -> float | None:
+    return records / watched_s if watched_s > 0 else None
