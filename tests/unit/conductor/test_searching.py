@@ -26,6 +26,7 @@ class Run:
     their load begins."""
 
     carried_out: list[tuple[str, float]]
+    told: list[Conclusion]
     crashes = 0
 
     def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
@@ -45,10 +46,12 @@ class Run:
         return "generator"
 
     def give_up(self, reason: str) -> Conclusion:
-        return Conclusion(False, (reason,), {"clean": False})
+        lines = list(self.request.workload.thresholds)
+        return Conclusion(False, (reason,), {"clean": False, "thresholds": lines})
 
     def tell(self, conclusion: Conclusion) -> None:
-        """Ignore the conclusion."""
+        """Keep the conclusion."""
+        Run.told.append(conclusion)
 
 
 class Events:
@@ -71,17 +74,22 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     if run.phases is None:
         reasons = ("The driver crashed.",)
         return run, Conclusion(False, reasons, {"clean": False}), Observation((), trouble=reasons)
-    return run, Conclusion(True, (), {"clean": True}), run.observe()
+    # Any value stands for a row: the conductor judges the lines of the request of a run.
+    detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
+    return run, Conclusion(True, (), detail), run.observe()
 
 
-def search_after(monkeypatch: pytest.MonkeyPatch, so_far: SoFar) -> tuple[list[Any], Events]:
+def search_after(
+    monkeypatch: pytest.MonkeyPatch, so_far: SoFar, thresholds: tuple[str, ...] = ()
+) -> tuple[list[Any], Events]:
     monkeypatch.setattr(searching, "Run", Run)
     monkeypatch.setattr(Searching, "_observe", observe)
-    Run.carried_out, events = [], Events()
+    Run.carried_out, Run.told, events = [], [], Events()
     request = a_request()
     load = request.workload.load.model_copy(update={"rate_per_second": 500})
     search = Search(precision=0.5, factor=2, budget_s=100)
-    workload = request.workload.model_copy(update={"search": search, "load": load})
+    changes = {"search": search, "load": load, "thresholds": thresholds}
+    workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
     settings = ConductorSettings()
     Searching(request, settings, events, lambda: "", so_far).execute()  # type: ignore[arg-type]
@@ -107,6 +115,42 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
         "",
     ]
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
+
+
+THRESHOLDS = ("pipeline.sustainable_rate_per_second >= 900", "join.p99_ms <= 50")
+
+
+def test_the_rate_found_is_judged_by_the_thresholds_beside_what_its_run_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = (Done(500, long=False), Done(1000, long=False))
+    search_after(monkeypatch, SoFar(steps, spent_s=100), THRESHOLDS)
+    (*_steps, run) = Run.told
+    other, row = run.detail["thresholds"]
+    assert other == "join.p99_ms <= 50"
+    assert (row["threshold"], row["pipeline"], row["passed"]) == (
+        THRESHOLDS[0],
+        "spark-realtime",
+        True,
+    )
+    assert row["value"] == run.detail["search"]["rate_per_second"] == pytest.approx(970)
+
+
+def test_a_search_without_a_rate_has_each_threshold_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Done(500, long=False, refusals=("parse: median latency rises.",))
+    search_after(monkeypatch, SoFar((refused,), spent_s=100), THRESHOLDS)
+    other, row = Run.told[-1].detail["thresholds"]
+    assert (other, row["value"], row["passed"]) == ("join.p99_ms <= 50", None, False)
+
+
+def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
+    request = a_request()
+    changes = {"search": Search(), "thresholds": THRESHOLDS}
+    workload = request.workload.model_copy(update=changes)
+    request = request.model_copy(update={"workload": workload})
+    run = searching.verifying_request(request, 900, warm=True)
+    sent = RunRequest.model_validate_json(run.model_dump_json())
+    assert sent.workload.thresholds == ("join.p99_ms <= 50",)
 
 
 def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
