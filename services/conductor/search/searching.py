@@ -102,7 +102,7 @@ class Searching:
             self._lose(request.run_id, conclusion.reasons)
             return
         found = judged(observed, self._search, final=planned.long)
-        done = done_step(planned, found, run)
+        done = done_step(number, planned, found, run, conclusion.detail.get("warm_up", {}))
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
@@ -202,9 +202,11 @@ def can_stay_warm(request: RunRequest) -> bool:
     return not (is_fast or closes or slides)
 
 
-def done_step(planned: Planned, found: Judged, run: Run) -> Done:
+def done_step(
+    number: int, planned: Planned, found: Judged, run: Run, warm_up: Mapping[str, Any]
+) -> Done:
     """A judged step, and what limited it if it was not sustained. Without late outputs there are no
-    late seconds to attribute."""
+    late seconds to attribute. warm_up: from the conclusion of its run."""
     limited_by = run.limited_by() if found.refusals else ""
     return Done(
         planned.rate_per_second,
@@ -212,6 +214,10 @@ def done_step(planned: Planned, found: Judged, run: Run) -> Done:
         found.refusals,
         found.undecided,
         PIPELINE if found.by_cpu_alone else limited_by,
+        number,
+        warm_up.get("steady"),
+        tuple(warm_up.get("moving", ())),
+        warm_up.get("seconds"),
     )
 
 

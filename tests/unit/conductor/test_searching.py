@@ -76,6 +76,9 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
         return run, Conclusion(False, reasons, {"clean": False}), Observation((), trouble=reasons)
     # Any value stands for a row: the conductor judges the lines of the request of a run.
     detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
+    rate = request.workload.load.rate_per_second
+    moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
+    detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
     return run, Conclusion(True, (), detail), run.observe()
 
 
@@ -115,6 +118,29 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
         "",
     ]
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
+
+
+def test_each_step_says_whether_it_was_steady_after_which_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = (Done(500, long=False, number=1), Done(1000, long=False, number=2))
+    so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
+    _carried_out, events = search_after(monkeypatch, so_far)
+    (first, *_), (_, result) = events.conclusions[0], events.conclusions[-1]
+    assert first == "search_step"
+    told = events.conclusions[0][1]
+    assert (told["step"], told["steady"], told["warm_up_s"]) == (4, False, 23)
+    assert told["moving"] == ["spark-realtime parse: p50 rose by 900 ms"]
+    found = [(one["step"], one["rate_per_second"], one["steady"]) for one in result["steps"]]
+    assert found == [
+        (1, 500, None),
+        (2, 1000, None),
+        (4, 2000, False),
+        (5, 1414, False),
+        (6, 1000, True),
+    ]
+    assert [one["warm_up_s"] for one in result["steps"]] == [None, None, 23, 23, 23]
+    assert [one["measured_s"] for one in result["steps"]] == [15, 15, 15, 15, 60]
 
 
 THRESHOLDS = ("pipeline.sustainable_rate_per_second >= 900", "join.p99_ms <= 50")
@@ -188,11 +214,12 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
 
 
 def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
-    planned, run = Planned(500, long=False), Run(a_request())
-    by_cpu = Judged(("Mean CPU 80%.",), by_cpu_alone=True)
-    assert searching.done_step(planned, by_cpu, run).limited_by == "pipeline"  # type: ignore[arg-type]
-    late = Judged(("parse: median latency rises.",))
-    assert searching.done_step(planned, late, run).limited_by == "generator"  # type: ignore[arg-type]
+    def limited_by(found: Judged) -> str:
+        planned, run = Planned(500, long=False), Run(a_request())
+        return searching.done_step(1, planned, found, run, {}).limited_by  # type: ignore[arg-type]
+
+    assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "pipeline"
+    assert limited_by(Judged(("parse: median latency rises.",))) == "generator"
 
 
 @pytest.mark.parametrize(
