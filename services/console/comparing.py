@@ -104,7 +104,8 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
         facts = [[known[run_id]]] * 2
         return Compared(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
     if not sides[1]:
-        raise QueryError("Nothing to compare: no run is left on the second side.")
+        none = "Nothing to compare: no run is left on the second side."
+        raise QueryError(" ".join([*refused.values(), none]))
     read = [[comparison.read_latencies(url, run_id) for run_id in side] for side in sides]
     facts = [[known[run_id] for run_id in side] for side in sides]
     return Compared(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))

@@ -10,6 +10,7 @@ from rich.console import Console
 from analysis.comparability import Facts
 from analysis.costs import COST
 from services.console import comparing
+from services.runtime.clickhouse import QueryError
 from tests.unit.analysis.test_comparability import facts
 
 pytestmark = pytest.mark.unit
@@ -141,3 +142,16 @@ def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.Monkey
         "p99": (3.0, True),
     }
     assert [row["figure"] for row in one["described"]] == ["mean", "p95", COST]
+
+
+def test_without_a_comparable_run_the_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_url: str, run_id: str) -> Facts:
+        return facts(run_id, rate=400 if run_id == "a" else 500)
+
+    monkeypatch.setattr(comparing, "read_facts", read)
+    with pytest.raises(QueryError) as refused:
+        comparing.compared("", ["a"], ["b"])
+    assert str(refused.value) == (
+        "b is left out: rate 500 records/s, not 400 records/s. Nothing to compare: no run is left "
+        "on the second side."
+    )
