@@ -12,8 +12,9 @@ from statistics import median
 from typing import Any
 
 from analysis.comparability import apart, doubts_of
-from analysis.comparison import CONFIDENCE, ENOUGH_RUNS, run_difference
+from analysis.comparison import CONFIDENCE, ENOUGH_RUNS
 from analysis.costs import COST
+from analysis.intervals import run_difference
 
 Report = dict[str, Any]
 Row = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.intervals import autocorrelation
+from analysis.intervals import Interval, autocorrelation
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
@@ -22,21 +22,6 @@ LEAST_BLOCK_S = 5
 CHUNK_CELLS = 4_000_000  # memory limit: resamples x distinct latencies at a time
 
 Floats: TypeAlias = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A figure and its bounds at a given confidence. Bounds are None if unknown, as for a single
-    value."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether the figure, a difference, is nonzero with that confidence."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def median_interval(values: Sequence[float]) -> Interval:
@@ -78,30 +63,46 @@ class Histograms:
             found.append(np.where(total[:, 0] > 0, chosen, np.nan))
         return np.concatenate(found)
 
-    def alike(self, level: float) -> float:
-        """Autocorrelation of neighbouring seconds in their contribution to a percentile."""
+    def mean(self, weights: Floats) -> Floats:
+        """The mean over all seconds, each weighted by `weights`; NaN if nothing is left."""
+        totals = weights @ self.counts.sum(axis=1)
+        sums = weights @ (self.counts @ self.values)
+        none = np.full(len(weights), np.nan)
+        return np.asarray(np.divide(sums, totals, out=none, where=totals > 0))
+
+    def figure(self, level: float | None, weights: Floats) -> Floats:
+        """A percentile; None: the mean."""
+        return self.mean(weights) if level is None else self.quantile(level, weights)
+
+    def alike(self, level: float | None) -> float:
+        """Autocorrelation of neighbouring seconds in their contribution to a percentile; None: to
+        the mean."""
+        if level is None:
+            whole = self.mean(np.ones((1, len(self.counts))))[0]
+            return autocorrelation((self.counts @ (self.values - whole)).tolist())
         place = self.quantile(level, np.ones((1, len(self.counts))))[0]
         below, all_of = self.counts[:, self.values <= place].sum(axis=1), self.counts.sum(axis=1)
         total = all_of.sum()
         return autocorrelation(below - below.sum() / total * all_of) if total else 0.0
 
 
-def quantile_difference(
+def figure_difference(
     before: Histograms,
     after: Histograms,
-    level: float,
+    level: float | None,
     *,
     paired: bool,
     confidence: float = 0.99,
 ) -> Interval:
-    """A percentile of `after` minus that of `before`, both over all their seconds.
+    """A percentile of `after`, or with None the mean, minus that of `before`, both over all their
+    seconds.
 
     paired: both have the same seconds (two pipelines on one input), which are resampled together,
     so that common disturbances cancel. The block length follows from the autocorrelation and is at
     least LEAST_BLOCK_S.
     """
     one = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
-    value = float(after.quantile(level, one[1])[0] - before.quantile(level, one[0])[0])
+    value = float(after.figure(level, one[1])[0] - before.figure(level, one[0])[0])
     alike = max(before.alike(level), after.alike(level))
     block_s = max(LEAST_BLOCK_S, int(np.ceil((1 + alike) / (1 - alike))))
     if min(len(before.counts), len(after.counts)) < 2 * block_s:
@@ -109,7 +110,7 @@ def quantile_difference(
     random = np.random.default_rng(SEED)
     first = _block_weights(len(before.counts), block_s, random)
     second = first if paired else _block_weights(len(after.counts), block_s, random)
-    drawn = after.quantile(level, second) - before.quantile(level, first)
+    drawn = after.figure(level, second) - before.figure(level, first)
     return Interval(value, *_bounds(drawn[~np.isnan(drawn)], confidence))
 
 

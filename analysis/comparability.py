@@ -80,6 +80,9 @@ class Facts:
             "disturbed": _yes(self.report.get("disturbed")),
             "valid": _yes(self.report["valid"]),
         }
+        search = self.report["conclusion"].get("search") or {}
+        if rate := search.get("verified_at_per_second"):
+            found["rate after the search"] = f"{rate:.10g} records/s"
         environment = self.report["environment"]
         found |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
         packages = environment.get("packages") or {}

@@ -1,28 +1,31 @@
 """Describes whether two runs differ: `compare RUN RUN`, several runs each, or the pipelines of one
 run. The judgement is pure; `read_latencies` queries the store.
 
+Only the median and the 99th percentile are decided: each further figure would widen the intervals
+of all. Other latencies are described, with an interval of their own (`other_latencies`).
+
 With five runs or more on each side, the variation between runs is used, and the result applies to
 future runs. Pipelines of one run share the same seconds, so the variation between seconds is used
 (in blocks, because neighbours are correlated). With fewer runs the variation between runs is
 unknown: no difference is called real.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean, variance
 from typing import Any
 
 import numpy as np
 
-from analysis.bootstrap import Histograms, Interval, quantile_difference
+from analysis.bootstrap import Histograms, figure_difference
 from analysis.expiry import seconds_expired
-from analysis.intervals import student_t
+from analysis.intervals import LEAST_ABOVE, Interval, run_difference
 from services.runtime.clickhouse import QueryError, query
 
-CONFIDENCE = 0.95  # joint confidence of all figures of a comparison (Bonferroni)
+CONFIDENCE = 0.95  # joint confidence of all decided figures of a comparison (Bonferroni)
 ENOUGH_RUNS = 5
-FIGURES = {"p50": 0.5, "p99": 0.99}
+Levels = Mapping[str, float | None]  # percentiles by figure; None: the mean
+FIGURES: Levels = {"p50": 0.5, "p99": 0.99}  # decided
+OTHERS: Levels = {"mean": None, "p95": 0.95, "p999": 0.999}  # described
 LATENCIES = (
     "SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s,"
     " groupArray(latency_ms) AS latencies_ms, groupArray(l.count) AS counts"
@@ -45,7 +48,8 @@ class Side:
 
 @dataclass(frozen=True)
 class Difference:
-    """One figure of one stage, ms: before, after, and the difference with its interval."""
+    """One figure: before, after, and the difference with its interval. Latencies are in ms. stage:
+    empty for a figure of the whole pipeline."""
 
     stage: str
     figure: str
@@ -98,18 +102,35 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
 
 
 def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
-    """All figures of the stages common to both sides."""
-    runs = [*before.runs, *after.runs]
-    cells = [
-        (stage, figure)
-        for stage in runs[0]
-        if all(stage in run for run in runs)
-        for figure in FIGURES
-    ]
+    """The decided figures of the stages common to both sides, with joint confidence."""
+    cells = [(stage, figure) for stage in common_stages(before, after) for figure in FIGURES]
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(cells))
     return [
         _difference(before, after, cell, same_run=same_run, confidence=confidence) for cell in cells
     ]
+
+
+def other_latencies(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
+    """The described latencies of the stages common to both sides, each with its own confidence.
+    Percentiles of too few outputs are omitted."""
+    return [
+        _difference(before, after, (stage, figure), same_run=same_run, confidence=CONFIDENCE)
+        for stage in common_stages(before, after)
+        for figure, level in OTHERS.items()
+        if level is None or _outputs(before, after, stage) * (1 - level) >= LEAST_ABOVE
+    ]
+
+
+def common_stages(before: Side, after: Side) -> list[str]:
+    """The stages of every run of both sides."""
+    runs = [*before.runs, *after.runs]
+    return [stage for stage in runs[0] if all(stage in run for run in runs)]
+
+
+def _outputs(before: Side, after: Side, stage: str) -> int:
+    """The number of outputs of the run with the fewest."""
+    runs = [*before.runs, *after.runs]
+    return min(sum(sum(counts.values()) for counts in run[stage].values()) for run in runs)
 
 
 def by_runs(before: Side, after: Side) -> bool:
@@ -182,7 +203,7 @@ def _difference(
     confidence: float,
 ) -> Difference:
     stage, figure = cell
-    level = FIGURES[figure]
+    level = {**FIGURES, **OTHERS}[figure]
     old, new = _histograms(before, stage), _histograms(after, stage)
     if same_run:
         old, new = _aligned(before, after, stage)
@@ -191,30 +212,17 @@ def _difference(
             _of_runs(before, stage, level), _of_runs(after, stage, level), confidence
         )
     else:
-        interval = quantile_difference(old, new, level, paired=same_run, confidence=confidence)
+        interval = figure_difference(old, new, level, paired=same_run, confidence=confidence)
     return Difference(stage, figure, _whole(old, level), _whole(new, level), interval)
 
 
-def run_difference(before: Sequence[float], after: Sequence[float], confidence: float) -> Interval:
-    """The mean of one figure over some runs minus that over others, two or more each, with Welch's
-    interval for unequal variances (Welch 1947)."""
-    value = mean(after) - mean(before)
-    errors = [variance(runs) / len(runs) for runs in (before, after)]
-    if not sum(errors):
-        return Interval(value, value, value)
-    degrees = [len(runs) - 1 for runs in (before, after)]
-    freedom = sum(errors) ** 2 / sum(e**2 / n for e, n in zip(errors, degrees, strict=True))
-    within = student_t(freedom, confidence) * math.sqrt(sum(errors))
-    return Interval(value, value - within, value + within)
-
-
-def _of_runs(side: Side, stage: str, level: float) -> list[float]:
+def _of_runs(side: Side, stage: str, level: float | None) -> list[float]:
     return [_whole(_histograms(Side(side.name, (run,)), stage), level) for run in side.runs]
 
 
-def _whole(seconds: Histograms, level: float) -> float:
-    """A percentile of all seconds, each with weight one."""
-    return float(seconds.quantile(level, np.ones((1, len(seconds.counts))))[0])
+def _whole(seconds: Histograms, level: float | None) -> float:
+    """A percentile, or the mean, of all seconds, each with weight one."""
+    return float(seconds.figure(level, np.ones((1, len(seconds.counts))))[0])
 
 
 def _histograms(side: Side, stage: str) -> Histograms:

@@ -2,9 +2,9 @@
 
 Neighbouring blocks form a pair, so drift cancels, especially with the order A, B, B, A. The figures
 of one block of a pair are subtracted from those of the other. The mean, trimmed by a tenth at
-either end, has the interval of Tukey and McLaughlin (1963). All intervals of a run have the joint
-confidence CONFIDENCE (Bonferroni), so among twenty runs without a difference at most one is
-expected to report one.
+either end, has the interval of Tukey and McLaughlin (1963). The intervals of the decided FIGURES
+have the joint confidence CONFIDENCE (Bonferroni), so among twenty runs without a difference at most
+one is expected to report one. OTHERS are described: each has that confidence by itself.
 """
 
 import math
@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.intervals import LEVELS, student_t
+from analysis.costs import COST
+from analysis.described import Row, row
+from analysis.intervals import LEVELS, Interval, student_t
 from schemas.percentiles import quantile
 from schemas.protocol import Interleaving
 
@@ -21,8 +23,10 @@ CONFIDENCE = 0.95
 TRIMMED = 0.1
 LEAST_PAIRS = 5
 # Minimum outputs of a block for a percentile, so that some lie above it.
-LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "mean": 10, "middle": 10}
-FIGURES = tuple(LEAST_OUTPUTS)
+LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "p999": 2_000, "mean": 10, "middle": 10}
+OTHERS = ("p999", COST)
+FIGURES = tuple(figure for figure in LEAST_OUTPUTS if figure not in OTHERS)
+Values = Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]]
 Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): latency in ms: count
 
 
@@ -130,7 +134,7 @@ def figures_of(outputs: Counter[int]) -> dict[str, float]:
         elif figure == "middle":
             found[figure] = _middle(outputs)
         else:
-            found[figure] = float(quantile(outputs, LEVELS[figure]) or 0)
+            found[figure] = float(quantile(outputs, LEVELS.get(figure, 0.999)) or 0)
     return found
 
 
@@ -143,22 +147,38 @@ def _middle(outputs: Counter[int]) -> float:
     return found / (end - begin)
 
 
-def differences(
-    values: Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]],
-) -> dict[str, dict[str, Difference]]:
-    """Differences by stage and figure. values: by stage, the figures of both blocks of each
-    pair."""
-    cells = {
-        (stage, figure): [b[figure] - a[figure] for a, b in pairs if figure in a and figure in b]
-        for stage, pairs in values.items()
-        for figure in FIGURES
-    }
-    known = {cell: steps for cell, steps in cells.items() if len(steps) >= LEAST_PAIRS}
+def differences(values: Values) -> dict[str, dict[str, Difference]]:
+    """The decided differences by stage and figure. values: by stage, the figures of both blocks of
+    each pair."""
+    known = _steps(values, FIGURES)
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(known))
     found: dict[str, dict[str, Difference]] = {}
     for (stage, figure), steps in known.items():
         found.setdefault(stage, {})[figure] = trimmed_mean(steps, confidence)
     return found
+
+
+def other_rows(values: Values) -> list[Row]:
+    """The described differences (`described.row`): before and after are the means of the blocks. A
+    figure of the whole pipeline has the stage ''."""
+    rows = []
+    for (stage, figure), steps in _steps(values, OTHERS).items():
+        pairs = [(a[figure], b[figure]) for a, b in values[stage] if figure in a and figure in b]
+        before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
+        found = trimmed_mean(steps, CONFIDENCE)
+        interval = Interval(found.value, found.low, found.high)
+        rows.append(row(stage, figure, before, after, interval))
+    return rows
+
+
+def _steps(values: Values, figures: Sequence[str]) -> dict[tuple[str, str], list[float]]:
+    """The differences within the pairs, by stage and figure, if there are enough."""
+    cells = {
+        (stage, figure): [b[figure] - a[figure] for a, b in pairs if figure in a and figure in b]
+        for stage, pairs in values.items()
+        for figure in figures
+    }
+    return {cell: steps for cell, steps in cells.items() if len(steps) >= LEAST_PAIRS}
 
 
 def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:

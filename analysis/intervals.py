@@ -1,4 +1,5 @@
-"""95 % intervals of the figures of one run, from its seconds. Pure.
+"""95 % intervals of the figures of one run, from its seconds; and intervals of differences between
+runs. Pure.
 
 Neighbouring seconds are correlated, so a run of n seconds contains less information than n
 independent ones. The effective number follows from the autocorrelation r of each second's influence
@@ -9,6 +10,7 @@ share (Woodruff 1952), on the logit scale, which keeps shares between 0 and 1.
 """
 
 import math
+import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +29,21 @@ NORMAL_KURTOSIS = 3.0
 STEPS = 2_000  # integration steps for Student's t: accurate to a thousandth
 
 Bounds = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A figure and its bounds at a given confidence. Bounds are None if unknown, as for a single
+    value."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the figure, a difference, is nonzero with that confidence."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)
@@ -87,6 +104,31 @@ def mean_bounds(values: Sequence[float]) -> Bounds | None:
         return None
     within = _half_width(moved, independent) / count
     return mean - within, mean + within
+
+
+def run_difference(before: Sequence[float], after: Sequence[float], confidence: float) -> Interval:
+    """The mean of one figure over some runs minus that over others, two or more each, with Welch's
+    interval for unequal variances (Welch 1947)."""
+    value = statistics.mean(after) - statistics.mean(before)
+    errors = [statistics.variance(runs) / len(runs) for runs in (before, after)]
+    if not sum(errors):
+        return Interval(value, value, value)
+    degrees = [len(runs) - 1 for runs in (before, after)]
+    freedom = sum(errors) ** 2 / sum(e**2 / n for e, n in zip(errors, degrees, strict=True))
+    within = student_t(freedom, confidence) * math.sqrt(sum(errors))
+    return Interval(value, value - within, value + within)
+
+
+def independent_difference(
+    before: float, after: float, bounds: Sequence[Sequence[float]]
+) -> Interval:
+    """The difference of two independent figures whose intervals are known, with the same confidence
+    (Zou, Donner 2008). bounds: of both."""
+    (low, high), (new_low, new_high) = bounds
+    value = after - before
+    below = math.hypot(after - new_low, high - before)
+    above = math.hypot(new_high - after, before - low)
+    return Interval(value, value - below, value + above)
 
 
 def autocorrelation(values: Iterable[float]) -> float:

@@ -1,6 +1,7 @@
 """Judges the figures of a run by thresholds. Pure.
 
-Figures are structured as a report: `input`, and `pipelines` by name with `stages` and `resources`.
+Figures are structured as a report: `input`, and `pipelines` by name with `stages` and `resources`;
+the rate found by a search is in `conclusion`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,7 @@ from schemas.threshold import EVERY_STAGE, INPUT, LATENCY_FIGURES, PIPELINE, Thr
 Figures = dict[str, Any]
 Row = dict[str, Any]
 BYTES_PER_MB = 1e6
+LARGE = 1000  # from here on, a figure is shown without decimals
 ENDED = "The run was ended by a threshold"
 
 
@@ -82,11 +84,20 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, floa
         if one.pipeline not in ("", name):
             continue
         if one.subject == PIPELINE:
-            yield name, "", _of_pipeline(pipeline["resources"], one.figure)
+            used = pipeline["resources"]
+            yield name, "", _rate(figures) if one.needs_search else _of_pipeline(used, one.figure)
             continue
         for stage, cell in pipeline["stages"].items():
             if one.subject in (EVERY_STAGE, stage):
                 yield name, stage, _of_stage(cell, one)
+
+
+def judged_search(thresholds: Iterable[Threshold], pipeline: str, found: Figures) -> list[Row]:
+    """As `judged`, for those that limit the result of a search. found: the result, as `search` in
+    the conclusion of a report."""
+    measured: Figures = {pipeline: {"stages": {}, "resources": {}}}
+    figures = {"pipelines": measured, "conclusion": {"search": found}}
+    return judged((one for one in thresholds if one.needs_search), figures)
 
 
 def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
@@ -108,7 +119,9 @@ def sentence(row: Row) -> str:
 
 
 def _plain(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:.4g}"
+    """At least four digits, never with an exponent."""
+    is_large = isinstance(value, int) or abs(value) >= LARGE
+    return f"{value:.0f}" if is_large else f"{value:.4g}"
 
 
 def _of_input(found: Figures, figure: str) -> float | None:
@@ -116,6 +129,13 @@ def _of_input(found: Figures, figure: str) -> float | None:
         name = figure.removeprefix("send_delay_").removesuffix("_ms")
         return _number(found["send_delay_ms"].get(name))
     return _number(found.get(figure))
+
+
+def _rate(figures: Figures) -> float | None:
+    """The sustainable rate, records per second: of several searches the median."""
+    several = (figures.get("repetition") or {}).get("search") or {}
+    one = figures.get("conclusion", {}).get("search") or {}
+    return _number(several.get("median_per_second", one.get("rate_per_second")))
 
 
 def _of_pipeline(used: Figures, figure: str) -> float | None:

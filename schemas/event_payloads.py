@@ -118,6 +118,9 @@ class StepJudged(StepBegun):
     reasons: tuple[str, ...]
     undecided: bool = False
     limited_by: str = ""
+    steady: bool | None = None
+    moving: tuple[str, ...] = ()
+    warm_up_s: int | None = None
     cpu_share: float | None
     stages: dict[str, StageJudged]
 

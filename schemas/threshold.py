@@ -6,6 +6,7 @@
     tumbling.missing == 0                 a verdict; `not_exact` are all but exact
     pipeline.cpu_cores <= 1.5             what a pipeline used
     input.send_delay_p99_ms <= 20         what was sent
+    pipeline.sustainable_rate_per_second >= 50000     what a search found
     join.p99_ms <= 1.1 * baseline         against the same figure of another run
     join.p99_ms <= 50 abort               ends the run as soon as it fails
 
@@ -30,9 +31,11 @@ VERDICT_FIGURES: Final = (
 )
 RATE: Final = "records_per_second"
 OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE)
-OF_PIPELINE: Final = (
+SUSTAINABLE_RATE: Final = "sustainable_rate_per_second"
+OF_RESOURCES: Final = (
     *("cpu_cores", "memory_mb", "core_seconds_per_million_records", "lag_records"),
 )
+OF_PIPELINE: Final = (*OF_RESOURCES, SUSTAINABLE_RATE)
 OF_INPUT: Final = (
     *("records", RATE, "send_delay_p50_ms", "send_delay_p99_ms", "send_delay_max_ms"),
 )
@@ -74,6 +77,11 @@ class Threshold(Model):
     value: float
     of_baseline: bool = False
     abort: bool = False
+
+    @property
+    def needs_search(self) -> bool:
+        """Whether it limits the result of a search for the sustainable rate."""
+        return self.figure == SUSTAINABLE_RATE
 
     def holds(self, value: float | None) -> bool:
         """Whether a figure is within the limit; an unknown figure is not."""
@@ -156,6 +164,6 @@ def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> N
         raise ValueError(f"there is no latency {definition!r}; there are: {', '.join(DEFINITIONS)}")
     if definition is not None and figure not in LATENCY_FIGURES:
         raise ValueError(f"{figure} is not a latency, so it has no {definition}")
-    if aborts and figure not in (*LATENCY_FIGURES, *OF_PIPELINE):
+    if aborts and figure not in (*LATENCY_FIGURES, *OF_RESOURCES):
         raise ValueError(f"{figure} is known only at the end of a run; abort supports latencies"
                          " and figures of a pipeline's resources")  # fmt: skip

@@ -112,6 +112,11 @@ class Validity(Model):
     must_be_undisturbed: bool = False
 
 
+def needs_search(line: str) -> bool:
+    """Whether a threshold limits the result of a search."""
+    return parse_threshold(line).needs_search
+
+
 def _checked_threshold(line: str) -> str:
     parse_threshold(line)
     return line
@@ -210,6 +215,11 @@ class Workload(Model):
     def _searchable(self) -> "Workload":
         if self.search and self.load.shape != "constant":
             raise ValueError("a search needs a load of the shape 'constant'")
+        if not self.search and (limits := [x for x in self.thresholds if needs_search(x)]):
+            raise ValueError(
+                f"the threshold {limits[0]!r} needs a search, as in the workload "
+                "sustainable-throughput"
+            )
         if self.scaling and not self.search:
             raise ValueError("scaling needs a search")
         if self.sustainable_share and self.load.shape != "constant":

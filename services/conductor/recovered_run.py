@@ -115,7 +115,15 @@ def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
     elif record["kind"] == "search_step":
         told = StepJudged.model_validate_json(record["detail"])
         past.steps[told.step_run_id] = Done(
-            told.rate_per_second, told.long, told.reasons, told.undecided, told.limited_by
+            told.rate_per_second,
+            told.long,
+            told.reasons,
+            told.undecided,
+            told.limited_by,
+            told.step,
+            told.steady,
+            told.moving,
+            told.warm_up_s,
         )
         past.judged_ms = record["time"]
     elif record["kind"] == "sustainable_throughput":

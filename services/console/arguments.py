@@ -235,6 +235,10 @@ def _add_results(verbs: Verbs) -> None:
     compare = _verb(verbs, "compare", "compare runs, or the pipelines of one run")
     compare.add_argument("before", metavar="RUN[,RUN]", help="one run, or several of the same kind")
     compare.add_argument("after", nargs="?", metavar="RUN[,RUN]", help="default: the same run")
+    compare.add_argument(
+        "--all", action="store_true", help="also p95, p99.9, means and output rates of stages"
+    )
+    compare.add_argument("--json", action="store_true", help="all figures as JSON")
     changes = _verb(verbs, "changes", "show change points in the history of all runs")
     changes.add_argument(
         "--explain", action="store_true", help="also show what else changed at each point"

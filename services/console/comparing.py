@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
-from analysis import comparison
+from analysis import comparison, described
 from analysis.comparability import Facts, differed, left_out, needed_of
-from analysis.comparison import Side
+from analysis.comparison import Difference, Side
 from services.console.interleaved import interleaved_sentences
 from services.console.report import build_report, request_of
 from services.runtime.clickhouse import QueryError, query
@@ -16,34 +20,109 @@ READY = (
     "SELECT pipeline, detail FROM tidegauge.results_lifecycle"
     " WHERE run_id = {run_id:String} AND event = 'ready' AND pipeline != ''"
 )
+SHORT = {"core-seconds per million records": "core-s/M", "records/s": "/s"}  # units in a table
+Row = dict[str, Any]
 
 
-def show_comparison(
-    console: Console, url: str, before: Sequence[str], after: Sequence[str] | None
-) -> None:
-    """Print how two sides of runs differ, or the pipelines of one run if there is no second side.
-    Raises QueryError if nothing is comparable."""
+@dataclass(frozen=True)
+class Pair:
+    """Two pipelines, or two sides of runs of one. facts: of the runs of each side; same_run: both
+    are pipelines of the same run."""
+
+    old: Side
+    new: Side
+    facts: tuple[Sequence[Facts], Sequence[Facts]]
+    same_run: bool
+
+    @property
+    def runs(self) -> list[Facts]:
+        """The runs of both sides, each once."""
+        return list({one.run_id: one for side in self.facts for one in side}.values())
+
+    @property
+    def doubts(self) -> list[str]:
+        """Why a difference may have a cause other than the pipeline."""
+        return [doubt for one in self.runs for doubt in one.doubts()]
+
+    @property
+    def also_different(self) -> list[str]:
+        """Other differences between the sides."""
+        before, after = (
+            [one.circumstances(side.name) for one in of]
+            for side, of in zip((self.old, self.new), self.facts, strict=True)
+        )
+        return differed(before, after)
+
+    @property
+    def may_be_real(self) -> bool:
+        """Whether a difference can apply beyond these runs."""
+        return not self.doubts and (self.same_run or comparison.by_runs(self.old, self.new))
+
+    def decided(self) -> list[Difference]:
+        """The figures that the decision uses."""
+        return comparison.differences(self.old, self.new, same_run=self.same_run)
+
+    def said(self, found: Sequence[Difference]) -> str:
+        """The decision in words."""
+        text = comparison.conclusion(
+            self.old, self.new, found, same_run=self.same_run, doubts=self.doubts
+        )
+        return f"{text} {needed_of(one.report for one in self.runs)}".rstrip()
+
+    def described(self, *, whole: bool) -> list[Row]:
+        """The figures beside the decision. whole: also those of single stages."""
+        before, after = ([one.report for one in of] for of in self.facts)
+        stages = comparison.common_stages(self.old, self.new)
+        rows = described.of_reports((self.old.name, before), (self.new.name, after), stages)
+        if not whole:
+            return [row for row in rows if not row["stage"]]
+        latencies = comparison.other_latencies(self.old, self.new, same_run=self.same_run)
+        return [*map(_row, latencies), *rows]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The comparison of some runs. refused: why a run is left out, by run id; interleaved: the
+    report of a run whose pipelines took turns, which has decided, else None."""
+
+    refused: dict[str, str]
+    pairs: list[Pair]
+    interleaved: dict[str, Any] | None = None
+
+
+def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Compared:
+    """Two sides of runs, or the pipelines of one run if there is no second side. Raises QueryError
+    if nothing is comparable."""
     known = {run_id: read_facts(url, run_id) for run_id in dict.fromkeys([*before, *(after or ())])}
     refused = left_out(list(known.values()))
-    for reason in refused.values():
-        console.print(reason, soft_wrap=True, markup=False)
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]
     if after is None:
         run_id = sides[0][0]
-        if in_turns := interleaved_sentences(known[run_id].report):
-            console.print(*in_turns, sep="\n", soft_wrap=True, markup=False)
-            return
+        if known[run_id].report.get("interleaved"):
+            return Compared(refused, [], known[run_id].report)
         latencies = comparison.read_latencies(url, run_id)
-        runs = [known[run_id]]
-        for old, new in comparison.pipelines_of(latencies):
-            _show(console, old, new, (runs, runs), same_run=True)
-        return
+        facts = [[known[run_id]]] * 2
+        return Compared(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
     if not sides[1]:
-        raise QueryError("Nothing to compare: no run is left on the second side.")
+        none = "Nothing to compare: no run is left on the second side."
+        raise QueryError(" ".join([*refused.values(), none]))
     read = [[comparison.read_latencies(url, run_id) for run_id in side] for side in sides]
-    facts = ([known[run_id] for run_id in sides[0]], [known[run_id] for run_id in sides[1]])
-    for old, new in comparison.pairs_of(*read):
-        _show(console, old, new, facts, same_run=False)
+    facts = [[known[run_id] for run_id in side] for side in sides]
+    return Compared(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))
+
+
+def _pairs(
+    sides: Sequence[tuple[Side, Side]], facts: Sequence[Sequence[Facts]], *, same_run: bool
+) -> list[Pair]:
+    """The pairs with the facts of the runs that have their pipelines."""
+
+    def having(of: Sequence[Facts], side: Side) -> list[Facts]:
+        return [one for one in of if one.has(side.name)]
+
+    return [
+        Pair(old, new, (having(facts[0], old), having(facts[1], new)), same_run)
+        for old, new in sides
+    ]
 
 
 def read_facts(url: str, run_id: str) -> Facts:
@@ -56,33 +135,102 @@ def read_facts(url: str, run_id: str) -> Facts:
     return Facts(build_report(url, run_id), request_of(url, run_id), versions)
 
 
-def _show(
+def show_comparison(
     console: Console,
-    old: Side,
-    new: Side,
-    facts: tuple[Sequence[Facts], Sequence[Facts]],
+    url: str,
+    before: Sequence[str],
+    after: Sequence[str] | None,
     *,
-    same_run: bool,
+    whole: bool = False,
 ) -> None:
-    console.print(f"[bold]{new.name}[/bold] against {old.name}")
-    having = [
-        [one for one in of if one.has(side.name)]
-        for side, of in zip((old, new), facts, strict=True)
-    ]
-    runs = {one.run_id: one for side in having for one in side}.values()
-    doubts = [doubt for one in runs for doubt in one.doubts()]
-    before, after = (
-        [one.circumstances(side.name) for one in of]
-        for side, of in zip((old, new), having, strict=True)
-    )
-    if other := differed(before, after):
+    """Print how two sides of runs differ, or the pipelines of one run if there is no second side.
+    whole: with a table of the described figures. Raises QueryError if nothing is comparable."""
+    found = compared(url, before, after)
+    for reason in found.refused.values():
+        console.print(reason, soft_wrap=True, markup=False)
+    if found.interleaved is not None:
+        sentences = interleaved_sentences(found.interleaved)
+        console.print(*sentences, sep="\n", soft_wrap=True, markup=False)
+        if whole and (rows := found.interleaved["interleaved"].get("described")):
+            console.print(table(rows))
+    for pair in found.pairs:
+        _show(console, pair, whole=whole)
+
+
+def as_json(found: Compared) -> dict[str, Any]:
+    """`left_out`: why, by run id; `comparisons`, one for each pair of pipelines; `interleaved`: as
+    in the report of a run whose pipelines took turns, else null.
+
+    A comparison has the pipeline and runs of both sides, `by`: what the intervals come from,
+    `differences`: the decided figures, jointly with `confidence`, `described`: the others, each
+    with that confidence by itself (rows: `described.row`), and `said`: the decision in words.
+    """
+    return {
+        "left_out": found.refused,
+        "comparisons": [_pair_as_json(pair) for pair in found.pairs],
+        "interleaved": found.interleaved and found.interleaved["interleaved"],
+    }
+
+
+def _pair_as_json(pair: Pair) -> dict[str, Any]:
+    decided = pair.decided()
+    sides = {
+        name: {"pipeline": side.name, "runs": [one.run_id for one in facts]}
+        for name, side, facts in zip(
+            ("before", "after"), (pair.old, pair.new), pair.facts, strict=True
+        )
+    }
+    return sides | {
+        "by": "runs" if comparison.by_runs(pair.old, pair.new) else "seconds",
+        "confidence": comparison.CONFIDENCE,
+        "also_different": pair.also_different,
+        "doubts": pair.doubts,
+        "differences": [
+            _row(one) | {"real": one.is_real and pair.may_be_real} for one in decided
+        ],
+        "described": pair.described(whole=True),
+        "said": pair.said(decided),
+    }  # fmt: skip
+
+
+def _row(one: Difference) -> Row:
+    return described.row(one.stage, one.figure, one.before, one.after, one.interval)
+
+
+def _show(console: Console, pair: Pair, *, whole: bool) -> None:
+    console.print(f"[bold]{pair.new.name}[/bold] against {pair.old.name}")
+    if other := pair.also_different:
         console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True, markup=False)
-    found = comparison.differences(old, new, same_run=same_run)
-    may_be_real = not doubts and (same_run or comparison.by_runs(old, new))
+    found = pair.decided()
     for difference in found:
-        said = comparison.sentence(difference, may_be_real=may_be_real)
+        said = comparison.sentence(difference, may_be_real=pair.may_be_real)
         console.print(f"  {said}", soft_wrap=True, markup=False)
-    text = comparison.conclusion(old, new, found, same_run=same_run, doubts=doubts)
-    console.print(
-        f"{text} {needed_of(one.report for one in runs)}".rstrip(), soft_wrap=True, markup=False
+    rows = pair.described(whole=whole)
+    for row in rows if not whole else ():
+        text = f"  Described only: {described.in_words(row)}."
+        console.print(text, soft_wrap=True, markup=False)
+    if whole and rows:
+        console.print(table(rows))
+    console.print(pair.said(found), soft_wrap=True, markup=False)
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """Described figures, at most 80 columns wide."""
+    found = Table(
+        title="described only, each with a 95 % interval of its own",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )
+    for column in ("stage", "figure"):
+        found.add_column(column, overflow="fold")
+    for column in ("before", "after", "difference", "interval"):
+        found.add_column(column, justify="right", overflow="fold")
+    for row in rows:
+        bounds = (row["low"], row["high"])
+        between = " to ".join(described.plain(one, "+") for one in bounds if one is not None)
+        levels = (described.plain(row[name]) for name in ("before", "after"))
+        figure = f"{described.name_of(row)}, {SHORT.get(row['unit'], row['unit'])}"
+        found.add_row(row["stage"], figure, *levels, described.step(row), between or "–")
+    return found

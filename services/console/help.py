@@ -134,7 +134,9 @@ HELP: dict[str, Help] = {
         " of the same workload, rate, domain and machine are compared; the others are listed. A"
         " difference is significant if five or more runs on each side show it, or, for the"
         " pipelines of a single run, if it holds second by second, where disturbances cancel. None"
-        " is significant if a run was invalid, disturbed or not steady.",
+        " is significant if a run was invalid, disturbed or not steady. Cost per record and the"
+        " rates that searches found are described with an interval of their own, and with --all"
+        " also means, p95, p99.9 and output rates.",
         (
             ("./tidegauge compare 20260101-120000-abcd 20260102-120000-abcd", "two runs"),
             ("./tidegauge compare 20260101-120000-abcd", "the pipelines of one run"),

@@ -1,11 +1,13 @@
 """The result of a run that measured two pipelines alternately: `interleaved` in its report."""
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from analysis import interleaving
+from analysis import described, interleaving
 from analysis.comparability import doubts_of, needed_of
-from analysis.costs import core_seconds_per_million_records
+from analysis.costs import COST, core_seconds_per_million_records
 from analysis.interleaving import Turns
 from schemas.protocol import MACHINE, Interleaving
 from services.runtime.clickhouse import query
@@ -26,7 +28,7 @@ LATENCIES = (
 SAMPLES = (
     "SELECT toUnixTimestamp64Milli(r.time) / 1000 AS at_s, interval_s, cpu_seconds, pipeline"
     " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
-    f" AND (pipeline = {{pipeline:String}} OR service = '{MACHINE}')"
+    f" AND (pipeline != '' OR service = '{MACHINE}')"
 )
 INPUT = (
     "SELECT intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s, sum(acknowledged) AS records"
@@ -36,6 +38,7 @@ Report = dict[str, Any]
 Latencies = dict[tuple[str, str], dict[int, dict[int, int]]]
 Pair = tuple[interleaving.Block, interleaving.Block]
 Figures = dict[str, float]
+Costs = dict[interleaving.Block, float]
 
 
 def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Report) -> None:
@@ -46,19 +49,20 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
     turns = turns_of(url, run_id, request)
     if turns is None:
         return
+    usage = Usage.of(url, run_id)
     for name, pipeline in report["pipelines"].items():
         mine = turns.seconds_of(name)
         for stage in pipeline["stages"].values():
             stage["records_per_second"] *= len(range(*turns.measured_s)) / max(1, len(mine))
         if pipeline["resources"]:
-            cost = _cost(url, run_id, name, mine)
             pipeline["resources"] |= {
-                "core_seconds_per_million_records": cost,
+                COST: usage.cost(name, mine),
                 "core_seconds_interval": None,
             }
     if not report["seconds_expired"]:
         found = blocks_of(turns)
-        report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report)
+        costs = usage.by_block(found, turns.said.edge_s)
+        report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report, costs)
 
 
 def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
@@ -75,17 +79,47 @@ def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
     return Turns(Interleaving.model_validate(said), start_s, measured_s)
 
 
-def _cost(url: str, run_id: str, pipeline: str, mine: set[int]) -> float | None:
-    """Core-seconds per million records of a pipeline in its turns, from the resource samples whose
-    midpoint is in one."""
-    samples = query(url, SAMPLES, run_id=run_id, pipeline=pipeline)
-    used = [row for row in samples if int(row["at_s"] - row["interval_s"] / 2) in mine]
-    cpu_seconds = sum(row["cpu_seconds"] for row in used if row["pipeline"])
-    machine_s = sum(row["interval_s"] for row in used if not row["pipeline"])
-    records = sum(row["records"] for row in query(url, INPUT, run_id=run_id) if row["at_s"] in mine)
-    return core_seconds_per_million_records(
-        cpu_seconds, records, machine_s=machine_s, measured_s=len(mine)
-    )
+@dataclass(frozen=True)
+class Usage:
+    """Resource samples of the pipelines and of the machine, and input records by second."""
+
+    samples: list[dict[str, Any]]
+    records: dict[int, int]
+
+    @classmethod
+    def of(cls, url: str, run_id: str) -> "Usage":
+        """Of a run. Raises QueryError."""
+        records = {row["at_s"]: row["records"] for row in query(url, INPUT, run_id=run_id)}
+        return cls(query(url, SAMPLES, run_id=run_id), records)
+
+    def cost(self, pipeline: str, seconds: set[int]) -> float | None:
+        """Core-seconds per million records of a pipeline in some seconds of its turns, from the
+        resource samples whose midpoint is in one."""
+        used = [
+            row
+            for row in self.samples
+            if row["pipeline"] in (pipeline, "")
+            and int(row["at_s"] - row["interval_s"] / 2) in seconds
+        ]
+        return core_seconds_per_million_records(
+            sum(row["cpu_seconds"] for row in used if row["pipeline"]),
+            sum(self.records.get(second, 0) for second in seconds),
+            machine_s=sum(row["interval_s"] for row in used if not row["pipeline"]),
+            measured_s=len(seconds),
+        )
+
+    def by_block(self, found: list[interleaving.Block], edge_s: int) -> Costs:
+        """The cost in the middle of each block; blocks without samples are omitted."""
+        sampled = {
+            int(row["at_s"] - row["interval_s"] / 2) for row in self.samples if row["pipeline"]
+        }
+        costs = {}
+        for block in found:
+            seconds = set(range(block.start_s + edge_s, block.end_s - edge_s))
+            cost = self.cost(block.pipeline, seconds) if sampled & seconds else None
+            if cost is not None:
+                costs[block] = cost
+        return costs
 
 
 def blocks_of(turns: Turns) -> list[interleaving.Block]:
@@ -95,9 +129,14 @@ def blocks_of(turns: Turns) -> list[interleaving.Block]:
 
 
 def judged(
-    latencies: Latencies, turns: Interleaving, found: list[interleaving.Block], report: Report
+    latencies: Latencies,
+    turns: Interleaving,
+    found: list[interleaving.Block],
+    report: Report,
+    costs: Mapping[interleaving.Block, float],
 ) -> dict[str, Any]:
-    """The key `interleaved`, given the latencies of each pipeline and stage by second."""
+    """The key `interleaved`, given the latencies of each pipeline and stage by second, and the cost
+    of each block."""
     first, second = tuple(dict.fromkeys(turns.order))
     pairs = interleaving.paired(found, first, second)
     stages = [
@@ -135,6 +174,7 @@ def judged(
         ],
         "confidence": interleaving.CONFIDENCE,
         "differences": interleaving.as_json(differences, doubted=bool(doubts)),
+        "described": interleaving.other_rows(values | {"": _costs(pairs, costs)}),
         "said": f"{text} {needed_of([report])}".rstrip(),
     }
 
@@ -149,6 +189,17 @@ def _figures(
         outputs = interleaving.outputs_of(seconds, mine, turns.edge_s)
         sides.append([interleaving.figures_of(outputs[block]) for block in mine])
     return list(zip(*sides, strict=True))
+
+
+def _costs(
+    pairs: list[Pair], costs: Mapping[interleaving.Block, float]
+) -> list[tuple[Figures, Figures]]:
+    """The same for the cost."""
+    first, second = (
+        [{COST: costs[pair[side]]} if pair[side] in costs else {} for pair in pairs]
+        for side in (0, 1)
+    )
+    return list(zip(first, second, strict=True))
 
 
 def latencies_of(url: str, run_id: str) -> Latencies:
@@ -171,8 +222,12 @@ def interleaved_sentences(report: Report) -> list[str]:
     if found is None:
         return []
     pairs, length = len(found["pairs"]), found["block_s"] - 2 * found["edge_s"]
+    rows = [described.in_words(row) for row in found.get("described", ()) if not row["stage"]]
+    order = " → ".join(dict.fromkeys(found.get("order", ())))
+    beside = f"Described only, {order}, with an interval of its own: "
     return [
         f"Interleaved: {found['said']}",
         f"From {pairs} pairs of blocks of {found['block_s']} s, using the middle {length} s of "
         f"each; all intervals hold together with {found['confidence']:.0%} confidence.",
+        *([f"{beside}{'; '.join(rows)}."] if rows else []),
     ]

@@ -162,6 +162,8 @@ def step_line(step: dict[str, Any]) -> str:
     ]
     if step["cpu_share"] is not None:
         figures.append(f"CPU {step['cpu_share']:.0%}")
+    if step.get("steady") is not None:
+        figures.append("steady" if step["steady"] else "not steady")
     verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
     verdict = "undecided, repeated for longer" if step.get("undecided") else verdict
     length = f" for {step['measured_s']} s"

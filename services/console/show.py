@@ -16,6 +16,7 @@ from services.console.attributed import attributed_lines, waiting_of
 from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.scaling import scaling_table
+from services.console.searched import steps_of, steps_table, unsteady_sentences
 from services.console.warmth import warm_up_sentence
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
@@ -58,8 +59,7 @@ def show_report(console: Console, report: Report) -> None:
         for stage, cell in pipeline["stages"].items():
             for figures in cell.get("recovery", ()):
                 console.print(f"{name} {recovery_sentence(stage, figures)}", soft_wrap=True)
-    if "search" in report["conclusion"]:
-        console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
+    _show_search(console, report)
     console.print(_resources(report))
     console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
     if warmth := warm_up_sentence(report):
@@ -71,6 +71,16 @@ def show_report(console: Console, report: Report) -> None:
     _show_checks(console, report)
     console.print(verdict_sentence(report), soft_wrap=True)
     _show_scaling(console, report)
+
+
+def _show_search(console: Console, report: Report) -> None:
+    """The steps and the result of a search, if any."""
+    if steps := steps_of(report):
+        console.print(steps_table(steps))
+        for line in unsteady_sentences(report):
+            console.print(Text(line, "yellow"), soft_wrap=True)
+    if "search" in report["conclusion"]:
+        console.print(rate_line(report["conclusion"]["search"]), soft_wrap=True)
 
 
 def _show_checks(console: Console, report: Report) -> None:

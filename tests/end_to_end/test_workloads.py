@@ -43,6 +43,7 @@ OPTIONS = {
     "single-burst": ("--scale", "0.04"),
     "periodic-burst": ("--scale", "0.25"),
     "scalability": ("--workers", "1,2"),
+    "sustainable-throughput": ("--threshold", "pipeline.sustainable_rate_per_second >= 1"),
 }
 # The search comes second to last, so that at-90-percent knows the rate it finds.
 SEARCH = "sustainable-throughput"
@@ -163,6 +164,8 @@ def has_found_a_rate(report: dict[str, Any]) -> None:
     assert search["rate_per_second"] > 0
     assert search["verified"]
     assert search["steps"]
+    (row,) = report["thresholds"]
+    assert (row["value"], row["passed"]) == (search["rate_per_second"], True)
 
 
 def has_a_rate_for_each_number_of_workers(report: dict[str, Any]) -> None:

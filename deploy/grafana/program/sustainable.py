@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, sql
+from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, rows
 
@@ -106,12 +106,14 @@ def _steps() -> table.Panel:
     return rows(
         About(
             "Steps of the search",
-            "The rate of each step, whether it was sustained, and the reasons if it was not.",
+            "The rate of each step, whether it was sustained, the reasons if it was not, and "
+            "whether it was steady while it was measured.",
             "string",
             width=24,
             empty=NO_SEARCH,
         ),
         f"""
+WITH JSONExtract(detail, 'steady', 'Nullable(Bool)') AS steady
 SELECT
     JSONExtractUInt(detail, 'step') AS step,
     c.time AS time,
@@ -122,7 +124,9 @@ SELECT
         'NOT sustained'
     ) AS result,
     JSONExtractString(detail, 'limited_by') AS "limited by",
+    JSONExtract(detail, 'warm_up_s', 'Nullable(UInt32)') AS "warm-up",
     JSONExtractUInt(detail, 'measured_s') AS measured,
+    {recurring.STEADINESS},
     arrayMax(
         entry -> ifNull(JSONExtract(entry.2, 'highest_median_ms', 'Nullable(Float64)'), 0),
         JSONExtractKeysAndValuesRaw(detail, 'stages')
@@ -136,6 +140,7 @@ LIMIT 1000
         {
             "time": "dateTimeAsIso",
             "rate": "recps",
+            "warm-up": "s",
             "measured": "s",
             "highest median": "ms",
             "CPU use": "percentunit",

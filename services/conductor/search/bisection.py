@@ -26,13 +26,18 @@ class Planned:
 @dataclass(frozen=True)
 class Done:
     """A finished step; refusals: why the rate was not sustained, empty if it was; undecided: noise
-    hides it; limited_by: the part that limited the rate."""
+    hides it; limited_by: the part that limited the rate. number: from 1; steady: whether it was
+    steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration."""
 
     rate_per_second: float
     long: bool
     refusals: tuple[str, ...] = ()
     undecided: bool = False
     limited_by: str = ""
+    number: int = 0
+    steady: bool | None = None
+    moving: tuple[str, ...] = ()
+    warm_up_s: int | None = None
 
     @property
     def sustained(self) -> bool:

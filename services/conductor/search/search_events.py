@@ -18,6 +18,7 @@ def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[
         "undecided": done.undecided,
         "limited_by": done.limited_by,
         "reasons": list(done.refusals),
+        **_steadiness(done),
         **observation_detail(observed),
     }
 
@@ -49,11 +50,14 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
         "limited_by": result.limited_by,
         "steps": [
             {
+                "step": step.number,
                 "rate_per_second": step.rate_per_second,
+                "measured_s": search.confirm_s if step.long else search.step_s,
                 "sustained": step.sustained,
                 "undecided": step.undecided,
                 "limited_by": step.limited_by,
                 "reasons": list(step.refusals),
+                **_steadiness(step),
             }
             for step in so_far.steps
         ],
@@ -63,6 +67,11 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
         ),
         "verified": False,
     }
+
+
+def _steadiness(step: Done) -> dict[str, Any]:
+    """What the warm-up of a step said: whether it was steady while it was measured."""
+    return {"steady": step.steady, "moving": list(step.moving), "warm_up_s": step.warm_up_s}
 
 
 def _told_stage(stage: StageObserved) -> dict[str, Any]:

@@ -12,10 +12,13 @@ from typing import Any
 import structlog
 
 from analysis.lateness import PIPELINE
+from analysis.thresholds import judged_search
 from schemas import protocol
 from schemas.domain import ROW_KINDS
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
+from schemas.threshold import parse_threshold
+from schemas.workload import needs_search
 from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
@@ -99,7 +102,7 @@ class Searching:
             self._lose(request.run_id, conclusion.reasons)
             return
         found = judged(observed, self._search, final=planned.long)
-        done = done_step(planned, found, run)
+        done = done_step(number, planned, found, run, conclusion.detail.get("warm_up", {}))
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
@@ -151,7 +154,8 @@ class Searching:
         if self._reason or rate is None:
             why = " ".join(report["limit"] or self._lost_by)
             reason = self._reason or f"No rate was sustained: {why}"
-            run = Run(self.request, self._settings, self._events, self._interrupted)
+            request = at_rate(self.request, self.request.workload.load.rate_per_second)
+            run = Run(request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
             request = verifying_request(self.request, rate, self._warm)
@@ -163,7 +167,14 @@ class Searching:
                 text = f"{share} of the rate found was not sustained: {' '.join(reasons)}"
                 conclusion = replace(conclusion, reasons=(text,))
         self._tell("sustainable_throughput", conclusion.reasons, report)
-        run.tell(replace(conclusion, detail={**conclusion.detail, "search": report}))
+        detail = self._with_thresholds(conclusion.detail, report)
+        run.tell(replace(conclusion, detail={**detail, "search": report}))
+
+    def _with_thresholds(self, detail: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+        """The detail of a conclusion, with the thresholds on the result of the search."""
+        thresholds = map(parse_threshold, self.request.workload.thresholds)
+        rows = judged_search(thresholds, self.request.pipelines[0].name, found)
+        return {**detail, "thresholds": [*detail.get("thresholds", ()), *rows]} if rows else detail
 
     def _tell(self, kind: str, reasons: tuple[str, ...], detail: Mapping[str, Any]) -> None:
         self._events.conclusion(kind, self.request.run_id, reasons, detail)
@@ -191,9 +202,11 @@ def can_stay_warm(request: RunRequest) -> bool:
     return not (is_fast or closes or slides)
 
 
-def done_step(planned: Planned, found: Judged, run: Run) -> Done:
+def done_step(
+    number: int, planned: Planned, found: Judged, run: Run, warm_up: Mapping[str, Any]
+) -> Done:
     """A judged step, and what limited it if it was not sustained. Without late outputs there are no
-    late seconds to attribute."""
+    late seconds to attribute. warm_up: from the conclusion of its run."""
     limited_by = run.limited_by() if found.refusals else ""
     return Done(
         planned.rate_per_second,
@@ -201,6 +214,10 @@ def done_step(planned: Planned, found: Judged, run: Run) -> Done:
         found.refusals,
         found.undecided,
         PIPELINE if found.by_cpu_alone else limited_by,
+        number,
+        warm_up.get("steady"),
+        tuple(warm_up.get("moving", ())),
+        warm_up.get("seconds"),
     )
 
 
@@ -274,6 +291,8 @@ def _step_warm_up_s(search: Search, warm: bool) -> int:
 
 
 def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
-    """The same request at another rate, without the search."""
-    workload = request.workload.at_rate(rate_per_second).model_copy(update={"search": None})
+    """The same request at another rate, without the search and the thresholds on its result."""
+    thresholds = tuple(one for one in request.workload.thresholds if not needs_search(one))
+    workload = request.workload.at_rate(rate_per_second)
+    workload = workload.model_copy(update={"search": None, "thresholds": thresholds})
     return request.model_copy(update={"workload": workload})

@@ -30,6 +30,7 @@ LAST = (
     " AND r.run_id NOT IN (SELECT run_id FROM tidegauge.threshold_results WHERE NOT passed)"
     " ORDER BY doubtful, r.requested_at DESC LIMIT {most:UInt32}"
 )
+FOUND = "SELECT rate_per_second FROM tidegauge.sustainable_rates WHERE run_id = {run_id:String}"
 MOST_RUNS = 7  # a change of every run must not move the baseline at once
 FIGURES = "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}"
 LATENCIES = (
@@ -84,7 +85,8 @@ def last_good_runs(request: RunRequest, url: str) -> list[str]:
 def read_figures(run_id: str, url: str) -> Figures:
     """Figures of a past run, for its thresholds. Raises QueryError."""
     rows, latencies = query(url, FIGURES, run_id=run_id), query(url, LATENCIES, run_id=run_id)
-    return as_figures(rows, latencies)
+    search = next(iter(query(url, FOUND, run_id=run_id)), {})
+    return as_figures(rows, latencies) | {"conclusion": {"search": search}}
 
 
 def medians(found: Sequence[Any]) -> Any:

@@ -18,6 +18,7 @@ from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
 from services.console.page.markup import Markup, document, element, joined, style_sheet
 from services.console.page.scaling import scaling_section
+from services.console.page.searched import search_section
 from services.console.page.timelines import Timelines
 from services.console.show import (
     EXPIRED,
@@ -58,6 +59,8 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
         sections.append(_thresholds(report["thresholds"]))
     for name, pipeline in report["pipelines"].items():
         sections.append(_pipeline(name, pipeline, timelines))
+    if report["conclusion"].get("search"):
+        sections.append(search_section(report))
     if found := report.get("scalability"):
         sections.append(scaling_section(found))
     sections.append(_ledger(report))

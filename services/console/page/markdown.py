@@ -6,8 +6,10 @@ from analysis.thresholds import sentence
 from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
+from services.console.progress import rate_line
 from services.console.repeated import complaint_lines, median_lines, runs_sentence
 from services.console.scaling import scaling_header, scaling_rows
+from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
     EXPIRED,
     INTERVALS,
@@ -58,6 +60,7 @@ def markdown(report: dict[str, Any]) -> str:
         for restart in pipeline.get("restarts", ()):
             lines += [restart_sentence(name, pipeline, restart), ""]
         lines += _table(pipeline["stages"])
+    lines += _search(report)
     if found := report.get("scalability"):
         lines += ["", f"## {found['pipeline']} by workers", "", *_scaling(found)]
     lines += _checks(report)
@@ -101,6 +104,15 @@ def _scaling(found: dict[str, Any]) -> list[str]:
     header = list(scaling_header(found))
     rows = [_row(list(row)) for row in scaling_rows(found)]
     return [_row(header), _row(["---:"] * len(header)), *rows, "", " ".join(found["said"])]
+
+
+def _search(report: dict[str, Any]) -> list[str]:
+    """The result of a search, and the evidence and steadiness of its steps."""
+    if not (found := report["conclusion"].get("search")):
+        return []
+    rows = [_row([*step_cells(step), step_reasons(step)]) for step in steps_of(report)]
+    table = [_row([*HEADER, "reasons"]), _row(["---"] * (len(HEADER) + 1)), *rows]
+    return ["", "## Search", "", rate_line(found), *(["", *table] if rows else [])]
 
 
 def _row(cells: list[str]) -> str:

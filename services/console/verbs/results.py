@@ -66,12 +66,15 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
 
 def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Compare two runs, several runs each, or the pipelines of one run."""
-    from services.console.comparing import show_comparison  # slow: imports numpy
+    from services.console import comparing  # slow: imports numpy
 
     before = options.before.split(",")
     after = options.after.split(",") if options.after else None
     with answering(settings) as url:
-        show_comparison(console, url, before, after)
+        if options.json:
+            print_json(comparing.as_json(comparing.compared(url, before, after)))
+        else:
+            comparing.show_comparison(console, url, before, after, whole=options.all)
     return 0
 
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from analysis.bootstrap import (
     Histograms,
+    figure_difference,
     median_confidence,
     median_interval,
-    quantile_difference,
 )
 
 pytestmark = pytest.mark.unit
@@ -79,26 +79,41 @@ def test_quantiles_are_nearest_rank_over_all_seconds() -> None:
 
 def test_nearly_always_no_difference_is_told_where_there_is_none() -> None:
     told = [
-        quantile_difference(normal(seed, 100), normal(seed + 50, 100), 0.5, paired=False)
+        figure_difference(normal(seed, 100), normal(seed + 50, 100), 0.5, paired=False)
         for seed in range(20)
     ]
     assert sum(one.excludes_zero for one in told) <= 1
 
 
 def test_a_difference_of_a_tenth_is_told_with_its_size() -> None:
-    found = quantile_difference(normal(1, 100), normal(2, 110), 0.5, paired=False)
+    found = figure_difference(normal(1, 100), normal(2, 110), 0.5, paired=False)
     assert found.excludes_zero
     assert found.value == pytest.approx(10, abs=2)
+
+
+def test_a_mean_is_over_all_outputs_and_has_an_interval_like_a_percentile() -> None:
+    both = seconds({1: 3, 9: 1}, {2: 4})
+    assert both.mean(np.array([[1.0, 1.0], [0.0, 2.0], [0.0, 0.0]])).tolist()[:2] == [2.5, 2.0]
+    assert np.isnan(both.mean(np.zeros((1, 2)))[0])
+    found = figure_difference(normal(1, 100), normal(2, 110), None, paired=False)
+    assert found.value == pytest.approx(10, abs=1)
+    assert found.low is not None
+    assert 8 < found.low < found.value
+    same = [
+        figure_difference(normal(seed, 100), normal(seed + 50, 100), None, paired=False)
+        for seed in range(20)
+    ]
+    assert sum(one.excludes_zero for one in same) <= 1
 
 
 def test_what_disturbs_both_pipelines_of_a_run_cancels_out() -> None:
     base = [100 + 80 * (at_s // 5 % 2) for at_s in range(60)]
     before = seconds(*[{ms: 20} for ms in base])
     after = seconds(*[{ms + 3: 20} for ms in base])
-    assert quantile_difference(before, after, 0.5, paired=True).excludes_zero
-    assert not quantile_difference(before, after, 0.5, paired=False).excludes_zero
+    assert figure_difference(before, after, 0.5, paired=True).excludes_zero
+    assert not figure_difference(before, after, 0.5, paired=False).excludes_zero
 
 
 def test_too_few_seconds_have_no_interval() -> None:
     short = normal(1, 100, length=9)
-    assert quantile_difference(short, short, 0.5, paired=True).low is None
+    assert figure_difference(short, short, 0.5, paired=True).low is None

@@ -89,6 +89,15 @@ def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> No
     assert differed([cold.circumstances("p")], [cold.circumstances("p")]) == []
 
 
+def test_searches_whose_runs_had_other_rates_say_so() -> None:
+    runs = [facts("a"), facts("b"), facts("c")]
+    for run, rate in zip(runs[:2], (873.0, 900.5), strict=True):
+        run.report["conclusion"] = {"search": {"verified_at_per_second": rate}}
+    first, second, none = ([run.circumstances("p")] for run in runs)
+    assert differed(first, second) == ["rate after the search 873 records/s and 900.5 records/s"]
+    assert not any("search" in one for one in differed(first, none))
+
+
 def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_is_said() -> None:
     late = {"said": "9 late seconds are the machine's"}
     runs = [

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from analysis.bootstrap import Interval
 from analysis.comparison import (
     Difference,
     Side,
     conclusion,
     differences,
+    other_latencies,
     pairs_of,
     pipelines_of,
-    run_difference,
     sentence,
 )
+from analysis.intervals import Interval, run_difference
 from analysis.repetition import median_run, summarise
 from services.console.repeated import searches_sentence, show_repetition
 from services.runtime.clickhouse import QueryError
@@ -89,6 +89,19 @@ def test_of_five_runs_each_of_the_same_at_most_one_in_twenty_differs() -> None:
         (pair,) = pairs_of(five(), five())
         differing += any(one.is_real for one in differences(*pair, same_run=False))
     assert differing <= 5
+
+
+def test_other_latencies_are_described_if_there_are_outputs_enough_and_decide_nothing() -> None:
+    (pair,) = pairs_of([a_run(n) for n in (5, 9, 6, 8, 7)], [a_run(n + 40) for n in range(5)])
+    found = other_latencies(*pair, same_run=False)
+    # 300 outputs of a run are too few for the 99.9th percentile.
+    assert [(one.stage, one.figure) for one in found] == [("join", "mean"), ("join", "p95")]
+    mean = found[0]
+    # Runs of 5 to 9 and of 40 to 44, of which each second has 0, 1 or 2 ms more.
+    assert (mean.before, mean.after, mean.interval.value) == pytest.approx((8.0, 43.0, 35.0))
+    # 2.306 (t of 8) · √(2 · 2.5 / 5)
+    assert mean.interval.low == pytest.approx(35 - 2.306, abs=0.001)
+    assert {one.figure for one in differences(*pair, same_run=False)} == {"p50", "p99"}
 
 
 def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from analysis.costs import COST
 from analysis.interleaving import (
     Block,
     Difference,
@@ -12,6 +13,7 @@ from analysis.interleaving import (
     blocks,
     differences,
     figures_of,
+    other_rows,
     outputs_of,
     paired,
     trimmed_mean,
@@ -52,6 +54,7 @@ def test_an_output_belongs_to_the_block_of_its_input_and_edges_to_none() -> None
 def test_a_block_has_the_figures_that_it_has_outputs_enough_for() -> None:
     assert figures_of(Counter({2: 5})) == {}
     assert figures_of(Counter({2: 10, 5: 2})) == {"p50": 2.0, "mean": 2.5, "middle": 2.0}
+    assert figures_of(Counter({2: 1_990, 9: 9, 70: 1}))["p999"] == 9.0
     assert figures_of(Counter({2: 190, 9: 10})) == {
         "p50": 2.0,
         "p95": 2.0,
@@ -101,6 +104,43 @@ def test_of_runs_of_the_same_at_most_one_in_twenty_differs_and_two_ms_are_found(
 
     assert sum(real(0.0) for _ in range(200)) <= 10
     assert sum(real(2.0) for _ in range(100)) >= 95
+
+
+def with_costs(random: np.random.Generator, pairs: dict[str, list], more: float) -> dict[str, list]:
+    """The same with a 99.9th percentile of every stage and a cost of the pipeline; those of b are
+    higher."""
+    noise = random.standard_normal((2, len(pairs["join"])))
+    costs = [({COST: 100 + a}, {COST: 100 + b + more}) for a, b in zip(*noise, strict=True)]
+    higher = {
+        stage: [
+            (a | {"p999": 2 * a["p50"]}, b | {"p999": 2 * b["p50"] + more}) for a, b in of_stage
+        ]
+        for stage, of_stage in pairs.items()
+    }
+    return higher | {"": costs}
+
+
+def test_what_is_described_leaves_the_decision_as_it_is() -> None:
+    random = np.random.default_rng(20_261_123)
+    pairs = pairs_of(random, 15, 0.0)
+    more = with_costs(random, pairs, 50.0)
+    assert differences(more) == differences(pairs)
+    rows = {(row["stage"], row["figure"]): row for row in other_rows(more)}
+    assert set(rows) == {(stage, "p999") for stage in pairs} | {("", COST)}
+    cost = rows["", COST]
+    assert cost["unit"] == "core-seconds per million records"
+    assert (cost["before"], cost["after"]) == pytest.approx((100, 150), abs=1)
+    assert cost["low"] < 50 < cost["high"]
+    assert other_rows(pairs) == []
+
+
+def test_each_described_interval_holds_in_nineteen_of_twenty_runs() -> None:
+    random = np.random.default_rng(20_261_123)
+    held = 0
+    for _ in range(400):
+        (cost,) = other_rows({"": with_costs(random, pairs_of(random, 20, 0.0), 5.0)[""]})
+        held += cost["low"] <= 5 <= cost["high"]
+    assert held == pytest.approx(380, abs=13)  # three standard deviations
 
 
 def test_too_few_pairs_say_nothing() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analysis.thresholds import judged, resolved, sentence
+from analysis.thresholds import judged, judged_search, resolved, sentence
 from schemas.threshold import Threshold, parse_threshold
 
 pytestmark = pytest.mark.unit
@@ -77,6 +77,10 @@ def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
         ("join.best.p99_ms <= 50", "there is no latency 'best'"),
         ("join.mean.late == 0", "late is not a latency"),
         ("join.missing == 0 abort", "missing is known only at the end of a run"),
+        (
+            "pipeline.sustainable_rate_per_second >= 5 abort",
+            "sustainable_rate_per_second is known only at the end of a run",
+        ),
         ("join.p99_ms = 50", "is not a threshold"),
         ("p99_ms <= 50", "is not a threshold"),
         ("join.p99_ms <=", "is not a threshold"),
@@ -119,5 +123,39 @@ def test_a_baseline_that_is_not_given_or_says_nothing_is_refused() -> None:
     given = [parse_threshold("sliding.p99_ms <= baseline")]
     with pytest.raises(ValueError, match="needs a baseline"):
         resolved(given, None, "", ["a"])
+    with pytest.raises(ValueError, match=r"before\.json has no figure"):
+        resolved(given, FIGURES, "before.json", ["a"])
+
+
+AT_LEAST = "pipeline.sustainable_rate_per_second >= 50000"
+FOUND = {"rate_per_second": 48_543.689, "interval_per_second": [48_543.689, 55_000.0]}
+
+
+def test_the_rate_that_a_search_found_is_judged_apart_from_what_its_run_measured() -> None:
+    given = [parse_threshold(line) for line in ("join.p99_ms <= 50", AT_LEAST, f"b: {AT_LEAST}")]
+    first, other = judged_search(given, "a", FOUND)
+    assert sentence(first) == f"failed: {AT_LEAST}; a has 48544"
+    assert (first["pipeline"], first["value"], first["limit"]) == ("a", 48_543.689, 50_000)
+    assert sentence(other) == f"failed: b: {AT_LEAST}; b pipeline has no such figure"
+    (row,) = judged_search(given[1:2], "a", FOUND | {"rate_per_second": 50_000.0})
+    assert row["passed"]
+
+
+def test_a_search_that_found_no_rate_fails_its_threshold() -> None:
+    (row,) = judged_search([parse_threshold(AT_LEAST)], "a", {"rate_per_second": None})
+    assert (row["value"], row["passed"]) == (None, False)
+
+
+def test_the_rate_of_an_earlier_search_is_a_baseline_and_of_several_their_median() -> None:
+    given = [parse_threshold("pipeline.sustainable_rate_per_second >= 0.9 * baseline")]
+    before = figures(old={"join": cell(40)}) | {"conclusion": {"search": FOUND}}
+    (one,) = resolved(given, before, "before.json", ["new"])
+    assert one.text == (
+        "new: pipeline.sustainable_rate_per_second >= 43689.3201 # 0.9 * baseline "
+        "(48543.7 in before.json)"
+    )
+    before["repetition"] = {"search": {"median_per_second": 50_000.0}}
+    (several,) = resolved(given, before, "before.json", ["new"])
+    assert several.value == 45_000
     with pytest.raises(ValueError, match=r"before\.json has no figure"):
         resolved(given, FIGURES, "before.json", ["a"])

@@ -45,6 +45,8 @@ def begun(step: str) -> Event:
 
 def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
     found = {"long": False, "measured_s": 20, "sustained": not reasons, "reasons": reasons}
+    if reasons:  # steps of earlier versions do not say whether they were steady
+        found |= {"steady": False, "moving": ["p50"], "warm_up_s": 9}
     detail = about(step, rate) | found | {"cpu_share": None, "stages": {}}
     return concluded(RUN_ID, at_ms, kind="search_step", detail=json.dumps(detail))
 
@@ -77,7 +79,10 @@ def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
     assert past.can_go_on
     assert past.open_steps == STEPS[2:3]
     assert past.so_far == SoFar(
-        steps=(Done(400, long=False), Done(800, long=False, refusals=("too slow.",))),
+        steps=(
+            Done(400, long=False, number=1),
+            Done(800, False, ("too slow.",), number=2, steady=False, moving=("p50",), warm_up_s=9),
+        ),
         lost=(STEPS[2],),
         spent_s=60.0,
     )

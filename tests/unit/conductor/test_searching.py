@@ -26,6 +26,7 @@ class Run:
     their load begins."""
 
     carried_out: list[tuple[str, float]]
+    told: list[Conclusion]
     crashes = 0
 
     def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
@@ -45,10 +46,12 @@ class Run:
         return "generator"
 
     def give_up(self, reason: str) -> Conclusion:
-        return Conclusion(False, (reason,), {"clean": False})
+        lines = list(self.request.workload.thresholds)
+        return Conclusion(False, (reason,), {"clean": False, "thresholds": lines})
 
     def tell(self, conclusion: Conclusion) -> None:
-        """Ignore the conclusion."""
+        """Keep the conclusion."""
+        Run.told.append(conclusion)
 
 
 class Events:
@@ -71,17 +74,25 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     if run.phases is None:
         reasons = ("The driver crashed.",)
         return run, Conclusion(False, reasons, {"clean": False}), Observation((), trouble=reasons)
-    return run, Conclusion(True, (), {"clean": True}), run.observe()
+    # Any value stands for a row: the conductor judges the lines of the request of a run.
+    detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
+    rate = request.workload.load.rate_per_second
+    moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
+    detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
+    return run, Conclusion(True, (), detail), run.observe()
 
 
-def search_after(monkeypatch: pytest.MonkeyPatch, so_far: SoFar) -> tuple[list[Any], Events]:
+def search_after(
+    monkeypatch: pytest.MonkeyPatch, so_far: SoFar, thresholds: tuple[str, ...] = ()
+) -> tuple[list[Any], Events]:
     monkeypatch.setattr(searching, "Run", Run)
     monkeypatch.setattr(Searching, "_observe", observe)
-    Run.carried_out, events = [], Events()
+    Run.carried_out, Run.told, events = [], [], Events()
     request = a_request()
     load = request.workload.load.model_copy(update={"rate_per_second": 500})
     search = Search(precision=0.5, factor=2, budget_s=100)
-    workload = request.workload.model_copy(update={"search": search, "load": load})
+    changes = {"search": search, "load": load, "thresholds": thresholds}
+    workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
     settings = ConductorSettings()
     Searching(request, settings, events, lambda: "", so_far).execute()  # type: ignore[arg-type]
@@ -107,6 +118,65 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
         "",
     ]
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
+
+
+def test_each_step_says_whether_it_was_steady_after_which_warm_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = (Done(500, long=False, number=1), Done(1000, long=False, number=2))
+    so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
+    _carried_out, events = search_after(monkeypatch, so_far)
+    (first, *_), (_, result) = events.conclusions[0], events.conclusions[-1]
+    assert first == "search_step"
+    told = events.conclusions[0][1]
+    assert (told["step"], told["steady"], told["warm_up_s"]) == (4, False, 23)
+    assert told["moving"] == ["spark-realtime parse: p50 rose by 900 ms"]
+    found = [(one["step"], one["rate_per_second"], one["steady"]) for one in result["steps"]]
+    assert found == [
+        (1, 500, None),
+        (2, 1000, None),
+        (4, 2000, False),
+        (5, 1414, False),
+        (6, 1000, True),
+    ]
+    assert [one["warm_up_s"] for one in result["steps"]] == [None, None, 23, 23, 23]
+    assert [one["measured_s"] for one in result["steps"]] == [15, 15, 15, 15, 60]
+
+
+THRESHOLDS = ("pipeline.sustainable_rate_per_second >= 900", "join.p99_ms <= 50")
+
+
+def test_the_rate_found_is_judged_by_the_thresholds_beside_what_its_run_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps = (Done(500, long=False), Done(1000, long=False))
+    search_after(monkeypatch, SoFar(steps, spent_s=100), THRESHOLDS)
+    (*_steps, run) = Run.told
+    other, row = run.detail["thresholds"]
+    assert other == "join.p99_ms <= 50"
+    assert (row["threshold"], row["pipeline"], row["passed"]) == (
+        THRESHOLDS[0],
+        "spark-realtime",
+        True,
+    )
+    assert row["value"] == run.detail["search"]["rate_per_second"] == pytest.approx(970)
+
+
+def test_a_search_without_a_rate_has_each_threshold_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = Done(500, long=False, refusals=("parse: median latency rises.",))
+    search_after(monkeypatch, SoFar((refused,), spent_s=100), THRESHOLDS)
+    other, row = Run.told[-1].detail["thresholds"]
+    assert (other, row["value"], row["passed"]) == ("join.p99_ms <= 50", None, False)
+
+
+def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
+    request = a_request()
+    changes = {"search": Search(), "thresholds": THRESHOLDS}
+    workload = request.workload.model_copy(update=changes)
+    request = request.model_copy(update={"workload": workload})
+    run = searching.verifying_request(request, 900, warm=True)
+    sent = RunRequest.model_validate_json(run.model_dump_json())
+    assert sent.workload.thresholds == ("join.p99_ms <= 50",)
 
 
 def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,11 +214,12 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
 
 
 def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
-    planned, run = Planned(500, long=False), Run(a_request())
-    by_cpu = Judged(("Mean CPU 80%.",), by_cpu_alone=True)
-    assert searching.done_step(planned, by_cpu, run).limited_by == "pipeline"  # type: ignore[arg-type]
-    late = Judged(("parse: median latency rises.",))
-    assert searching.done_step(planned, late, run).limited_by == "generator"  # type: ignore[arg-type]
+    def limited_by(found: Judged) -> str:
+        planned, run = Planned(500, long=False), Run(a_request())
+        return searching.done_step(1, planned, found, run, {}).limited_by  # type: ignore[arg-type]
+
+    assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "pipeline"
+    assert limited_by(Judged(("parse: median latency rises.",))) == "generator"
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_every_figure_of_a_past_run_can_be_a_baseline(line: str, value: float) -
 
 def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = {baselines.LAST: [{"run_id": "run-1", "doubtful": False}], baselines.FIGURES: [ROW],
-               baselines.LATENCIES: [LATENCY]}  # fmt: skip
+               baselines.LATENCIES: [LATENCY], baselines.FOUND: []}  # fmt: skip
     monkeypatch.setattr(baselines, "query", lambda _url, sql, **_: answers[sql])
     found = with_baseline(asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url")
     assert found.workload.thresholds == (
@@ -75,12 +75,20 @@ def test_the_baseline_is_the_median_of_the_last_good_runs(monkeypatch: pytest.Mo
     def answer(_url: str, sql: str, run_id: str = "", **_: str) -> list[dict[str, Any]]:
         if sql == baselines.LAST:
             return [{"run_id": one, "doubtful": one == "run-1"} for one in p99_ms]
+        if sql == baselines.FOUND:
+            return [{"rate_per_second": 1000.0 * p99_ms[run_id]}]
         return [ROW] if sql == baselines.FIGURES else [LATENCY | {"p99_ms": p99_ms[run_id]}]
 
     monkeypatch.setattr(baselines, "query", answer)
-    found = with_baseline(asked("join.p99_ms <= 1.1 * baseline"), "", "url")
+    lines = (
+        "join.p99_ms <= 1.1 * baseline",
+        "pipeline.sustainable_rate_per_second >= 0.9 * baseline",
+    )
+    found = with_baseline(asked(*lines), "", "url")
     assert found.workload.thresholds == (
         "spark-realtime: join.p99_ms <= 24.2 # 1.1 * baseline (22 in the median of 3 runs)",
+        "spark-realtime: pipeline.sustainable_rate_per_second >= 19800 "
+        "# 0.9 * baseline (22000 in the median of 3 runs)",
     )
 
 

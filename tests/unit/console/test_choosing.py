@@ -82,6 +82,19 @@ def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
         with_options(given, None, None, None, kill="store")
 
 
+def test_a_threshold_on_the_rate_found_needs_a_search() -> None:
+    line = "pipeline.sustainable_rate_per_second >= 50000"
+    searching = a_workload(search=Search())
+    found = with_options(searching, None, None, None, thresholds=[line])
+    assert found.thresholds == (line,)
+    with pytest.raises(DefinitionError) as refused:
+        with_options(a_workload(), None, None, None, thresholds=["join.late == 0", line])
+    assert str(refused.value) == (
+        f"the workload: the threshold '{line}' needs a search, as in the workload "
+        "sustainable-throughput."
+    )
+
+
 def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None:
     given = a_workload(pipelines=("one", "two"))
     assert chosen_pipelines("three,four,three", given) == ("three", "four")

@@ -1,13 +1,17 @@
 """The verb `compare`."""
 
 import io
+import json
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from analysis.comparability import Facts
+from analysis.costs import COST
 from services.console import comparing
+from services.runtime.clickhouse import QueryError
+from tests.unit.analysis.test_comparability import facts
 
 pytestmark = pytest.mark.unit
 
@@ -26,14 +30,128 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
     report |= {"valid": True, "interleaved": found}
     request = {"workload": {"name": "latency", "load": {}}}
 
-    def facts(_url: str, _run_id: str) -> Facts:
+    def read(_url: str, _run_id: str) -> Facts:
         return Facts(report, request, {})
 
-    monkeypatch.setattr(comparing, "read_facts", facts)
+    monkeypatch.setattr(comparing, "read_facts", read)
     console = Console(file=io.StringIO(), width=200)
     comparing.show_comparison(console, "nowhere", ["r"], None)
     assert console.file.getvalue() == (  # type: ignore[attr-defined]
         "Interleaved: b is faster than a in join p50.\n"
         "From 20 pairs of blocks of 10 s, using the middle 8 s of each; all intervals hold "
         "together with 95% confidence.\n"
+    )
+
+
+RUNS = ("before", *(f"b{n}" for n in range(4)), "after", *(f"a{n}" for n in range(4)))
+LATENCY_MS = dict(zip(RUNS, (5, 6, 7, 6, 5, 25, 26, 27, 26, 25), strict=True))
+
+
+@pytest.fixture
+def ten_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five runs on each side: latency and cost of the second side are higher."""
+
+    def read(_url: str, run_id: str) -> Facts:
+        level = LATENCY_MS[run_id]
+        used = {COST: 100.0 * level, "core_seconds_interval": None}
+        one = {"stages": {"join": {"records_per_second": 400.0 + level}}, "resources": used}
+        return facts(run_id, steady=True, pipelines={"p": one})
+
+    def latencies(_url: str, run_id: str) -> dict[str, Any]:
+        level = LATENCY_MS[run_id]
+        return {"p": {"join": {second: {level: 90, level + 9: 10} for second in range(30)}}}
+
+    monkeypatch.setattr(comparing, "read_facts", read)
+    monkeypatch.setattr(comparing.comparison, "read_latencies", latencies)
+
+
+def printed(*, whole: bool) -> list[str]:
+    console = Console(file=io.StringIO(), width=80)
+    comparing.show_comparison(console, "", RUNS[:5], RUNS[5:], whole=whole)
+    return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("ten_runs")
+def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request() -> None:
+    lines = printed(whole=False)
+    assert lines[0] == "p against p"
+    assert lines[1].startswith("  join p50: 6 → 26 ms; slower by 20 ms")
+    assert lines[3] == (
+        "  Described only: cost 580 → 2580 core-seconds per million records, +2000 (+345%), "
+        "between +1878 and +2122."
+    )
+    assert lines[4].startswith("p is slower in join p50, join p99 than p.")
+    assert len(lines) == 5
+    whole = printed(whole=True)
+    assert whole[:3] == lines[:3]
+    assert whole[-1] == lines[-1]
+    table = [line.split() for line in whole[3:-1]]
+    figures = [line[:4] for line in table if line and line[0] in ("join", "cost,")]
+    assert figures == [
+        ["join", "mean,", "ms", "6.7"],
+        ["join", "p95,", "ms", "15"],
+        ["join", "output", "rate,", "/s"],
+        ["cost,", "core-s/M", "580", "2580"],
+    ]
+    assert max(map(len, whole[3:-1])) <= 80
+
+
+@pytest.mark.usefixtures("ten_runs")
+def test_json_has_the_decided_and_the_described_figures() -> None:
+    found = comparing.as_json(comparing.compared("", RUNS[:5], RUNS[5:]))
+    assert json.loads(json.dumps(found)) == found
+    (one,) = found["comparisons"]
+    assert (found["left_out"], found["interleaved"], one["by"]) == ({}, None, "runs")
+    assert one["before"] == {"pipeline": "p", "runs": list(RUNS[:5])}
+    decided = {row["figure"]: row["real"] for row in one["differences"]}
+    assert decided == {"p50": True, "p99": True}
+    assert [row["figure"] for row in one["described"]] == [
+        "mean",
+        "p95",
+        "records_per_second",
+        COST,
+    ]
+    assert one["said"].startswith("p is slower in join p50, join p99 than p.")
+
+
+@pytest.mark.usefixtures("ten_runs")
+def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(_url: str, run_id: str) -> dict[str, Any]:
+        level = LATENCY_MS[run_id]
+        return {
+            name: {"join": {second: {level + more: 10} for second in range(30)}}
+            for name, more in (("p", 0), ("q", 3))
+        }
+
+    def read(_url: str, run_id: str) -> Facts:
+        two = [{"name": name, "summary": "-"} for name in "pq"]
+        cells = {name: {"stages": {}, "resources": {COST: 7.0}} for name in "pq"}
+        found = facts(run_id, steady=True, pipelines=cells)
+        return Facts(found.report, found.request | {"pipelines": two}, {})
+
+    monkeypatch.setattr(comparing, "read_facts", read)
+    monkeypatch.setattr(comparing.comparison, "read_latencies", both)
+    (one,) = comparing.as_json(comparing.compared("", ["before"], None))["comparisons"]
+    assert (one["by"], one["before"]["pipeline"], one["after"]["pipeline"]) == (
+        "seconds",
+        "p",
+        "q",
+    )
+    assert {row["figure"]: (row["value"], row["real"]) for row in one["differences"]} == {
+        "p50": (3.0, True),
+        "p99": (3.0, True),
+    }
+    assert [row["figure"] for row in one["described"]] == ["mean", "p95", COST]
+
+
+def test_without_a_comparable_run_the_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(_url: str, run_id: str) -> Facts:
+        return facts(run_id, rate=400 if run_id == "a" else 500)
+
+    monkeypatch.setattr(comparing, "read_facts", read)
+    with pytest.raises(QueryError) as refused:
+        comparing.compared("", ["a"], ["b"])
+    assert str(refused.value) == (
+        "b is left out: rate 500 records/s, not 400 records/s. Nothing to compare: no run is left "
+        "on the second side."
     )

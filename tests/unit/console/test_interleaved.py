@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from analysis.interleaving import Turns, blocks
+from analysis.costs import COST
+from analysis.interleaving import Block, Turns, blocks
 from schemas.protocol import Interleaving
-from services.console.interleaved import Latencies, interleaved_sentences, judged
+from services.console.interleaved import Latencies, Usage, interleaved_sentences, judged
 from services.console.page.markdown import markdown
 from tests.unit.console.test_show import a_report, a_stage, shown
 
@@ -32,9 +33,23 @@ def report_of(**fields: Any) -> dict[str, Any]:
     return a_report() | {"pipelines": {"a": one, "b": one}, "steady": True} | fields
 
 
-def told(slower_ms: int, **fields: Any) -> dict[str, Any]:
+def told(slower_ms: int, costs: bool = False, **fields: Any) -> dict[str, Any]:
     found = blocks(TURNS.order, 6, START_S + 2, (START_S + 2, START_S + 74))
-    return judged(latencies(slower_ms), TURNS, found, report_of(**fields))
+    by_block = usage().by_block(found, 1) if costs else {}
+    return judged(latencies(slower_ms), TURNS, found, report_of(**fields), by_block)
+
+
+def usage() -> Usage:
+    """400 records/s. Both pipelines are sampled every second: `a` uses 0.1 cores, `b` 0.2, and each
+    0.7 in the first and last second of a block."""
+    samples, records = [], {}
+    for at_s in range(START_S, START_S + 80):
+        inside = 0 < (at_s - START_S - 2) % 6 < 5
+        about = {"at_s": at_s + 1.0, "interval_s": 1.0}
+        for name, cores in (("a", 0.1), ("b", 0.2), ("", 0.0)):
+            samples.append(about | {"pipeline": name, "cpu_seconds": cores if inside else 0.7})
+        records[at_s] = 400
+    return Usage(samples, records)
 
 
 def test_a_slower_pipeline_is_called_slower_with_how_much() -> None:
@@ -50,6 +65,26 @@ def test_a_slower_pipeline_is_called_slower_with_how_much() -> None:
         "From 6 pairs of blocks of 6 s, using the middle 4 s of each; all intervals hold together "
         "with 95% confidence.",
     ]
+
+
+def test_the_cost_is_described_from_the_middle_of_each_block() -> None:
+    found = told(0, costs=True)
+    (cost,) = found["described"]
+    assert (cost["stage"], cost["figure"]) == ("", COST)
+    # 0.1 and 0.2 core-seconds for 400 records
+    assert (cost["before"], cost["after"], cost["value"]) == pytest.approx((250, 500, 250))
+    assert found["said"].startswith("No significant difference")
+    assert interleaved_sentences(report_of(interleaved=found))[2] == (
+        "Described only, a → b, with an interval of its own: cost 250 → 500 core-seconds per "
+        "million records, +250 (+100%), between +250 and +250."
+    )
+
+
+def test_a_block_without_samples_has_no_cost() -> None:
+    of_both = usage()
+    late = Usage([row for row in of_both.samples if row["at_s"] > START_S + 8], of_both.records)
+    first, second = Block("a", START_S + 2, START_S + 8), Block("b", START_S + 8, START_S + 14)
+    assert late.by_block([first, second], 1) == {second: pytest.approx(500)}
 
 
 def test_of_the_same_nothing_is_said() -> None:

@@ -96,7 +96,8 @@ def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
         progress.add("results.conclusions", event)
     assert progress.search == [
         "step 1: 8000/s for 15 s NOT sustained: parse: median latency rises by 120 ms a second."
-        " · parse median 2300 ms at most, +120 ms/s, queue 16000 · CPU 50%",
+        " · parse median 2300 ms at most, +120 ms/s, queue 16000 · CPU 50% · "
+        "not steady",
         "step 2: 4000/s for 15 s NOT sustained: The generator was late. Nothing was observed.",
         "Sustainable: 5820 records/s (from 5820/s, below 6600/s; steady-latency)."
         " The run at 5238/s was sustained.",

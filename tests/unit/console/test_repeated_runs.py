@@ -11,6 +11,7 @@ from rich.console import Console
 
 from services.console.run_command import RunError
 from services.console.verbs import measuring
+from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
@@ -109,3 +110,16 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
     measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert [one is not None for one in asked] == begun_early
+
+
+@pytest.mark.parametrize(
+    ("valid", "passed", "code"),
+    [(True, False, EXIT_THRESHOLD), (True, True, 0), (False, False, EXIT_FAILED)],
+)
+def test_a_rate_below_its_threshold_is_exit_code_3_of_a_valid_run(
+    valid: bool, passed: bool, code: int
+) -> None:
+    row = {"threshold": "pipeline.sustainable_rate_per_second >= 50000", "passed": passed}
+    report = {"thresholds": [row], "valid": valid, "conclusion": {"clean": True}}
+    reasons = [] if valid else ["No rate was sustained."]
+    assert measuring._exit_code([report | {"invalid_reasons": reasons}], {}) == code

@@ -83,6 +83,11 @@ def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
             'pipelines = ["spark-realtime", "spark-microbatch"]\n',
             "a search for the sustainable rate needs exactly one pipeline",
         ),
+        (
+            '[[steps]]\nworkload = "latency"\n'
+            'thresholds = ["pipeline.sustainable_rate_per_second >= baseline"]\n',
+            "the threshold .* needs a search, as in the workload sustainable-throughput",
+        ),
     ],
 )
 def test_a_mistake_in_a_suite_is_named(tmp_path: Path, lines: str, sentence: str) -> None:

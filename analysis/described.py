@@ -1,0 +1,121 @@
+"""Figures of a comparison that are described, not decided, and how they are told. Pure.
+
+Each has its own interval of 95 %, and none is called significant. Deciding them too would widen the
+intervals of the decided figures (Bonferroni): of five runs each with five stages, by a fifth.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from analysis.costs import COST
+from analysis.intervals import CONFIDENCE, Interval, independent_difference, run_difference
+
+Report = dict[str, Any]
+Row = dict[str, Any]
+Side = tuple[str, Sequence[Report]]  # a pipeline, and the reports of its runs
+RATE = "records_per_second"
+SUSTAINABLE_RATE = "sustainable_rate_per_second"
+UNITS = {
+    RATE: "records/s",
+    COST: "core-seconds per million records",
+    SUSTAINABLE_RATE: "records/s",
+}
+NAMES = {RATE: "output rate", COST: "cost", SUSTAINABLE_RATE: "sustainable rate", "p999": "p99.9"}
+LARGE = 1000  # from here on, a figure is shown without decimals
+
+
+def row(stage: str, figure: str, before: float, after: float, found: Interval) -> Row:
+    """A figure as JSON: its stage (empty for a figure of the pipeline) and unit, and the difference
+    `value` with its bounds, None if unknown."""
+    return {
+        "stage": stage,
+        "figure": figure,
+        "unit": UNITS.get(figure, "ms"),
+        "before": before,
+        "after": after,
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+    }
+
+
+def of_reports(before: Side, after: Side, stages: Sequence[str]) -> list[Row]:
+    """The output rate of each stage, the cost of the pipeline and the rate that a search found.
+    Figures that some run does not have are omitted.
+
+    With two runs or more on each side the intervals are from the variation between runs. For one
+    run each, the cost has one from the intervals of both reports.
+    """
+    cells = [*((stage, RATE) for stage in stages), ("", COST), ("", SUSTAINABLE_RATE)]
+    rows = []
+    for stage, figure in cells:
+        old, new = _values(before, stage, figure), _values(after, stage, figure)
+        if not old or not new:
+            continue
+        was, now = sum(old) / len(old), sum(new) / len(new)
+        if min(len(old), len(new)) > 1:
+            found = run_difference(old, new, CONFIDENCE)
+        elif figure == COST and (bounds := _bounds(before, after)):
+            found = independent_difference(was, now, bounds)
+        else:
+            found = Interval(now - was, None, None)
+        rows.append(row(stage, figure, was, now, found))
+    return rows
+
+
+def _values(side: Side, stage: str, figure: str) -> list[float]:
+    """A figure in each run; empty if one does not have it."""
+    name, reports = side
+    values = [_value(report, name, stage, figure) for report in reports]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []
+
+
+def _value(report: Report, pipeline: str, stage: str, figure: str) -> float | None:
+    found: float | None
+    if figure == SUSTAINABLE_RATE:
+        found = (report["conclusion"].get("search") or {}).get("rate_per_second")
+        return found
+    cell = report["pipelines"].get(pipeline, {})
+    within = cell.get("stages", {}).get(stage, {}) if stage else cell.get("resources", {})
+    found = within.get(figure)
+    return found
+
+
+def _bounds(*sides: Side) -> list[Sequence[float]]:
+    """The intervals of the cost of one run each; empty if not both are known."""
+    known = [
+        runs[0]["pipelines"][name]["resources"].get("core_seconds_interval")
+        for name, runs in sides
+        if len(runs) == 1
+    ]
+    return known if len(known) == len(sides) and all(known) else []
+
+
+def in_words(one: Mapping[str, Any]) -> str:
+    """`cost 2030 → 4060 core-seconds per million records, +2030 (+100%), between +1900 and
+    +2160`."""
+    levels = f"{plain(one['before'])} → {plain(one['after'])} {one['unit']}"
+    text = f"{name_of(one)} {levels}, {step(one)}"
+    if one["stage"]:
+        text = f"{one['stage']} {text}"
+    if one["low"] is None:
+        return text
+    return f"{text}, between {plain(one['low'], '+')} and {plain(one['high'], '+')}"
+
+
+def name_of(one: Mapping[str, Any]) -> str:
+    """The name of a row's figure for people."""
+    figure = str(one["figure"])
+    return NAMES.get(figure, figure)
+
+
+def step(one: Mapping[str, Any]) -> str:
+    """`+2030 (+100%)`."""
+    share = f" ({one['value'] / one['before']:+.0%})" if one["before"] > 0 else ""
+    return f"{plain(one['value'], '+')}{share}"
+
+
+def plain(value: float, sign: str = "") -> str:
+    """A figure with three digits or more, without an exponent. sign: `+` to always show it."""
+    return f"{value:{sign}.0f}" if abs(value) >= LARGE else f"{value:{sign}.3g}"

@@ -1,0 +1,77 @@
+"""The steps of a search for the sustainable rate, in its report. Pure."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+
+Report = dict[str, Any]
+HEADER = ("step", "records/s", "warm-up", "measured", "result", "limited by", "steady")
+STEADY: dict[bool | None, str] = {True: "yes", False: "no", None: "–"}
+SHOWN = 3  # changing figures of a step
+
+
+def steps_of(report: Report) -> list[dict[str, Any]]:
+    """The judged steps of a run's search, in order; empty without a search. Those of earlier
+    versions have no `step`, `measured_s`, `steady`, `moving` and `warm_up_s`."""
+    search = report["conclusion"].get("search") or {}
+    return list(search.get("steps", ()))
+
+
+def step_cells(step: dict[str, Any]) -> tuple[str, ...]:
+    """A step in the columns of HEADER; a dash if unknown."""
+    result = "sustained" if step["sustained"] else "NOT sustained"
+    return (
+        str(step.get("step") or "–"),
+        f"{step['rate_per_second']:.0f}",
+        _seconds(step.get("warm_up_s")),
+        _seconds(step.get("measured_s")),
+        "undecided" if step.get("undecided") else result,
+        step.get("limited_by") or "",
+        STEADY[step.get("steady")],
+    )
+
+
+def step_reasons(step: dict[str, Any]) -> str:
+    """Why a step was not sustained, and what was not steady."""
+    moving = _moving(step)
+    return " ".join([*step["reasons"], *([f"Not steady: {moving}."] if moving else [])])
+
+
+def unsteady_sentences(report: Report) -> list[str]:
+    """The sustained steps that were not steady, one sentence each. At other rates latencies rise
+    because of the load."""
+    return [
+        f"The step at {step['rate_per_second']:.0f}/s was sustained, but not steady: "
+        f"{_moving(step)}."
+        for step in steps_of(report)
+        if step["sustained"] and _moving(step)
+    ]
+
+
+def steps_table(steps: Iterable[dict[str, Any]]) -> Table:
+    """The steps as a terminal table."""
+    table = Table(
+        title="steps of the search",
+        title_justify="left",
+        title_style="bold",
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+    for column in HEADER:
+        table.add_column(column, justify="left" if column == "result" else "right")
+    for step in steps:
+        table.add_row(*step_cells(step))
+    return table
+
+
+def _seconds(value: float | None) -> str:
+    return "–" if value is None else f"{value:g} s"
+
+
+def _moving(step: dict[str, Any]) -> str:
+    found = step.get("moving") or ()
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return f"{'; '.join(found[:SHOWN])}{more}"
