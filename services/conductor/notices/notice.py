@@ -60,7 +60,8 @@ class Looking:
     """Examines events one by one. Its state is what was asked for: names of runs, and faults and
     kills on purpose; and which problems of watches were reported.
 
-    told: the latter, which is saved with the position on the bus."""
+    told: the latter, which is saved with the position on the bus.
+    """
 
     def __init__(self, told: Told | None = None) -> None:
         self._told = told or Told()
