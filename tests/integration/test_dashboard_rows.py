@@ -5,7 +5,9 @@ import json
 import pytest
 
 from deploy.grafana.program.__main__ import ALERTS
+from deploy.grafana.program.sql import limits
 from schemas import catalogue, protocol
+from schemas.threshold import parse_threshold
 from services.runtime.grafana_macros import ALL, TimeRange, expand
 from services.store.engine import Query
 from tests.integration.dashboard_queries import (
@@ -257,25 +259,104 @@ def test_the_link_to_a_long_run_ends_after_the_run(ask, engine):
 
 
 @pytest.mark.parametrize(
-    ("definition", "limits"), [("latest", {50.0}), ("mean", {60.0}), ("event_time", {900.0})]
+    ("definition", "limits_ms"), [("latest", {50.0}), ("mean", {60.0}), ("event_time", {900.0})]
 )
-def test_a_limit_is_drawn_on_the_latency_that_it_limits(ask, engine, definition, limits):
-    row = {"pipeline": "p", "stage": "join", "value": 2, "passed": True}
-    lines = {"join.p99_ms <= 50": 50, "join.mean.p99_ms <= 60": 60}
-    lines |= {"join.event_time.p99_ms <= 900": 900, "join.p999_ms <= 7": 7}
-    rows = [row | {"threshold": line, "limit": limit} for line, limit in lines.items()]
-    head = {"pipeline": "p", "stage": "join", "latencies_ms": [2], "counts": [1]}
+def test_a_limit_is_drawn_on_the_latency_that_it_limits(ask, engine, definition, limits_ms):
+    lines = ("join.p99_ms <= 50", "join.mean.p99_ms <= 60", "join.event_time.p99_ms <= 900")
+    others = ("join.p999_ms <= 7", "join.p99_ms >= 1", "q: join.p99_ms <= 3", "parse.p99_ms <= 4")
+    project(engine, [limited("r", *lines, *others), took("r", 2, definition)])
+    for uid, title in (("run", "Latency p99 by stage over time"), ("live", "Latency p99 by stage")):
+        found = panel(ask, uid, title, run="r", pipelines=ALL, definition=definition)
+        assert {
+            row["latency_ms"] for row in found if row["series"] == "limit w p join"
+        } == limits_ms
+        assert {row["series"] for row in found} == {"p join", "limit w p join"}
+
+
+def limited(run, *lines, workload="w", after_ms=0):
+    """A run that is going on, with these thresholds."""
+    return requested(run, after_ms, workload={"name": workload, "thresholds": lines})
+
+
+def took(run, latency_ms, definition="latest", *, after_ms=0, phase="measure", pipeline="p"):
+    """Two outputs of the join in one second."""
+    counts = {"latencies_ms": [latency_ms], "counts": [2]}
+    place = {"pipeline": pipeline, "stage": "join", "definition": definition, "phase": phase}
+    return event(catalogue.LATENCY, run, second=NEW_YEAR_MS + after_ms, **place, **counts)
+
+
+def test_a_limit_is_drawn_while_its_own_run_is_measured(ask, engine):
     project(
         engine,
         [
-            requested("r"),
-            *concluded("r", thresholds=rows),
-            event(catalogue.LATENCY, "r", definition=definition, **MEASURED, **head),
+            limited("a", "join.p99_ms <= 50"),
+            took("a", 400, phase="warm_up"),
+            took("a", 20, after_ms=60_000),
+            limited("b", "*.p99_ms <= 9 abort  # tight", workload="tight", after_ms=120_000),
+            took("b", 8, after_ms=180_000),
+            limited("c", workload="unlimited", after_ms=240_000),
+            took("c", 7, after_ms=300_000),
         ],
     )
-    title = "Latency p99 by stage over time"
-    found = panel(ask, "run", title, run="r", definition=definition)
-    assert {row["latency_ms"] for row in found if row["series"] == "limit p join"} == limits
+    found = panel(ask, "live", "Latency p99 by stage", pipelines=ALL, definition="latest")
+    at = sorted({row["time"] for row in found})
+    assert len(at) == 4
+    points = {(at.index(row["time"]), row["series"]): row["latency_ms"] for row in found}
+    assert points == {
+        **{(0, "p join"): 400, (1, "p join"): 20, (2, "p join"): 8, (3, "p join"): 7},
+        **{(1, "limit w p join"): 50, (2, "limit tight p join"): 9},
+    }
+
+
+def test_each_run_of_a_history_has_its_own_limit(ask, engine):
+    for number, lines in enumerate((("join.p99_ms<= 22.5  # 1.1 * baseline (20 in x)",), (),
+                                    ("*.p99_ms < 30", "p: join.p99_ms <= 25"))):  # fmt: skip
+        run, after_ms = f"r{number}", 60_000 * number
+        project(engine, [limited(run, *lines, after_ms=after_ms), *concluded(run, after_ms + 9)])
+        project(engine, [took(run, 20 + number, after_ms=after_ms + 5, pipeline="p")])
+        project(engine, [took(run, 21, "mean", after_ms=after_ms + 5)])
+    about = {"workload": "w", "pipelines": ALL, "stage": "join"}
+    title = "Latency p99 of $stage, by run"
+    found = panel(ask, "history", title, definition="latest", **about)
+    assert [(row["series"], row["latency_ms"]) for row in found] == [
+        ("limit p", 22.5),
+        ("p", 20),
+        ("p", 21),
+        ("limit p", 25),
+        ("p", 22),
+    ]
+    found = panel(ask, "history", title, definition="mean", **about)
+    assert {row["series"] for row in found} == {"p"}
+
+
+LINES = (
+    "join.p99_ms <= 50",
+    "  a-b2 :  join.event_time.p99_ms<0.5  abort # x <= 3",
+    "*.p99_ms <= -1",
+    "tumbling_60.mean.p99_ms < 1000",
+    "join.p99_ms >= 50",
+    "join.p99_ms == 50",
+    "join.p95_ms <= 50",
+    "join.p999_ms <= 50",
+    "join.p99_ms <= 1.1 * baseline",
+    "join.p99_ms <= baseline",
+    "join.missing == 0 # p99_ms <= 5",
+    "pipeline.cpu_cores <= 1.5",
+)
+
+
+def test_dashboards_read_thresholds_as_runs_do(ask, engine):
+    parsed = [parse_threshold(line) for line in LINES]
+    expected = [
+        (one.pipeline, one.subject, one.definition, one.value)
+        for one in parsed
+        if one.figure == "p99_ms" and one.operator in ("<", "<=") and not one.of_baseline
+    ]
+    assert len(expected) == 4
+    project(engine, [limited("r", *LINES)])
+    names = ("of_pipeline", "of_stage", "of_definition", "limit_ms")
+    found = ask(f"SELECT {', '.join(names)} FROM {limits(0.99, repr('r'))}")
+    assert sorted(tuple(row[name] for name in names) for row in found) == sorted(expected)
 
 
 @pytest.mark.parametrize("title", ["Events", "Records per second", "Consumer group lag", "Runs"])

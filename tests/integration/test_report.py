@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from analysis import comparison, expiry
+from analysis.interleaving import Block
 from analysis.intervals import LEVELS, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
@@ -244,6 +245,30 @@ def test_blocks_of_pipelines_in_turns_have_every_output_of_their_inputs(build):
     )
     parse = found["pipelines"]["calibration"]["stages"]["parse"]
     assert parse["records_per_second"] == pytest.approx(records / 15)
+
+
+def test_the_cost_of_a_block_is_that_of_its_middle(build):
+    build(in_turns(block_s=5))
+    blocks = [
+        Block(name, START_MS // 1000 + place, START_MS // 1000 + place + 5)
+        for place, name in enumerate(("calibration", "spark-microbatch"))
+    ]
+    costs = interleaved.Usage.of("", RUN_ID).by_block(blocks, edge_s=1)
+    assert set(costs) == set(blocks)
+    for block, cost in costs.items():
+        seconds = range(block.start_s + 1, block.end_s - 1)
+        used = records = machine_s = 0
+        for topic, record in EVENTS:
+            if topic == catalogue.GENERATOR and record["second"] // 1000 in seconds:
+                records += record["acknowledged"]
+            elif topic == catalogue.RESOURCES:
+                at_s = int(record["time"] / 1000 - record["interval_s"] / 2)
+                if at_s in seconds and record["pipeline"] == block.pipeline:
+                    used += record["cpu_seconds"]
+                if at_s in seconds and record["service"] == protocol.MACHINE:
+                    machine_s += record["interval_s"]
+        lost = 3 / machine_s if machine_s < 0.95 * 3 else 1.0
+        assert cost == pytest.approx(1e6 * used * lost / records)
 
 
 def seconds_of(pipeline, stage):

@@ -142,16 +142,38 @@ def _latency(share: float) -> timeseries.Panel:
     return graph(
         About(
             f"Latency p{share * 100:g} of $stage, by run",
-            "Exact percentile of the measured phase of every valid run, at the time of the run.",
+            "Exact percentile of the measured phase of every valid run, at the time of the run. "
+            "Dashed lines are the limits that the thresholds of each run set for this percentile, "
+            "stage and definition.",
             "ms",
             empty=NO_RUNS,
         ),
         f"""
-SELECT time, toString(pipeline) AS series, {sql.exact(share)} AS latency_ms
-FROM latency_minutes AS m
-INNER JOIN {THESE} ON these.run_id = m.run_id
-WHERE definition = ${{definition:sqlstring}} AND stage = ${{stage:sqlstring}} AND {CHOSEN}
-GROUP BY time, series
+SELECT time, point.1 AS series, point.2 AS latency_ms
+FROM
+(
+    SELECT
+        time,
+        name,
+        toFloat64(any(ms)) AS value,
+        minOrNullIf(
+            limit_ms,
+            of_definition = ${{definition:sqlstring}} AND of_pipeline IN ('', name)
+                AND of_stage IN ('*', ${{stage:sqlstring}})
+        ) AS least
+    FROM
+    (
+        SELECT m.run_id AS run, time, toString(m.pipeline) AS name, {sql.exact(share)} AS ms
+        FROM latency_minutes AS m
+        INNER JOIN {THESE} ON these.run_id = m.run_id
+        WHERE definition = ${{definition:sqlstring}} AND stage = ${{stage:sqlstring}} AND {CHOSEN}
+        GROUP BY run, time, name
+    ) AS f
+    LEFT JOIN {sql.limits(share, f"SELECT run_id FROM {THESE}")} AS l ON of_run = run
+    GROUP BY run, time, name
+)
+ARRAY JOIN [(name, toNullable(value)), (concat('limit ', name), least)] AS point
+WHERE point.2 IS NOT NULL
 ORDER BY time, series
 LIMIT 20000
 """,

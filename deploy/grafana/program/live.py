@@ -10,6 +10,10 @@ from deploy.grafana.program.panels import About, graph, rows
 # Runs may be a minute apart, and no line may connect them. In ranges of half a day and more, where
 # points are this far apart, Grafana shows points instead of lines.
 GAP_MS = 45_000.0
+RUNS = """
+SELECT run_id FROM latency_minutes
+WHERE minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
+""".strip().replace("\n", " ")
 RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
 
 
@@ -254,15 +258,19 @@ LIMIT 100
 
 
 def _latency(share: float) -> timeseries.Panel:
-    return recurring.latency_over_time(
+    return recurring.limited_latency_over_time(
         About(
             f"Latency p{share * 100:g} by stage",
             "Latency from the contributing inputs to the output, by the broker's timestamps. "
-            "Percentiles are exact, computed from counts per millisecond. Logarithmic axis.",
+            "Percentiles are exact, computed from counts per millisecond. Dashed lines are the "
+            "limits that the thresholds of a workload set for this percentile and definition, "
+            "while it was measured. Logarithmic axis.",
             "ms",
         ),
         share,
         f"definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
+        RUNS,
+        at="at",
     )
 
 

@@ -19,7 +19,6 @@ from deploy.grafana.program.panels import (
     About,
     bars,
     figures,
-    graph,
     heat_over_time,
     rows,
 )
@@ -218,47 +217,20 @@ ORDER BY pipeline, {sql.stage_order()}
 
 def _over_time(share: float) -> timeseries.Panel:
     name = f"p{share * 100:g}"
-    return graph(
+    return recurring.limited_latency_over_time(
         About(
             f"Latency {name} by stage over time",
             "Exact percentile of the outputs in each interval, all phases. Dashed lines are the "
-            "thresholds of the run on this definition of latency. Logarithmic axis.",
+            "limits that the thresholds of the run set for this percentile and definition, while "
+            "it was measured. Logarithmic axis.",
             "ms",
             empty=NOT_YET,
         ),
-        f"""
-WITH points AS
-(
-    SELECT
-        $__timeInterval(second) AS time,
-        {recurring.BY_STAGE} AS series,
-        {sql.exact(share)} AS latency_ms
-    FROM results_latency
-    WHERE {LATENCY} AND $__timeFilter(second)
-    GROUP BY time, series
-)
-SELECT time, series, latency_ms
-FROM
-(
-    SELECT time, series, toFloat64(latency_ms) AS latency_ms FROM points
-    UNION ALL
-    SELECT time, series, latency_ms
-    FROM (SELECT DISTINCT time FROM points) AS moments
-    CROSS JOIN
-    (
-        SELECT concat('limit ', pipeline, ' ', stage) AS series, min(threshold_limit) AS latency_ms
-        FROM threshold_results
-        WHERE {THIS_RUN} AND position(threshold, '.{name}_ms') > 0
-            AND ifNull(
-                nullIf(extract(threshold, '[.](latest|mean|event_time)[.]{name}_ms'), ''), 'latest'
-            ) = ${{definition:sqlstring}}
-        GROUP BY series
-    ) AS limits
-)
-ORDER BY time, series
-""",
-        palette.STAGES,
-        logarithmic=True,
+        share,
+        f"{LATENCY} AND $__timeFilter(second)",
+        "${run:sqlstring}",
+        source="results_latency",
+        at="second",
     )
 
 

@@ -4,6 +4,7 @@ about: the panel's title and description. where: SQL condition that selects the 
 """
 
 from collections.abc import Iterable, Mapping
+from textwrap import indent
 from typing import Final
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
@@ -106,21 +107,57 @@ def latency_over_time(
 ) -> timeseries.Panel:
     """A percentile of the outputs in each point. series: SQL expression of a line's name. source:
     the counts, with their time in the column `at`."""
+    points = _points(share, where, series, source=source, at=at)
+    return graph(about, f"{points}ORDER BY time, series\n", colours, logarithmic=True)
+
+
+def limited_latency_over_time(
+    about: About, share: float, where: str, runs: str, *, source: str = sql.LATENCIES, at: str
+) -> timeseries.Panel:
+    """The same by pipeline and stage, with dashed lines for the upper limits that the thresholds of
+    a run set for this percentile and definition, while that run is measured. runs: a query for the
+    run ids."""
+    points = _points(share, where, BY_STAGE, source=source, at=at, cast="toFloat64")
     return graph(
         about,
         f"""
+WITH limits AS
+{sql.limits(share, runs)}
+SELECT time, series, latency_ms
+FROM
+(
+    {indent(points, "    ").strip()}
+    UNION ALL
+    SELECT
+        $__timeInterval({at}) AS time,
+        concat('limit ', workload, ' ', pipeline, ' ', stage) AS series,
+        min(limit_ms) AS latency_ms
+    FROM {indent(source, "    ").strip()}
+    INNER JOIN limits ON of_run = run_id
+    WHERE {where}
+        AND run_id IN (SELECT of_run FROM limits) AND phase = 'measure'
+        AND of_definition = ${{definition:sqlstring}}
+        AND of_pipeline IN ('', toString(pipeline)) AND of_stage IN ('*', toString(stage))
+    GROUP BY time, series
+)
+ORDER BY time, series
+""",
+        palette.STAGES,
+        logarithmic=True,
+    )
+
+
+def _points(share: float, where: str, series: str, *, source: str, at: str, cast: str = "") -> str:
+    exact = f"{cast}({sql.exact(share)})" if cast else sql.exact(share)
+    return f"""
 SELECT
     $__timeInterval({at}) AS time,
     {series} AS series,
-    {sql.exact(share)} AS latency_ms
+    {exact} AS latency_ms
 FROM {source}
 WHERE {where}
 GROUP BY time, series
-ORDER BY time, series
-""",
-        colours,
-        logarithmic=True,
-    )
+"""
 
 
 def rates(

@@ -121,6 +121,40 @@ def limited(in_range: str, failed: Iterable[str]) -> str:
 """.strip()
 
 
+def limits(share: float, runs: str) -> str:
+    """The upper limits of a percentile in the thresholds of runs (schemas/threshold.py): of_run and
+    its workload, of_pipeline (empty: every one), of_stage (`*`: every one), of_definition and
+    limit_ms. From the requests, so that they are known while a run is going on. runs: a query for
+    run ids."""
+    space, number = "[[:space:]]*", "-?[0-9]+(?:[.][0-9]+)?"
+    pattern = (
+        f"^{space}(?:([a-z0-9-]+){space}:{space})?([*]|[a-z0-9_]+)[.](?:([a-z_]+)[.])?"
+        f"p{100 * share:g}_ms{space}<=?{space}({number}){space}(?:abort{space})?(?:#.*)?$"
+    )
+    return f"""
+(
+    SELECT
+        of_run,
+        workload,
+        found[1] AS of_pipeline,
+        found[2] AS of_stage,
+        if(found[3] = '', 'latest', found[3]) AS of_definition,
+        toFloat64(found[4]) AS limit_ms
+    FROM
+    (
+        SELECT
+            run_id AS of_run,
+            JSONExtractString(detail, 'workload', 'name') AS workload,
+            extractGroups(line, '{pattern}') AS found
+        FROM results_lifecycle
+        ARRAY JOIN JSONExtract(detail, 'workload', 'thresholds', 'Array(String)') AS line
+        WHERE event = 'run_requested' AND run_id IN ({runs})
+    )
+    WHERE notEmpty(found)
+)
+""".strip()
+
+
 PERCENTILES: Final = f"""
     {exact(0.5)} AS p50,
     {exact(0.9)} AS p90,
