@@ -4,19 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import dataclass
 
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.model import Model
 from services.runtime.clickhouse import query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT
-from tests.integration.service_process import Reader, running_service
+from services.watcher.counting import RunTotals
+from services.watcher.runs import Runs
+from tests.integration.service_process import Reader, running_service, started
 from tests.integration.store_process import until_ready
 from tests.unit.analysis.histories import noisy
 from tests.unit.conductor.search_events import A_RESULT
 from tests.unit.requests import a_request
+from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.integration
 
@@ -130,6 +135,56 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
         until_projected(settings, 4)
         again = [one for one in look(settings, "--publish") if planted(one)]
         assert [one["new"] for one in again] == [False] * 4
+
+
+def test_a_slower_watch_is_told_after_its_run_without_a_suite(broker, tmp_path):
+    settings = broker.model_copy(update={"data": tmp_path})
+    clock = Clock()
+    events = open_events(settings, "watch-slower")
+    events._clock = clock
+    runs = Runs(a_watch(name="slower", begin="earliest"), {})
+    first = BEGIN_MS // HOUR_MS
+    latencies = noisy(1, PLANTED, 120) + noisy(2, RUNS - PLANTED, 180)
+    conclusions = Reader(settings, catalogue.CONCLUSIONS)
+    with (
+        running_service(settings, "store", tmp_path) as store,
+        running_service(settings, "conductor", tmp_path, TIDEGAUGE_INSTANCE="changes"),
+    ):
+        until_ready(settings, store)
+        lifecycle = Reader(settings, catalogue.LIFECYCLE)
+        lifecycle.until("", started("changes"))
+        lifecycle.close()
+        for number, latency_ms in enumerate(latencies):
+            clock.now_ms = BEGIN_MS + number * HOUR_MS
+            publish_hour(events, runs, first + number, int(latency_ms))
+        events.command("changes", runs.id_of(first + RUNS - 1), Model())
+        slower = runs.id_of(first + PLANTED)
+        told = conclusions.until(slower, lambda records: len(records) == 4)
+    conclusions.close()
+    found = [json.loads(one["detail"]) for one in told if one["kind"] == "change_point"]
+    assert [one["metric"] for one in found] == ["mean_ms", "p50_ms", "p99_ms"]
+    assert {(one["workload"], one["stage"]) for one in found} == {("slower", "output")}
+    assert all(one["worse"] for one in found)
+
+
+def publish_hour(events, runs, run, latency_ms):
+    """Publish a run of a watch whose outputs have about one latency, by the watcher's own code."""
+    totals = RunTotals(Counter(exact=400), 400, 400)
+    second = 1000 * run * runs.watch.run_s
+    where = {"pipeline": runs.watch.name, "stage": runs.watch.stage, "second": second}
+    for event in runs.begin(run):
+        events.publish(event.topic, runs.id_of(run), **event.fields)
+    events.publish(
+        catalogue.LATENCY,
+        runs.id_of(run),
+        **where,
+        definition="latest",
+        phase="measure",
+        latencies_ms=[latency_ms - 1, latency_ms, latency_ms + 1],
+        counts=[100, 200, 100],
+    )
+    for event in runs.conclude(run, totals, (0, second + HOUR_MS), {}):
+        events.publish(event.topic, runs.id_of(run), **event.fields)
 
 
 def planted(change):

@@ -72,6 +72,7 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
         "orders",
         inputs=[{"topic": "orders", "format": "json", "identity": ["value.order.id"]}],
         outputs=[{"topic": "shipped"}],
+        thresholds=["min_ms <= 0", "missing <= 0"],
     )
     keep_watch(tmp_path, watch)
 
@@ -107,15 +108,30 @@ def test_every_count_is_that_of_a_brute_force_though_processes_are_killed(broker
         last_ms = max(ms for _, ms in (*inputs, *outputs))
         records = await_conclusion(broker, watch, last_ms)
         assert cluster_state(broker.bootstrap, ("orders", "shipped")) == before
-    assert told_by(records, watch) == brute_force(watch, inputs, outputs)
+    expected = brute_force(watch, inputs, outputs)
+    assert told_by(records, watch) == expected
     found = concluded(records, watch)
     assert len(found) >= 2
+    assert_judged_once(records, watch, found, expected[0])
     details = [json.loads(one["detail"]) for one in found.values()]
     assert all(one["valid"] for one in found.values())
     assert sum(one["watch"]["refused"] for one in details) == 18
     assert {one["watch"]["times"] for one in details} == {
         "All timestamps are LogAppendTime from one broker."
     }
+
+
+def assert_judged_once(records, watch, found, latencies):
+    """Each run was concluded once, with the threshold of the least latency judged by all of its
+    latencies."""
+    ends = [record for name, record in records if name == "results_conclusions"]
+    assert sum(one["run_id"].startswith(f"watch-{watch.name}-") for one in ends) == len(found)
+    for run in {of for of, _ in latencies}:
+        first, second = json.loads(found[run]["detail"])["thresholds"]
+        least_ms = min(min(counts) for (of, _), counts in latencies.items() if of == run)
+        assert (first["threshold"], first["value"]) == ("output.min_ms <= 0", least_ms)
+        assert first["passed"] == (least_ms <= 0)
+        assert second["passed"] == (second["value"] == 0)
 
 
 def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
