@@ -7,6 +7,7 @@ import time
 import pytest
 
 from schemas import catalogue, protocol
+from services.runtime.clock import now_ms
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, running_service, started
 from tests.receiver import receiving
@@ -111,6 +112,39 @@ def test_a_run_that_cannot_take_place_is_told_with_its_reason(broker, tmp_path):
     assert body["title"] == "latency on spark-realtime: INVALID"
     assert body["lines"][0].startswith("After 0 s not ready: ")
     assert body["run_id"] == "notices-run"
+
+
+def test_a_lasting_problem_of_a_watch_is_told_once_though_the_conductor_is_killed(broker, tmp_path):
+    why, run_id = "The topic shipped was deleted.", "watch-orders-20260520-200000-6f"
+    bus, at_ms = open_events(broker, "test-notices"), now_ms()
+    bus._clock = lambda: at_ms  # within one hour
+    deleted = {"kind": "topic_deleted", "watch": "orders", "topic": "shipped", "invalid": why}
+    refused = {"kind": "undecodable", "watch": "orders", "topic": "orders", "invalid": ""}
+    refused |= {"reason": "not JSON", "records": 2, "partition": 0, "offset": 7}
+    concluded = {"clean": True, "verdicts": {}, "watch": {"inputs": 9}, "thresholds": [ROW]}
+    with receiving() as here:
+        variables = settings_for(plain={"url": here.url})
+        for number in range(2):
+            name = f"notices-watch-{number}"
+            with running_service(
+                broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE=name, **variables
+            ) as conductor:
+                wait_until_it_tells(broker, name, tmp_path)
+                for detail in (deleted, refused):
+                    bus.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
+                if number == 0:
+                    here.wait_for(2)
+                    wait_until_noted(tmp_path, {"plain": 0})
+                    conductor.kill()
+                    conductor.wait()
+                    continue
+                bus.conclusion("run", run_id, (why,), concluded)
+                told = here.wait_for(3)
+    assert [(one["kinds"], one["title"]) for one in told] == [
+        (["invalid"], f"{run_id}: INVALID"),
+        (["watch_trouble"], "watch orders: records of orders are not judged"),
+        (["threshold"], f"{run_id}: a threshold failed"),
+    ]
 
 
 def test_silence_and_its_end_are_told_once_each(broker, tmp_path):
