@@ -202,3 +202,20 @@ def test_what_is_typed_into_the_range_of_time_outlives_a_refresh(site, browser):
     browser.wait_until(f"{links} && !{links}.dataset.drawn")
     assert browser.evaluate(f"[{field}.value, {field} === document.activeElement]") == [typed, True]
     assert browser.evaluate("document.querySelectorAll('nav[aria-label=Dashboards]').length") == 1
+
+
+LIMITED = """
+    [...document.querySelectorAll(".panel")]
+      .filter((panel) => panel.querySelector(".legend")?.innerText.includes("limit "))
+      .map((panel) => panel.querySelector("h2").textContent)"""
+
+
+@pytest.mark.parametrize("name", ["live", "run", "history"])
+def test_a_limit_is_drawn_beside_the_percentile_that_it_limits(name, site, recording, browser):
+    start_ms, end_ms = phase_ms(recording, "measure")
+    browser.look(1280, 3000)
+    times = f"from={start_ms - 60_000}&to={end_ms + 60_000}&refresh="
+    browser.open(f"{site}/dashboards/d/tidegauge-{name}?{times}")
+    browser.wait_until(SETTLED)
+    (title,) = browser.evaluate(LIMITED)
+    assert title.startswith("Latency p99 ")

@@ -174,7 +174,7 @@ FROM
 )
 ARRAY JOIN [(name, toNullable(value)), (concat('limit ', name), least)] AS point
 WHERE point.2 IS NOT NULL
-ORDER BY time, series
+ORDER BY time, startsWith(series, 'limit '), series
 LIMIT 20000
 """,
         {},

@@ -84,7 +84,8 @@ def graph(
     gap_ms: int = GAP_MS,
 ) -> timeseries.Panel:
     """Lines over time. The last word of a line's name determines its colour; names that begin with
-    `limit` are dashed. gap_ms: a line is interrupted after this time without data."""
+    `limit` are dashed, and grey without a colour. gap_ms: a line is interrupted after this time
+    without data."""
     panel: timeseries.Panel = _about(timeseries.Panel(), about, sql, TIMESERIES)
     panel = (
         panel.interval(interval)
@@ -104,9 +105,11 @@ def graph(
     if logarithmic:
         scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
         panel = panel.scale_distribution(scale)
-    _colour(panel, colours)
     if "'limit " in sql:
-        panel = panel.override_by_regexp("/^limit /", [_property("custom.lineStyle", DASHED)])
+        grey = {"mode": "fixed", "fixedColor": palette.GREY}
+        dashed = [_property("custom.lineStyle", DASHED), _property("color", grey)]
+        panel = panel.override_by_regexp("/^limit /", dashed)
+    _colour(panel, colours)
     return panel
 
 

@@ -130,7 +130,7 @@ FROM
     UNION ALL
     SELECT
         $__timeInterval({at}) AS time,
-        concat('limit ', workload, ' ', pipeline, ' ', stage) AS series,
+        limit_name AS series,
         min(limit_ms) AS latency_ms
     FROM {indent(source, "    ").strip()}
     INNER JOIN limits ON of_run = run_id
@@ -140,7 +140,7 @@ FROM
         AND of_pipeline IN ('', toString(pipeline)) AND of_stage IN ('*', toString(stage))
     GROUP BY time, series
 )
-ORDER BY time, series
+ORDER BY time, startsWith(series, 'limit '), series
 """,
         palette.STAGES,
         logarithmic=True,

@@ -123,9 +123,9 @@ def limited(in_range: str, failed: Iterable[str]) -> str:
 
 def limits(share: float, runs: str) -> str:
     """The upper limits of a percentile in the thresholds of runs (schemas/threshold.py): of_run and
-    its workload, of_pipeline (empty: every one), of_stage (`*`: every one), of_definition and
-    limit_ms. From the requests, so that they are known while a run is going on. runs: a query for
-    run ids."""
+    its workload, of_pipeline (empty: every one), of_stage (`*`: every one), of_definition, limit_ms
+    and limit_name, for a line. From the requests, so that they are known while a run is going on.
+    runs: a query for run ids."""
     space, number = "[[:space:]]*", "-?[0-9]+(?:[.][0-9]+)?"
     pattern = (
         f"^{space}(?:([a-z0-9-]+){space}:{space})?([*]|[a-z0-9_]+)[.](?:([a-z_]+)[.])?"
@@ -139,7 +139,13 @@ def limits(share: float, runs: str) -> str:
         found[1] AS of_pipeline,
         found[2] AS of_stage,
         if(found[3] = '', 'latest', found[3]) AS of_definition,
-        toFloat64(found[4]) AS limit_ms
+        toFloat64(found[4]) AS limit_ms,
+        arrayStringConcat(
+            arrayFilter(
+                word -> word != '',
+                ['limit', workload, of_pipeline, if(of_stage = '*', 'all stages', of_stage)]
+            ), ' '
+        ) AS limit_name
     FROM
     (
         SELECT
