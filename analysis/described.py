@@ -9,12 +9,11 @@ from typing import Any
 
 from analysis.costs import COST
 from analysis.intervals import CONFIDENCE, Interval, independent_difference, run_difference
+from schemas.threshold import RATE, SUSTAINABLE_RATE
 
 Report = dict[str, Any]
 Row = dict[str, Any]
 Side = tuple[str, Sequence[Report]]  # a pipeline, and the reports of its runs
-RATE = "records_per_second"
-SUSTAINABLE_RATE = "sustainable_rate_per_second"
 UNITS = {
     RATE: "records/s",
     COST: "core-seconds per million records",
@@ -116,6 +115,6 @@ def step(one: Mapping[str, Any]) -> str:
     return f"{plain(one['value'], '+')}{share}"
 
 
-def plain(value: float, sign: str = "") -> str:
-    """A figure with three digits or more, without an exponent. sign: `+` to always show it."""
-    return f"{value:{sign}.0f}" if abs(value) >= LARGE else f"{value:{sign}.3g}"
+def plain(value: float, sign: str = "", digits: int = 3) -> str:
+    """A figure with this many digits or more, without an exponent. sign: `+` to always show it."""
+    return f"{value:{sign}.0f}" if abs(value) >= LARGE else f"{value:{sign}.{digits}g}"

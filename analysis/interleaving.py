@@ -15,8 +15,8 @@ from typing import Any
 
 from analysis.costs import COST
 from analysis.described import Row, row
-from analysis.intervals import LEVELS, Interval, student_t
-from schemas.percentiles import quantile
+from analysis.intervals import Interval, student_t
+from schemas.percentiles import LEVELS, quantile
 from schemas.protocol import Interleaving
 
 CONFIDENCE = 0.95
@@ -134,7 +134,7 @@ def figures_of(outputs: Counter[int]) -> dict[str, float]:
         elif figure == "middle":
             found[figure] = _middle(outputs)
         else:
-            found[figure] = float(quantile(outputs, LEVELS.get(figure, 0.999)) or 0)
+            found[figure] = float(quantile(outputs, LEVELS[figure]) or 0)
     return found
 
 

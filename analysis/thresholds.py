@@ -7,13 +7,13 @@ the rate found by a search is in `conclusion`.
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from analysis.described import plain
 from schemas.protocol import FAILED_VERDICTS
 from schemas.threshold import EVERY_STAGE, INPUT, LATENCY_FIGURES, PIPELINE, Threshold
 
 Figures = dict[str, Any]
 Row = dict[str, Any]
 BYTES_PER_MB = 1e6
-LARGE = 1000  # from here on, a figure is shown without decimals
 ENDED = "The run was ended by a threshold"
 
 
@@ -114,14 +114,8 @@ def ended_by_threshold(report: Figures) -> bool:
 def sentence(row: Row) -> str:
     """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
     who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
-    value = "has no such figure" if row["value"] is None else f"has {_plain(row['value'])}"
+    value = "has no such figure" if row["value"] is None else f"has {plain(row['value'], digits=4)}"
     return f"{'passed' if row['passed'] else 'failed'}: {row['threshold']}; {who} {value}"
-
-
-def _plain(value: float) -> str:
-    """At least four digits, never with an exponent."""
-    is_large = isinstance(value, int) or abs(value) >= LARGE
-    return f"{value:.0f}" if is_large else f"{value:.4g}"
 
 
 def _of_input(found: Figures, figure: str) -> float | None:

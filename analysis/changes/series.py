@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis.comparability import LOAD
+from schemas.threshold import SUSTAINABLE_RATE
 from services.runtime.clickhouse import query
 
 LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
-SUSTAINABLE_RATE = "sustainable_rate_per_second"
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 MOST_RUNS = 1_000  # newest runs of all series together

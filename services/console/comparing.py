@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +13,7 @@ from analysis.comparability import Facts, differed, left_out, needed_of
 from analysis.comparison import Difference, Side
 from services.console.interleaved import interleaved_sentences
 from services.console.report import build_report, request_of
+from services.console.terminal import titled_table
 from services.runtime.clickhouse import QueryError, query
 
 READY = (
@@ -216,13 +216,7 @@ def _show(console: Console, pair: Pair, *, whole: bool) -> None:
 
 def table(rows: Sequence[Row]) -> Table:
     """Described figures, at most 80 columns wide."""
-    found = Table(
-        title="described only, each with a 95 % interval of its own",
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    found = titled_table("described only, each with a 95 % interval of its own", style=None)
     for column in ("stage", "figure"):
         found.add_column(column, overflow="fold")
     for column in ("before", "after", "difference", "interval"):

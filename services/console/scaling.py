@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from analysis.costs import used_by_others
 from schemas.protocol import MACHINE
+from services.console.terminal import titled_table
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
@@ -203,14 +203,7 @@ def _number(value: float | None) -> str:
 
 def scaling_table(found: Report) -> Table:
     """The series as a terminal table."""
-    table = Table(
-        title=f"{found['pipeline']} by workers",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table(f"{found['pipeline']} by workers")
     for column in scaling_header(found):
         table.add_column(column, justify="right")
     for row in scaling_rows(found):

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
+
+from services.console.terminal import titled_table
 
 Report = dict[str, Any]
 HEADER = ("step", "records/s", "warm-up", "measured", "result", "limited by", "steady")
@@ -52,14 +53,7 @@ def unsteady_sentences(report: Report) -> list[str]:
 
 def steps_table(steps: Iterable[dict[str, Any]]) -> Table:
     """The steps as a terminal table."""
-    table = Table(
-        title="steps of the search",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table("steps of the search")
     for column in HEADER:
         table.add_column(column, justify="left" if column == "result" else "right")
     for step in steps:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +16,7 @@ from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.scaling import scaling_table
 from services.console.searched import steps_of, steps_table, unsteady_sentences
+from services.console.terminal import titled_table
 from services.console.warmth import warm_up_sentence
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
@@ -176,14 +176,7 @@ def _not_exact(report: Report) -> str:
 
 
 def _stages(name: str, pipeline: dict[str, Any]) -> Table:
-    table = Table(
-        title=name,
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table(name)
     table.add_column("stage", no_wrap=True)
     costs = ("cost",) if has_costs(pipeline["stages"]) else ()
     for column in ("p50", "p95", "p99", "max", *costs, "outputs", "per s", "exact", "ledger"):
@@ -244,14 +237,7 @@ def _unspoiled(verdicts: dict[str, int]) -> Text:
 
 
 def _resources(report: Report) -> Table:
-    table = Table(
-        title="resources",
-        title_justify="left",
-        title_style="bold",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
+    table = titled_table("resources")
     table.add_column("service")
     for column in ("CPU cores", "waiting", "memory MB", "heap MB"):
         table.add_column(column, justify="right")

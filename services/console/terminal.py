@@ -1,9 +1,11 @@
-"""The terminal: verbosity, colours and bar characters."""
+"""The terminal: verbosity, colours, tables and bar characters."""
 
 import os
 from collections.abc import Sequence
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
 UNKNOWN_WIDTH = 160  # of a file or a pipe, so that no figure is cut
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
@@ -44,4 +46,16 @@ def heights(values: Sequence[float], width: int, encoding: str = "utf-8") -> str
     highest = max([*shown, 1])
     return "".join(
         blocks[min(len(blocks) - 1, int(max(0, value) * len(blocks) / highest))] for value in shown
+    )
+
+
+def titled_table(title: str, style: str | None = "bold") -> Table:
+    """A table without columns, as in reports. style: of its title; None: italic."""
+    return Table(
+        title=title,
+        title_justify="left",
+        title_style=style,
+        box=SIMPLE_HEAD,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
     )

@@ -12,11 +12,12 @@ from typing import Any, Final
 
 from deploy.grafana.program import sql
 from deploy.grafana.program.panels import PLUGIN
+from schemas.protocol import FAILED_VERDICTS
+from services.conductor.notices import watches
 
 # Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
 FOLDER: Final = "Tidegauge alerts"
 DATASOURCE_UID: Final = "tidegauge"  # as in provisioning/datasources/tidegauge.yaml
-FAILED: Final = ("wrong", "missing", "late", "duplicate", "unexpected")
 
 
 def _of_no_step(table: str) -> str:
@@ -31,9 +32,7 @@ run_id NOT IN (
 """.strip()
 
 
-# Kinds of problems that are reported although the run stays valid
-# (services/conductor/notices/watches.py).
-REPORTED: Final = "'undecodable', 'not_readable', 'group_not_read', 'ended'"
+REPORTED: Final = ", ".join(f"'{kind}'" for kind in watches.REPORTED)
 
 
 @dataclass(frozen=True)
@@ -71,13 +70,13 @@ FROM
 (
     SELECT run_id, pipeline, stage, one.1 AS verdict, sum(one.2) AS counted
     FROM results_verdicts AS v
-    ARRAY JOIN [{", ".join(f"('{name}', {name})" for name in FAILED)}] AS one
+    ARRAY JOIN [{", ".join(f"('{name}', {name})" for name in FAILED_VERDICTS)}] AS one
     WHERE $__timeFilter(v.time) AND phase = 'measure' AND {_of_no_step("results_verdicts")}
         AND {sql.unplanned("$__timeFilter(w.time)")}
     GROUP BY run_id, pipeline, stage, verdict
 )
 WHERE (run_id, verdict) NOT IN (
-    {sql.limited("$__timeFilter(w.time)", FAILED)}
+    {sql.limited("$__timeFilter(w.time)")}
 )
 GROUP BY pipeline, stage
 """,

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
+from schemas.protocol import FAILED_VERDICTS
+
 # Filter by a variable; `All` matches everything.
 CHOSEN_PIPELINES: Final = "$__conditionalAll(pipeline IN (${pipelines:sqlstring}), $pipelines)"
 
@@ -99,11 +101,10 @@ def unplanned(in_range: str) -> str:
     return f"(run_id, pipeline) NOT IN (\n    {PLANNED_FAULTS}\n    AND run_id IN ({of_range})\n)"
 
 
-def limited(in_range: str, failed: Iterable[str]) -> str:
+def limited(in_range: str) -> str:
     """Runs of watches and verdicts that a threshold limits, so that fewer are no problem
-    (services/conductor/notices/watches.py). failed: all verdicts but exact; in_range: as in
-    `unplanned`."""
-    names = ", ".join(f"'{name}'" for name in failed)
+    (services/conductor/notices/watches.py). in_range: as in `unplanned`."""
+    names = ", ".join(f"'{name}'" for name in FAILED_VERDICTS)
     return f"""
     SELECT run_id, arrayJoin(if(figure = 'not_exact', [{names}], [figure])) AS verdict
     FROM

@@ -17,7 +17,7 @@ from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
 from services.conductor.notices import watches
-from services.conductor.notices.told import Told
+from services.conductor.notices.watches import Told
 from services.conductor.recovered_run import search_of
 
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)

@@ -12,7 +12,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from services.conductor.notices.notice import Notice
-from services.conductor.notices.told import Told
+from services.conductor.notices.watches import Told
 from services.runtime.whole_files import write_whole
 
 MOST_WAITING: Final = 500

@@ -1,5 +1,7 @@
-"""Notices about watches: words, and what is left to the thresholds of a watch. Pure."""
+"""Notices about watches: words, what was reported, and what is left to the thresholds of a watch.
+Pure."""
 
+import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
@@ -9,6 +11,8 @@ from schemas.suite import NoticeKind
 from schemas.threshold import parse_threshold
 
 Row = dict[str, Any]
+MOST_TOLD: Final = 1_000
+DIGITS: Final = 16  # of a digest
 # By kind of `watch_trouble`, what is reported although the run stays valid.
 REPORTED: Final = {
     "undecodable": "records of {} are not judged",
@@ -25,6 +29,27 @@ class Problem(NamedTuple):
     key: tuple[str, ...]
     title: str
     lines: tuple[str, ...]
+
+
+class Told:
+    """The last MOST_TOLD reported problems, as digests, so that each is reported once."""
+
+    def __init__(self, saved: Iterable[str] = ()) -> None:
+        self._digests = dict.fromkeys(saved)
+
+    def note(self, *parts: str) -> bool:
+        """Note a problem; whether it was not noted before. parts: what identifies it."""
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+        if digest in self._digests:
+            return False
+        self._digests[digest] = None
+        if len(self._digests) > MOST_TOLD:
+            del self._digests[next(iter(self._digests))]
+        return True
+
+    def saved(self) -> list[str]:
+        """The digests, oldest first."""
+        return list(self._digests)
 
 
 def problem(detail: dict[str, Any], run: str) -> Problem | None:

@@ -16,10 +16,11 @@ from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.charts import Curve, Frame, amount, line_chart
 from services.console.page.ledger import ledger_bars, ledger_table
-from services.console.page.markup import Markup, document, element, joined, style_sheet
+from services.console.page.markup import Markup, document, element, joined, style_sheet, wide_table
 from services.console.page.scaling import scaling_section
-from services.console.page.searched import search_section
 from services.console.page.timelines import Timelines
+from services.console.progress import rate_line
+from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
     EXPIRED,
     INTERVALS,
@@ -60,7 +61,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
     for name, pipeline in report["pipelines"].items():
         sections.append(_pipeline(name, pipeline, timelines))
     if report["conclusion"].get("search"):
-        sections.append(search_section(report))
+        sections.append(_search(report))
     if found := report.get("scalability"):
         sections.append(scaling_section(found))
     sections.append(_ledger(report))
@@ -133,6 +134,18 @@ def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) 
     if timelines is not None:
         parts.append(_latency_charts(name, tuple(pipeline["stages"]), timelines))
     return element("section", *parts)
+
+
+def _search(report: dict[str, Any]) -> Markup:
+    """The result of a search, and the evidence and steadiness of its steps."""
+    rows = [(*step_cells(step), step_reasons(step)) for step in steps_of(report)]
+    table = [wide_table((*HEADER, "reasons"), rows)] if rows else []
+    return element(
+        "section",
+        element("h2", "Search for the sustainable rate"),
+        element("p", rate_line(report["conclusion"]["search"])),
+        *table,
+    )
 
 
 def _latency_table(stages: dict[str, Any]) -> Markup:

@@ -32,6 +32,13 @@ def joined(parts: Iterable[object]) -> Markup:
     return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
 
 
+def wide_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
+    """A table that scrolls sideways if the page is narrow."""
+    cells = [("th", header), *(("td", row) for row in rows)]
+    lines = (element("tr", *(element(kind, one) for one in line)) for kind, line in cells)
+    return element("div", element("table", *lines), class_="wide")
+
+
 def document(*content: Markup) -> Markup:
     """A whole page in English."""
     return Markup(f"<!doctype html>\n{element('html', *content, lang='en')}\n")

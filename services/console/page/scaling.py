@@ -3,7 +3,7 @@
 from typing import Any
 
 from services.console.page.charts import Curve, Frame, line_chart
-from services.console.page.markup import Markup, element
+from services.console.page.markup import Markup, element, wide_table
 from services.console.scaling import scaling_header, scaling_rows
 
 MEASURED_STYLE, LAW_STYLE, BOUND_STYLE = 5, 3, 0
@@ -11,15 +11,12 @@ MEASURED_STYLE, LAW_STYLE, BOUND_STYLE = 5, 3, 0
 
 def scaling_section(found: dict[str, Any]) -> Markup:
     """found: the key `scalability` of a report."""
-    header, *rows = (scaling_header(found), *scaling_rows(found))
-    table = [element("tr", *(element("th", cell) for cell in header))]
-    table += [element("tr", *(element("td", cell) for cell in row)) for row in rows]
     return element(
         "section",
         element("h2", f"{found['pipeline']} by workers"),
         *(element("p", sentence) for sentence in found["said"]),
         element("div", _figure(found), class_="charts"),
-        element("div", element("table", *table), class_="wide"),
+        wide_table(scaling_header(found), scaling_rows(found)),
     )
 
 

@@ -9,7 +9,7 @@ from schemas import catalogue
 from schemas.event_payloads import check_event
 from services.conductor.notices.notice import HOUR_MS, Looking, Notice
 from services.conductor.notices.outbox import Outbox
-from services.conductor.notices.told import MOST_TOLD, Told
+from services.conductor.notices.watches import MOST_TOLD, Told
 from services.watcher.runs import Runs, run_id_of
 from services.watcher.troubles import Trouble, objection
 from tests.unit.watcher.records import a_watch
