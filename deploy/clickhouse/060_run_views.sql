@@ -41,6 +41,7 @@ SELECT
     l.run_id AS run_id,
     l.requested_at AS requested_at,
     l.workload AS workload,
+    l.load_name AS load_name,
     l.pipelines AS pipelines,
     l.warm_up_at AS warm_up_at,
     l.measure_at AS measure_at,
@@ -61,11 +62,23 @@ FROM
 (
     WITH
         anyIf(detail, event IN ('run_requested', 'watch_begun')) AS request,
-        anyIf(detail, event = 'concluded') AS conclusion
+        anyIf(detail, event = 'concluded') AS conclusion,
+        JSONExtractFloat(request, 'workload', 'load', 'rate_per_second') AS rate
     SELECT
         run_id,
         ifNull(minOrNullIf(e.time, event IN ('run_requested', 'watch_begun')), min(e.time)) AS requested_at,
         JSONExtractString(request, 'workload', 'name') AS workload,
+        -- Without a rate that a search finds, or a fraction of it: that varies from run to run.
+        concat(
+            workload,
+            if(
+                rate > 0
+                    AND JSONType(request, 'workload', 'search') != 'Object'
+                    AND JSONExtractFloat(request, 'workload', 'sustainable_share') = 0,
+                concat(' at ', toString(rate), '/s'),
+                ''
+            )
+        ) AS load_name,
         arrayMap(
             p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines')
         ) AS pipelines,
@@ -105,7 +118,7 @@ LEFT JOIN
     WHERE kind = 'run'
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
-COMMENT 'One row per run: the request, the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
+COMMENT 'One row per run: the request (load_name: the workload, with its rate if that is constant), the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
 
 CREATE OR REPLACE VIEW tidegauge.latest_run AS
 SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id

@@ -1,29 +1,19 @@
 -- The attributes that make runs comparable: workload, domain, rate, load settings and machine.
 
 CREATE OR REPLACE VIEW tidegauge.run_loads AS
-WITH JSONExtractFloat(request, 'workload', 'load', 'rate_per_second') AS requested_rate
 SELECT
     run_id,
     requested_at,
     arrayMap(p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines'))
         AS pipelines,
     JSONExtractString(request, 'workload', 'name') AS workload,
-    concat(
-        workload,
-        if(
-            requested_rate > 0
-                AND JSONType(request, 'workload', 'search') != 'Object'
-                AND JSONExtractFloat(request, 'workload', 'sustainable_share') = 0,
-            concat(' at ', toString(requested_rate), '/s'),
-            ''
-        )
-    ) AS name,
     ifNull(
         nullIf(JSONExtractString(request, 'domain', 'name'), ''),
         JSONExtractString(request, 'workload', 'domain')
     ) AS domain,
     -- A rate found by a search, or a fraction of it, is not in the request.
-    ifNull(prepared_rate, requested_rate) AS rate_per_second,
+    ifNull(prepared_rate, JSONExtractFloat(request, 'workload', 'load', 'rate_per_second'))
+        AS rate_per_second,
     -- Attributes of analysis/comparability.py that differ from the defaults.
     arrayStringConcat(
         arraySort(
@@ -84,4 +74,4 @@ FROM
     GROUP BY run_id
 )
 WHERE request != '' AND JSONExtractString(request, 'step_of') = ''
-COMMENT 'One row per run that is not a step of a search: its load and machine. name: the workload, with its rate if that is constant. settings: non-default load settings. Runs with the same load are comparable';
+COMMENT 'One row per run that is not a step of a search: its load and machine. settings: non-default load settings. Runs with the same load are comparable';

@@ -59,7 +59,6 @@ def test_a_run_has_the_rate_that_was_prepared_not_the_one_that_a_search_began_wi
     rates = {run_id: row["rate_per_second"] for run_id, row in found.items()}
     assert rates == {"found": 7_500, "asked": 400, "old": 400}
     assert found["found"]["load"] == PLAIN.replace("400", "7500")
-    assert found["asked"]["name"] == "latency at 400/s"
     rows = engine.rows("SELECT DISTINCT run_id, rate_per_second FROM tidegauge.figures")
     assert {row["run_id"]: row["rate_per_second"] for row in rows} == rates
 
@@ -69,11 +68,19 @@ def test_a_run_that_is_only_prepared_and_a_step_of_a_search_are_no_loads(engine)
     assert not loads(engine, requested("step", step), prepared("step", 10), prepared("lost", 10))
 
 
-def test_a_rate_that_varies_from_run_to_run_is_not_in_the_name(engine):
-    search = Search()
-    changed = {"search": with_workload(search=search), "share": with_workload(sustainable_share=1)}
-    found = loads(engine, *(requested(name, request) for name, request in changed.items()))
-    assert {row["name"] for row in found.values()} == {"latency"}
+def test_a_run_is_named_with_its_rate_unless_that_varies_from_run_to_run(engine):
+    changed = {
+        "plain": REQUEST,
+        "search": with_workload(search=Search()),
+        "share": with_workload(sustainable_share=1),
+    }
+    loads(engine, *(requested(name, request) for name, request in changed.items()))
+    rows = engine.rows("SELECT run_id, load_name FROM tidegauge.runs")
+    assert {row["run_id"]: row["load_name"] for row in rows} == {
+        "plain": "latency at 400/s",
+        "search": "latency",
+        "share": "latency",
+    }
 
 
 def test_what_of_a_load_is_not_by_default_tells_it_from_others(engine):

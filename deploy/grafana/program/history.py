@@ -12,27 +12,20 @@ NO_RUNS = (
     " ./tidegauge up default"
 )
 A_DAY_MS = 86_400_000  # do not connect points across days without a run
-# Runs of different rates have different names; a watch is its own workload. Search steps are not
-# separate runs.
-NAMED = """(
-    SELECT k.*, if(l.name = '', k.workload, l.name) AS name
-    FROM runs AS k
-    LEFT JOIN (SELECT run_id, name FROM run_loads) AS l ON l.run_id = k.run_id
-    WHERE step_of = ''
-) AS k"""
-OF_WORKLOAD = f"name = ${{workload:sqlstring}} AND {sql.RUNS_OF_RANGE}"
+# Search steps are not separate runs.
+OF_WORKLOAD = f"load_name = ${{workload:sqlstring}} AND step_of = '' AND {sql.RUNS_OF_RANGE}"
 WORKLOADS = f"""
-SELECT name AS value
-FROM {NAMED}
-WHERE name != '' AND {sql.RUNS_OF_RANGE}
-GROUP BY value
-ORDER BY countIf(valid) DESC, count() DESC, value
+SELECT load_name
+FROM runs
+WHERE load_name != '' AND step_of = '' AND {sql.RUNS_OF_RANGE}
+GROUP BY load_name
+ORDER BY countIf(valid) DESC, count() DESC, load_name
 LIMIT 200
 """
-THESE = f"""(
+THESE = """(
     SELECT run_id, ifNull(measure_at, requested_at) AS time
-    FROM {NAMED}
-    WHERE name = ${{workload:sqlstring}} AND valid
+    FROM runs
+    WHERE load_name = ${workload:sqlstring} AND valid AND step_of = ''
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
 # Pipelines and stages of the workload's valid runs; a join first, if there is one.
@@ -99,7 +92,7 @@ SELECT
     countIf(k.valid) AS valid,
     countIf(k.concluded AND NOT k.valid) AS invalid,
     countIf(NOT k.concluded) AS "not concluded"
-FROM {NAMED}
+FROM runs AS k
 WHERE {OF_WORKLOAD}
 HAVING count() > 0
 """,
@@ -304,7 +297,6 @@ def _runs() -> table.Panel:
             width=24,
             empty=NO_RUNS,
         ),
-        f"WHERE run_id IN (SELECT run_id FROM {NAMED} WHERE {OF_WORKLOAD})\n"
-        "ORDER BY requested_at DESC\nLIMIT 500",
+        f"WHERE {OF_WORKLOAD}\nORDER BY requested_at DESC\nLIMIT 500",
         (recurring.PIPELINES, recurring.STATE, recurring.REASONS),
     )

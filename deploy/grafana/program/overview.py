@@ -184,16 +184,14 @@ def _newest() -> table.Panel:
         ),
         f"""
 WITH
-    asked AS (SELECT run_id, name FROM run_loads),
     chosen AS
     (
         SELECT
             k.run_id AS run_id,
-            asked.name AS load,
+            load_name AS load,
             k.requested_at AS at,
             k.concluded_at AS until
         FROM runs AS k
-        INNER JOIN asked ON asked.run_id = k.run_id
         WHERE valid AND step_of = '' AND k.requested_at <= $__toTime
         ORDER BY k.requested_at DESC
         LIMIT 21 BY load, pipelines
