@@ -1,4 +1,4 @@
-"""Finds out that no results arrive, at all or of one watch, and that they have resumed."""
+"""Detects that no results arrive, overall or from one watch, and that they have resumed."""
 
 import re
 from collections.abc import Callable
