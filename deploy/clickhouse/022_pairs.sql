@@ -79,3 +79,18 @@ SELECT
     output_offset
 FROM tidegauge.results_pairs
 COMMENT 'One row per output: its latency by each definition, and the position of its record';
+
+ALTER TABLE tidegauge.pairs
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN phase 'Phase of the load: warm_up, measure, cool_down or drain',
+    COMMENT COLUMN verdict 'exact, wrong or late',
+    COMMENT COLUMN appended 'When the broker appended the output',
+    COMMENT COLUMN latest_input 'When the broker appended the latest input of the output',
+    COMMENT COLUMN scheduled 'When this input was scheduled to be sent',
+    COMMENT COLUMN latest_ms 'Latency from the latest input, milliseconds',
+    COMMENT COLUMN mean_ms 'Latency from the mean time of the inputs, milliseconds',
+    COMMENT COLUMN event_time_ms 'Latency from the event time, milliseconds',
+    COMMENT COLUMN output_partition 'Partition of the output',
+    COMMENT COLUMN output_offset 'Offset of the output';

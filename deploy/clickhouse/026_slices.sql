@@ -72,3 +72,19 @@ SELECT
 FROM tidegauge.results_slices AS r
 GROUP BY run_id, pipeline, stage, dimension, value
 COMMENT 'Latency of a watch by output partition and by the field that it names, milliseconds';
+
+ALTER TABLE tidegauge.latency_by_slice
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN dimension 'partition, or the field that the watch names',
+    COMMENT COLUMN value 'The partition, or the value of the field',
+    COMMENT COLUMN count 'Number of outputs',
+    COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';

@@ -60,3 +60,8 @@ FROM
 ) AS p
 GROUP BY topic, `partition`
 COMMENT 'Next offset of the bus to project, by topic and partition; all earlier events can be queried';
+
+ALTER TABLE tidegauge.projection_progress
+    COMMENT COLUMN topic 'Topic of the bus',
+    COMMENT COLUMN partition 'Its partition',
+    COMMENT COLUMN next_offset 'Offset of the next event to project';

@@ -50,6 +50,15 @@ FROM
 ARRAY JOIN names AS stage, kinds AS kind, arrayEnumerate(names) AS position
 COMMENT 'One row per run and stage of its domain: position from 1, kind, and its upstream stages, nearest first (made_of)';
 
+ALTER TABLE tidegauge.run_stages
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN domain 'Name of the domain',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN position 'Position of the stage in its domain, from 1',
+    COMMENT COLUMN kind 'Kind of the stage',
+    COMMENT COLUMN made_of 'Its upstream stages, nearest first';
+
 CREATE OR REPLACE VIEW tidegauge.run_pipelines AS
 SELECT
     run_id,
@@ -68,6 +77,14 @@ FROM
 )
 ARRAY JOIN JSONExtractArrayRaw(request, 'pipelines') AS said
 COMMENT 'One row per run and pipeline: engine, topology (independent, chained or via-topics; empty for old runs that did not record it), and stages that read another stage than the domain defines';
+
+ALTER TABLE tidegauge.run_pipelines
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN engine 'Engine of the pipeline',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN reads 'Stages that read another stage than the domain defines, by name';
 
 CREATE OR REPLACE VIEW tidegauge.stage_chains AS
 SELECT
@@ -102,8 +119,19 @@ FROM
 ARRAY JOIN stages AS stage
 COMMENT 'One row per stage of a pipeline with topology chained or via-topics: its upstream stages there, nearest first (made_of)';
 
+ALTER TABLE tidegauge.stage_chains
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN made_of 'Its upstream stages in this pipeline, nearest first';
+
 CREATE OR REPLACE VIEW tidegauge.stage_positions AS
 SELECT stage, argMax(r.position, (r.requested_at, r.run_id)) AS position
 FROM tidegauge.run_stages AS r
 GROUP BY stage
 COMMENT 'Position of every stage in its domain, from the newest run that had it';
+
+ALTER TABLE tidegauge.stage_positions
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN position 'Position of the stage in its domain, from 1';

@@ -24,6 +24,22 @@ FROM tidegauge.latency_minutes AS r
 GROUP BY run_id, pipeline, stage, definition, phase
 COMMENT 'Latency of every run, pipeline, stage, definition and phase, milliseconds';
 
+ALTER TABLE tidegauge.latency_summary
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN definition 'Definition of latency: latest, mean or event_time (schemas/protocol.py)',
+    COMMENT COLUMN phase 'Phase of the load: warm_up, measure, cool_down or drain',
+    COMMENT COLUMN count 'Number of outputs',
+    COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
+
 CREATE OR REPLACE VIEW tidegauge.latency_by_minute AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
 SELECT
@@ -46,6 +62,23 @@ FROM tidegauge.latency_minutes AS r
 GROUP BY run_id, pipeline, stage, definition, phase, minute
 COMMENT 'Latency per minute of output time, milliseconds; also of runs whose per-second rows have expired';
 
+ALTER TABLE tidegauge.latency_by_minute
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN definition 'Definition of latency: latest, mean or event_time (schemas/protocol.py)',
+    COMMENT COLUMN phase 'Phase of the load: warm_up, measure, cool_down or drain',
+    COMMENT COLUMN minute 'Minute of output time, as its start',
+    COMMENT COLUMN count 'Number of outputs',
+    COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
+
 CREATE OR REPLACE VIEW tidegauge.latency_by_second AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
 SELECT
@@ -67,6 +100,23 @@ SELECT
 FROM tidegauge.results_latency AS r
 GROUP BY run_id, pipeline, stage, definition, phase, second
 COMMENT 'Latency per second of output time, milliseconds';
+
+ALTER TABLE tidegauge.latency_by_second
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN definition 'Definition of latency: latest, mean or event_time (schemas/protocol.py)',
+    COMMENT COLUMN phase 'Phase of the load: warm_up, measure, cool_down or drain',
+    COMMENT COLUMN second 'Second of output time, as its start',
+    COMMENT COLUMN count 'Number of outputs',
+    COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
 
 CREATE OR REPLACE VIEW tidegauge.stage_cost AS
 SELECT
@@ -116,3 +166,15 @@ FROM
         ON r.run_id = m.run_id AND r.pipeline = m.pipeline AND r.stage = m.stage
 )
 COMMENT 'Latency that a stage adds to its nearest measured upstream stage, milliseconds, in pipelines with topology chained or via-topics; NULL if there is no such stage, and in other pipelines';
+
+ALTER TABLE tidegauge.stage_cost
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN definition 'Definition of latency: latest, mean or event_time (schemas/protocol.py)',
+    COMMENT COLUMN phase 'Phase of the load: warm_up, measure, cool_down or drain',
+    COMMENT COLUMN stage_before 'Nearest measured upstream stage; NULL if there is none',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p50_cost_ms 'What the stage adds to the median latency, milliseconds',
+    COMMENT COLUMN p99_cost_ms 'What it adds to the 99th percentile, milliseconds';

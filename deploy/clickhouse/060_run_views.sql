@@ -19,6 +19,21 @@ FROM tidegauge.results_resources AS r
 GROUP BY run_id, service, pipeline
 COMMENT 'Resources used by each service per run, over all sampled intervals';
 
+ALTER TABLE tidegauge.resources_summary
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN service 'The service, or the machine',
+    COMMENT COLUMN pipeline 'The pipeline whose processes these are; empty for services',
+    COMMENT COLUMN mean_cpu_cores 'Mean number of cores used',
+    COMMENT COLUMN cpu_seconds 'CPU time, seconds',
+    COMMENT COLUMN max_memory_bytes 'Highest resident memory, bytes',
+    COMMENT COLUMN max_heap_used_bytes 'Highest used heap, bytes; NULL without a JVM',
+    COMMENT COLUMN gc_seconds 'Time of garbage collection, seconds; NULL without a JVM',
+    COMMENT COLUMN jit_seconds 'Time of the JIT compilers, seconds; NULL without a JVM',
+    COMMENT COLUMN run_queue_wait_seconds 'Time in which threads waited for a core, seconds',
+    COMMENT COLUMN read_bytes 'Bytes read from disks',
+    COMMENT COLUMN written_bytes 'Bytes written to disks',
+    COMMENT COLUMN max_open_files 'Highest number of open files';
+
 CREATE OR REPLACE VIEW tidegauge.machine_summary AS
 SELECT
     run_id,
@@ -35,6 +50,18 @@ FROM tidegauge.results_resources AS r
 WHERE service = 'machine'
 GROUP BY run_id
 COMMENT 'The machine during a run, including other processes. Pressure: share of the time in which some task waited';
+
+ALTER TABLE tidegauge.machine_summary
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN mean_cpu_cores 'Mean number of cores in use, by any process',
+    COMMENT COLUMN mean_load 'Mean load average of one minute',
+    COMMENT COLUMN min_frequency_mhz 'Lowest clock rate of the processor, MHz',
+    COMMENT COLUMN stolen_seconds 'CPU time that the host gave to other machines, seconds',
+    COMMENT COLUMN cpu_pressure 'Share of the time in which a task waited for a core',
+    COMMENT COLUMN io_pressure 'Share of the time in which a task waited for a disk',
+    COMMENT COLUMN memory_pressure 'Share of the time in which a task waited for memory',
+    COMMENT COLUMN received_bytes 'Bytes received over the network',
+    COMMENT COLUMN sent_bytes 'Bytes sent over the network';
 
 CREATE OR REPLACE VIEW tidegauge.runs AS
 SELECT
@@ -120,11 +147,36 @@ LEFT JOIN
 ) AS c ON c.run_id = l.run_id
 COMMENT 'One row per run: the request (load_name: the workload, with its rate if that is constant), the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
 
+ALTER TABLE tidegauge.runs
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN workload 'Name of the workload',
+    COMMENT COLUMN load_name 'The workload, with its rate if that is constant',
+    COMMENT COLUMN pipelines 'Names of its pipelines',
+    COMMENT COLUMN warm_up_at 'Start of the warm-up',
+    COMMENT COLUMN measure_at 'Start of the measured phase',
+    COMMENT COLUMN cool_down_at 'Start of the cool-down',
+    COMMENT COLUMN drain_at 'Start of the wait for the last outputs',
+    COMMENT COLUMN concluded_at 'When it was concluded',
+    COMMENT COLUMN phase 'Phase that started last',
+    COMMENT COLUMN concluded 'Whether it is concluded',
+    COMMENT COLUMN valid 'Whether it is valid; NULL until it is concluded',
+    COMMENT COLUMN clean 'Whether every output was exact; NULL until it is concluded',
+    COMMENT COLUMN invalid_reasons 'Why it is not valid, one sentence each',
+    COMMENT COLUMN steady 'Whether all stages were steady in the measured phase; NULL if unknown',
+    COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
+    COMMENT COLUMN moving 'Figures that were not steady, one sentence each',
+    COMMENT COLUMN failures 'What failed, one sentence each',
+    COMMENT COLUMN step_of 'The run whose search this run is a step of; empty otherwise';
+
 CREATE OR REPLACE VIEW tidegauge.latest_run AS
 SELECT argMax(e.run_id, (e.time, e._offset)) AS run_id
 FROM tidegauge.results_lifecycle AS e
 WHERE e.event = 'concluded'
 COMMENT 'The most recently concluded run: one row';
+
+ALTER TABLE tidegauge.latest_run
+    COMMENT COLUMN run_id 'The run';
 
 CREATE OR REPLACE VIEW tidegauge.pipeline_progress AS
 SELECT
@@ -158,6 +210,23 @@ SELECT
 FROM tidegauge.results_pipeline AS p
 COMMENT 'Progress reports of every stage: rows since the previous report, state, watermark lag, and records not read yet (lag_records: of all inputs; max_records_behind: of one partition; NULL if the pipeline does not report it)';
 
+ALTER TABLE tidegauge.pipeline_progress
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN time 'When the progress was reported',
+    COMMENT COLUMN batch_id 'Number of the micro-batch',
+    COMMENT COLUMN input_rows 'Rows read since the previous report',
+    COMMENT COLUMN input_rows_per_second 'Rows that arrived per second, as the engine reports it',
+    COMMENT COLUMN processed_rows_per_second 'Rows processed per second, as the engine reports it',
+    COMMENT COLUMN batch_duration_ms 'Duration of the micro-batch, milliseconds',
+    COMMENT COLUMN state_rows 'Rows in the state of the stage',
+    COMMENT COLUMN state_bytes 'Size of the state, bytes',
+    COMMENT COLUMN watermark 'Event time before which no further records are expected',
+    COMMENT COLUMN watermark_lag_ms 'Time from the watermark to the report, milliseconds',
+    COMMENT COLUMN lag_records 'Records of all inputs that were not read yet',
+    COMMENT COLUMN max_records_behind 'The same of the partition with the most; NULL if not reported';
+
 CREATE OR REPLACE VIEW tidegauge.threshold_results AS
 SELECT
     run_id,
@@ -178,3 +247,13 @@ FROM
 ) AS k
 ARRAY JOIN JSONExtractArrayRaw(k.detail, 'thresholds') AS row
 COMMENT 'One row per run, threshold, pipeline and stage: the figure, its limit, and whether it passed';
+
+ALTER TABLE tidegauge.threshold_results
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When the run was concluded',
+    COMMENT COLUMN threshold 'The threshold as written',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN value 'The figure; NULL if it is unknown',
+    COMMENT COLUMN threshold_limit 'Its limit',
+    COMMENT COLUMN passed 'Whether the figure is within the limit';

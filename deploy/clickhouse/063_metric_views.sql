@@ -16,6 +16,16 @@ FROM tidegauge.results_metrics AS m
 WHERE increase IS NOT NULL
 COMMENT 'Every counter as a rate per second over the time between two scrapes';
 
+ALTER TABLE tidegauge.metric_rates
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was scraped',
+    COMMENT COLUMN source 'Where the metrics were scraped: kafka, or the name of a further endpoint',
+    COMMENT COLUMN name 'Name of the counter',
+    COMMENT COLUMN labels 'Its labels',
+    COMMENT COLUMN interval_s 'Seconds since the scrape before',
+    COMMENT COLUMN increase 'Increase in this time',
+    COMMENT COLUMN per_second 'Increase per second';
+
 CREATE OR REPLACE VIEW tidegauge.broker_throughput AS
 SELECT
     run_id,
@@ -33,6 +43,15 @@ WHERE startsWith(name, 'kafka_server_brokertopicmetrics_') AND increase IS NOT N
 GROUP BY run_id, time, source, topic
 COMMENT 'Messages in, bytes in and bytes out per second of each broker, by topic; an empty topic is the total';
 
+ALTER TABLE tidegauge.broker_throughput
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was scraped',
+    COMMENT COLUMN source 'Where the metrics were scraped: kafka, or the name of a further endpoint',
+    COMMENT COLUMN topic 'The topic; empty for the total',
+    COMMENT COLUMN messages_in_per_second 'Messages written per second',
+    COMMENT COLUMN bytes_in_per_second 'Bytes written per second',
+    COMMENT COLUMN bytes_out_per_second 'Bytes read per second';
+
 CREATE OR REPLACE VIEW tidegauge.broker_log_size AS
 SELECT
     run_id,
@@ -45,6 +64,14 @@ FROM tidegauge.results_metrics AS m
 WHERE name = 'kafka_log_log_size'
 GROUP BY run_id, time, source, topic
 COMMENT 'Bytes of each topic on each broker';
+
+ALTER TABLE tidegauge.broker_log_size
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was scraped',
+    COMMENT COLUMN source 'Where the metrics were scraped: kafka, or the name of a further endpoint',
+    COMMENT COLUMN topic 'The topic',
+    COMMENT COLUMN partitions 'Number of partitions with a size',
+    COMMENT COLUMN bytes 'Size of the logs of the topic, bytes';
 
 CREATE OR REPLACE VIEW tidegauge.broker_requests AS
 SELECT
@@ -61,6 +88,15 @@ WHERE startsWith(name, 'kafka_network_requestmetrics_')
 GROUP BY run_id, time, source, request
 COMMENT 'Requests to each broker by kind: rate per second, and request time as reported by the broker: the mean since its start, and the 99th percentile weighted towards the last minutes. FetchConsumer includes the time spent waiting for records';
 
+ALTER TABLE tidegauge.broker_requests
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was scraped',
+    COMMENT COLUMN source 'Where the metrics were scraped: kafka, or the name of a further endpoint',
+    COMMENT COLUMN request 'Kind of request: Produce or FetchConsumer',
+    COMMENT COLUMN per_second 'Requests per second since the scrape before',
+    COMMENT COLUMN mean_ms 'Mean time of a request since the start of the broker, milliseconds',
+    COMMENT COLUMN p99_ms '99th percentile of the time of a request, weighted towards the last minutes, milliseconds';
+
 CREATE OR REPLACE VIEW tidegauge.consumer_lag AS
 SELECT
     run_id,
@@ -74,3 +110,12 @@ FROM tidegauge.results_metrics AS m
 WHERE name = 'kafka_consumergroup_lag'
 GROUP BY run_id, time, group_id, topic
 COMMENT 'Records between the committed offset of a consumer group and the end of the topic; only groups that commit offsets';
+
+ALTER TABLE tidegauge.consumer_lag
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was asked',
+    COMMENT COLUMN group_id 'The consumer group',
+    COMMENT COLUMN topic 'The topic it reads',
+    COMMENT COLUMN partitions 'Number of partitions with a committed offset',
+    COMMENT COLUMN records_behind 'Records between the committed offsets and the ends of the partitions',
+    COMMENT COLUMN most_of_a_partition 'The same of the partition with the most';

@@ -20,6 +20,16 @@ FROM
 ) AS k
 COMMENT 'One row per run: the number of late seconds, their causes, and what disturbed the run. NULL: not enough data';
 
+ALTER TABLE tidegauge.run_attribution
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When the run was concluded',
+    COMMENT COLUMN disturbed 'Whether anything but the pipelines caused late seconds; NULL if unknown',
+    COMMENT COLUMN disturbed_by 'Causes of late seconds that are not a pipeline',
+    COMMENT COLUMN seconds 'Measured seconds',
+    COMMENT COLUMN late_seconds 'Seconds whose outputs were late',
+    COMMENT COLUMN late_by 'Late seconds by their cause',
+    COMMENT COLUMN said 'The same as a sentence';
+
 CREATE OR REPLACE VIEW tidegauge.run_room AS
 SELECT
     run_id,
@@ -42,6 +52,17 @@ FROM
 ARRAY JOIN JSONExtractKeysAndValuesRaw(k.detail, 'room') AS entry
 COMMENT 'One row per run and part, including the machine: cores used in the measured phase, their share of the machine, and the share of the runnable time of the part that it waited for a core';
 
+ALTER TABLE tidegauge.run_room
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN part 'Part of the stack, or the machine',
+    COMMENT COLUMN cpu_cores 'Mean number of cores used in the measured phase',
+    COMMENT COLUMN cpu_share 'Share of the cores of the machine, 0 to 1',
+    COMMENT COLUMN waiting_share 'Share of its runnable time in which it waited for a core',
+    COMMENT COLUMN steal_share 'Share of the CPU time that the host gave to other machines',
+    COMMENT COLUMN cpu_pressure_share 'Share of the time in which a task waited for a core',
+    COMMENT COLUMN others_cores 'Cores used by processes outside the stack',
+    COMMENT COLUMN saturated 'Whether it had no room left; only of the machine, NULL of the parts';
+
 CREATE OR REPLACE VIEW tidegauge.run_floor AS
 SELECT
     substring(l.run_id, 1, length(l.run_id) - length('-floor')) AS run_id,
@@ -55,3 +76,13 @@ SELECT
 FROM tidegauge.latency_summary AS l
 WHERE endsWith(l.run_id, '-floor') AND phase = 'measure' AND definition = 'latest'
 COMMENT 'One row per run with a floor: the latency of a plain copy measured before the run';
+
+ALTER TABLE tidegauge.run_floor
+    COMMENT COLUMN run_id 'The run before which the floor was measured',
+    COMMENT COLUMN outputs 'Number of copies',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';

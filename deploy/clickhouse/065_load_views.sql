@@ -75,3 +75,14 @@ FROM
 )
 WHERE request != '' AND JSONExtractString(request, 'step_of') = ''
 COMMENT 'One row per run that is not a step of a search: its load and machine. settings: non-default load settings. Runs with the same load are comparable';
+
+ALTER TABLE tidegauge.run_loads
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN pipelines 'Names of its pipelines',
+    COMMENT COLUMN workload 'Name of the workload',
+    COMMENT COLUMN domain 'Name of the domain',
+    COMMENT COLUMN rate_per_second 'Rate of the load, records per second: as requested, or as found by a search',
+    COMMENT COLUMN settings 'Settings of the load that are not defaults',
+    COMMENT COLUMN machine 'Processor, cores and memory',
+    COMMENT COLUMN load 'All of these; runs with the same load are comparable';

@@ -20,3 +20,19 @@ FROM tidegauge.results_lifecycle AS e
 WHERE e.event = 'way_in'
 GROUP BY e.run_id
 COMMENT 'One row per run through the gateway: frames sent, received, appended and lost in all phases, and their transit times';
+
+ALTER TABLE tidegauge.ways_in
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN told_at 'When the gateway last reported',
+    COMMENT COLUMN transport 'tcp, udp or zeromq',
+    COMMENT COLUMN sent 'Frames sent',
+    COMMENT COLUMN received 'Frames that the gateway received',
+    COMMENT COLUMN appended 'Frames written to Kafka',
+    COMMENT COLUMN lost 'Frames lost on the way to the gateway',
+    COMMENT COLUMN not_appended 'Frames received and not written to Kafka',
+    COMMENT COLUMN duplicates 'Frames received more than once',
+    COMMENT COLUMN refused 'Received data that is no frame of the run',
+    COMMENT COLUMN transit_p50_us 'Median time from sending to receiving, microseconds',
+    COMMENT COLUMN transit_p99_us '99th percentile of the same',
+    COMMENT COLUMN append_p50_ms 'Median time from receiving to the append in Kafka, milliseconds',
+    COMMENT COLUMN append_p99_ms '99th percentile of the same';

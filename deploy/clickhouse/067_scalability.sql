@@ -24,3 +24,17 @@ FROM
 ) AS q
 INNER JOIN tidegauge.sustainable_rates AS s USING (run_id)
 COMMENT 'One row per search of a series with increasing numbers of workers: the rate found and the bounds of the capacity. The view figures has the results of the run at a share of the rate';
+
+ALTER TABLE tidegauge.scalability
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN series 'The series',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN workers 'Number of workers of the pipeline',
+    COMMENT COLUMN partitions 'Partitions of each input topic',
+    COMMENT COLUMN stages 'Stages that were searched together',
+    COMMENT COLUMN rate_per_second 'Rate found, records per second',
+    COMMENT COLUMN interval_per_second 'Bounds of the capacity, records per second',
+    COMMENT COLUMN limited_by 'What limited the rate',
+    COMMENT COLUMN verified 'Whether a run at a share of the rate was sustained',
+    COMMENT COLUMN valid 'Whether the search is valid';

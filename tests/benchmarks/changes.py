@@ -30,6 +30,7 @@ RUN_S = 240  # the longest that a run may take on average
 PIPELINE = "spark-realtime"
 SUITE = f"""
 name = "history"
+summary = "The same run again and again."
 
 [pace]
 max_cpu_share = 1

@@ -5,13 +5,16 @@ import json
 import pytest
 
 from schemas import catalogue
-from tests.integration.recorded_run import phase_ms, recorded, run_of
+from tests.integration.recorded_run import WARM_UP, phase_ms, recorded, run_of
 from tests.integration.store_engine import project
+from tests.unit.requests import a_lifecycle_event
 from tests.unit.store.test_rows import NEW_YEAR_MS
 
 pytestmark = pytest.mark.integration
 EVENTS = recorded()
 RUN_ID = run_of(EVENTS)
+JUDGED = catalogue.CONCLUSIONS
+LEVELS = ("p50_ms", "p99_ms")
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,11 @@ def test_settings_are_columns(figures, request_of_the_run):
         assert (row["mode"], row["topology"]) == (pipeline["mode"], "chained")
         assert row["settings"]["watermark_s"] == str(pipeline["watermark_s"])
         assert row["partitions"] == 1
+        assert row["load_settings"]["shape"] == row["load_shape"] == "constant"
+        assert float(row["load_settings"]["rate_per_second"]) == row["rate_per_second"]
+        assert (row["content_source"], row["content_settings"]["format"]) == ("ndw", "avro")
+        assert (row["transport"], row["workers"]) == ("kafka", None)
+        assert (row["faults"], row["kills"]) == ({}, [])
 
 
 def test_figures_are_those_of_the_other_views(engine, figures):
@@ -76,8 +84,16 @@ def test_figures_are_those_of_the_other_views(engine, figures):
         (verdicts,) = engine.rows(f"SELECT * FROM tidegauge.verdict_totals {where}")
         names = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
         assert [row[name] for name in names] == [verdicts[name] for name in names]
+        (cost,) = engine.rows(
+            f"SELECT * FROM tidegauge.stage_cost {where} AND definition = 'latest'"
+        )
+        names = ("stage_before", "p50_cost_ms", "p99_cost_ms")
+        assert [row[name] for name in names] == [cost[name] for name in names]
+        assert (row["disturbed"], row["machine_cpu_share"]) == (True, 0.75)
+        assert row["moving"] == WARM_UP["moving"]
         names = ("send_delay_p50_ms", "send_delay_p99_ms", "send_delay_max_ms")
         assert [row[name] for name in names] == [sent[name] for name in names]
+    assert figures["spark-microbatch", "join"]["stage_before"] == "parse"
 
 
 def test_what_a_pipeline_used_is_of_the_measured_phase(figures):
@@ -162,3 +178,51 @@ def test_a_run_that_measured_nothing_has_its_settings_alone(engine):
     (row,) = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'none'")
     assert (row["workload"], row["pipeline"], row["stage"]) == ("w", "p", "join")
     assert (row["p99_ms"], row["exact"], row["cpu_cores"], row["valid"]) == (None,) * 4
+
+
+def test_settings_that_are_no_defaults_are_columns(engine):
+    kills = [{"target": "broker", "at_s": 3}]
+    faults = {"late": 0.1, "late_ms": 500, "duplicate": 0.0}
+    workload = {"name": "w", "transport": "udp", "workers": 2, "kills": kills, "faults": faults}
+    names = ("workers", "transport", "kills", "faults")
+    for run_id, more, workers in (("asked", {}, 2), ("series", {"scaled": {"workers": 4}}, 4)):
+        body = {"workload": workload, "stages": ["join"], "pipelines": [{"name": "p"}]} | more
+        event = a_lifecycle_event("run_requested", json.dumps(body)) | {"run_id": run_id}
+        project(engine, [(catalogue.LIFECYCLE, event)])
+        (row,) = engine.rows(f"SELECT * FROM tidegauge.figures WHERE run_id = '{run_id}'")
+        assert [row[name] for name in names] == [workers, "udp", kills, {"late": 0.1}]
+
+
+def test_what_is_known_of_the_run_stands_in_each_of_its_rows(engine):
+    found = {"pipeline": "spark-microbatch", "rate_per_second": 900.0}
+    room = {"machine": {"cpu_share": 1.0, "saturated": True, "waited": ["broker"]}}
+    events = [
+        (JUDGED, a_conclusion("sustainable_throughput", found)),
+        (JUDGED, a_conclusion("run", {"clean": True, "room": room})),
+        *((topic, record | {"run_id": "full"}) for topic, record in EVENTS if topic != JUDGED),
+        *(
+            (topic, record | {"run_id": "full-floor"})
+            for topic, record in EVENTS
+            if is_copy(record)
+        ),
+    ]
+    project(engine, events)
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'full'")
+    (floor,) = engine.rows("SELECT * FROM tidegauge.run_floor WHERE run_id = 'full'")
+    assert len(rows) == 8
+    for row in rows:
+        assert (row["saturated"], row["waited"]) == (True, ["broker"])
+        assert [row[f"floor_{name}"] for name in LEVELS] == [floor[name] for name in LEVELS]
+        rate = 900.0 if row["pipeline"] == found["pipeline"] else None
+        assert row["sustainable_rate_per_second"] == rate
+
+
+def a_conclusion(kind, detail):
+    """A conclusion on the run `full`."""
+    head = {"run_id": "full", "time": NEW_YEAR_MS, "producer": "conductor", "kind": kind}
+    return head | {"valid": True, "invalid_reasons": [], "detail": json.dumps(detail)}
+
+
+def is_copy(record):
+    """Whether an event is about the stage that copies its input."""
+    return (record.get("pipeline"), record.get("stage")) == ("calibration", "ingest")

@@ -143,13 +143,30 @@ WITH
         WHERE phase = 'measure'
         GROUP BY run_id, pipeline, stage
         HAVING countIf(definition = 'latest') > 0
+    ),
+    judged AS
+    (
+        SELECT
+            run_id,
+            JSONExtract(detail, 'disturbed', 'Nullable(Bool)') AS disturbed,
+            JSONExtract(detail, 'room', 'machine', 'cpu_share', 'Nullable(Float64)')
+                AS machine_cpu_share,
+            JSONExtract(detail, 'room', 'machine', 'saturated', 'Nullable(Bool)') AS saturated,
+            JSONExtract(detail, 'room', 'machine', 'waited', 'Array(String)') AS waited
+        FROM tidegauge.results_conclusions AS k
+        WHERE kind = 'run'
+        ORDER BY run_id, k.time DESC, k._offset DESC
+        LIMIT 1 BY run_id
     )
 SELECT
     c.run_id AS run_id,
     c.requested_at AS requested_at,
     r.valid AS valid,
     r.clean AS clean,
+    r.invalid_reasons AS invalid_reasons,
     r.steady AS steady,
+    r.moving AS moving,
+    j.disturbed AS disturbed,
     r.step_of AS step_of,
     JSONExtractString(c.w, 'name') AS workload,
     ifNull(
@@ -159,6 +176,11 @@ SELECT
     c.pipeline AS pipeline,
     JSONExtractString(c.p, 'engine') AS engine,
     n.versions[c.pipeline] AS engine_version,
+    coalesce(
+        JSONExtract(c.request, 'scaled', 'workers', 'Nullable(UInt32)'),
+        JSONExtract(c.w, 'workers', 'Nullable(UInt32)'),
+        JSONExtract(c.p, 'workers', 'Nullable(UInt32)')
+    ) AS workers,
     JSONExtractString(c.request, 'topologies', c.pipeline) AS topology,
     JSONExtractString(c.p, 'mode') AS mode,
     JSONExtractString(c.p, 'implementation') AS implementation,
@@ -172,10 +194,38 @@ SELECT
     s.position AS position,
     ifNull(n.rate_per_second, JSONExtractFloat(c.w, 'load', 'rate_per_second')) AS rate_per_second,
     JSONExtractString(c.w, 'load', 'shape') AS load_shape,
+    mapFilter(
+        (_, text) -> text NOT IN ('null', '[]', '{}', ''),
+        mapFromArrays(
+            arrayMap(x -> x.1, JSONExtractKeysAndValuesRaw(c.w, 'load')),
+            arrayMap(x -> trim(BOTH '"' FROM x.2), JSONExtractKeysAndValuesRaw(c.w, 'load'))
+        )
+    ) AS load_settings,
+    ifNull(nullIf(JSONExtractString(c.w, 'transport'), ''), 'kafka') AS transport,
+    JSONExtractString(c.w, 'content', 'source') AS content_source,
     JSONExtractString(c.w, 'content', 'format') AS format,
+    mapFilter(
+        (_, text) -> text NOT IN ('null', '[]', '{}', ''),
+        mapFromArrays(
+            arrayMap(x -> x.1, JSONExtractKeysAndValuesRaw(c.w, 'content')),
+            arrayMap(x -> trim(BOTH '"' FROM x.2), JSONExtractKeysAndValuesRaw(c.w, 'content'))
+        )
+    ) AS content_settings,
+    mapFilter(
+        (_, share) -> share > 0,
+        CAST(
+            arrayMap(
+                name -> (name, JSONExtractFloat(c.w, 'faults', name)),
+                ['late', 'duplicate', 'undecodable', 'impossible']
+            ),
+            'Map(String, Float64)'
+        )
+    ) AS faults,
+    JSONExtract(c.w, 'kills', 'Array(Tuple(target String, at_s UInt32))') AS kills,
     ifNull(r.warm_up_s, JSONExtractInt(c.w, 'phases', 'warm_up_s')) AS warm_up_s,
     JSONExtractInt(c.w, 'phases', 'measure_s') AS measure_s,
     JSONExtractInt(c.w, 'judgement', 'deadline_ms') AS deadline_ms,
+    JSONExtractInt(c.w, 'judgement', 'give_up_ms') AS give_up_ms,
     JSONExtract(c.w, 'windows', 'Map(String, Int64)') AS windows,
     n.partitions AS partitions,
     JSONExtractString(c.request, 'environment', 'host') AS host,
@@ -208,6 +258,11 @@ SELECT
     l.of_mean_p99_ms AS of_mean_p99_ms,
     l.event_time_p50_ms AS event_time_p50_ms,
     l.event_time_p99_ms AS event_time_p99_ms,
+    k.stage_before AS stage_before,
+    k.p50_cost_ms AS p50_cost_ms,
+    k.p99_cost_ms AS p99_cost_ms,
+    f.floor_p50_ms AS floor_p50_ms,
+    f.floor_p99_ms AS floor_p99_ms,
     v.exact AS exact,
     v.wrong AS wrong,
     v.missing AS missing,
@@ -224,7 +279,11 @@ SELECT
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,
     u.gc_seconds AS gc_seconds,
-    u.jit_seconds AS jit_seconds
+    u.jit_seconds AS jit_seconds,
+    j.machine_cpu_share AS machine_cpu_share,
+    j.saturated AS saturated,
+    j.waited AS waited,
+    m.sustainable_rate_per_second AS sustainable_rate_per_second
 FROM (SELECT *, stage FROM cells ARRAY JOIN of_pipeline AS stage) AS c
 LEFT JOIN tidegauge.runs AS r ON r.run_id = c.run_id
 LEFT JOIN tidegauge.run_stages AS s ON s.run_id = c.run_id AND s.stage = c.stage
@@ -263,4 +322,114 @@ LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
 LEFT JOIN extrapolated AS o ON o.run_id = c.run_id
+LEFT JOIN judged AS j ON j.run_id = c.run_id
+LEFT JOIN
+(
+    SELECT run_id, pipeline, stage, stage_before, p50_cost_ms, p99_cost_ms
+    FROM tidegauge.stage_cost
+    WHERE phase = 'measure' AND definition = 'latest' AND stage_before IS NOT NULL
+) AS k ON k.run_id = c.run_id AND k.pipeline = c.pipeline AND k.stage = c.stage
+LEFT JOIN
+(
+    SELECT run_id, toNullable(p50_ms) AS floor_p50_ms, toNullable(p99_ms) AS floor_p99_ms
+    FROM tidegauge.run_floor
+) AS f ON f.run_id = c.run_id
+LEFT JOIN
+(
+    SELECT
+        run_id,
+        pipeline,
+        argMax(s.rate_per_second, s.time) AS sustainable_rate_per_second
+    FROM tidegauge.sustainable_rates AS s
+    GROUP BY run_id, pipeline
+) AS m ON m.run_id = c.run_id AND m.pipeline = c.pipeline
 COMMENT 'One row per run, pipeline and stage: settings of workload, pipeline and machine, and every figure of the measured phase. Engine settings are text, by name: settings[''heap_mb'']';
+
+ALTER TABLE tidegauge.figures
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN requested_at 'When the run was requested',
+    COMMENT COLUMN valid 'Whether the run is valid; NULL until it is concluded',
+    COMMENT COLUMN clean 'Whether every output of the run was exact',
+    COMMENT COLUMN invalid_reasons 'Why it is not valid, one sentence each',
+    COMMENT COLUMN steady 'Whether all stages were steady in the measured phase; NULL if unknown',
+    COMMENT COLUMN moving 'Figures that were not steady, one sentence each',
+    COMMENT COLUMN disturbed 'Whether anything but the pipelines caused late seconds; NULL if unknown',
+    COMMENT COLUMN step_of 'The run whose search this run is a step of; empty otherwise',
+    COMMENT COLUMN workload 'Name of the workload',
+    COMMENT COLUMN domain 'Name of the domain',
+    COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN engine 'Engine of the pipeline',
+    COMMENT COLUMN engine_version 'Version of the engine, as it reported it',
+    COMMENT COLUMN workers 'Number of workers; NULL if not set',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN mode 'Mode of the engine',
+    COMMENT COLUMN implementation 'Which code runs the stages: built-in, customised or a name of the domain',
+    COMMENT COLUMN trigger_interval_ms 'Time between micro-batches, milliseconds; NULL if the engine has none',
+    COMMENT COLUMN settings 'Every setting of the pipeline, as text by name',
+    COMMENT COLUMN stage 'The stage',
+    COMMENT COLUMN kind 'Kind of the stage',
+    COMMENT COLUMN position 'Position of the stage in its domain, from 1',
+    COMMENT COLUMN rate_per_second 'Rate of the load, records per second: as requested, or as found by a search',
+    COMMENT COLUMN load_shape 'Shape of the load',
+    COMMENT COLUMN load_settings 'Every setting of the load, as text by name, as requested',
+    COMMENT COLUMN transport 'How records arrive: kafka, or through the gateway by tcp, udp or zeromq',
+    COMMENT COLUMN content_source 'Where the content of the records comes from',
+    COMMENT COLUMN format 'Format of the records',
+    COMMENT COLUMN content_settings 'Every setting of the content, as text by name',
+    COMMENT COLUMN faults 'Share of the input records by kind of fault; empty without faults',
+    COMMENT COLUMN kills 'What was killed, and how many seconds after the measured phase began',
+    COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
+    COMMENT COLUMN measure_s 'Planned duration of the measured phase, seconds',
+    COMMENT COLUMN deadline_ms 'An output later than this after its latest input is late, milliseconds',
+    COMMENT COLUMN give_up_ms 'An output that has not arrived by then is missing, milliseconds',
+    COMMENT COLUMN windows 'Sizes of windows that differ from those of the domain, seconds by name',
+    COMMENT COLUMN partitions 'Partitions of the input topic with the most',
+    COMMENT COLUMN host 'Name of the machine',
+    COMMENT COLUMN processor 'Its processor',
+    COMMENT COLUMN cores 'Its number of cores',
+    COMMENT COLUMN machine_memory_bytes 'Its memory, bytes',
+    COMMENT COLUMN system 'Its operating system',
+    COMMENT COLUMN java 'Version of Java',
+    COMMENT COLUMN revision 'Version of Tidegauge',
+    COMMENT COLUMN packages 'Versions of Python packages by name',
+    COMMENT COLUMN suite 'The suite that requested the run; empty without one',
+    COMMENT COLUMN input_records 'Records that the broker acknowledged',
+    COMMENT COLUMN input_per_second 'The same per second',
+    COMMENT COLUMN send_delay_p50_ms 'Median delay between scheduled and actual send time, milliseconds',
+    COMMENT COLUMN send_delay_p99_ms '99th percentile of the delay between scheduled and actual send time, milliseconds',
+    COMMENT COLUMN send_delay_max_ms 'Longest delay between scheduled and actual send time, milliseconds',
+    COMMENT COLUMN measured_outputs 'Number of outputs with a latency',
+    COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
+    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
+    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN max_ms 'Highest latency, milliseconds',
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds',
+    COMMENT COLUMN of_mean_p50_ms 'Median latency from the mean time of the inputs, milliseconds',
+    COMMENT COLUMN of_mean_p99_ms '99th percentile of the same',
+    COMMENT COLUMN event_time_p50_ms 'Median latency from the event time, milliseconds',
+    COMMENT COLUMN event_time_p99_ms '99th percentile of the same',
+    COMMENT COLUMN stage_before 'Nearest measured upstream stage, in chains; NULL otherwise',
+    COMMENT COLUMN p50_cost_ms 'What the stage adds to the median latency of stage_before, milliseconds',
+    COMMENT COLUMN p99_cost_ms 'What it adds to the 99th percentile',
+    COMMENT COLUMN floor_p50_ms 'Median latency of a plain copy measured before the run, milliseconds; NULL without a floor',
+    COMMENT COLUMN floor_p99_ms '99th percentile of the same',
+    COMMENT COLUMN exact 'Outputs that are right and in time',
+    COMMENT COLUMN wrong 'Outputs that differ from what the inputs imply',
+    COMMENT COLUMN missing 'Expected outputs that had not arrived when waiting ended',
+    COMMENT COLUMN late 'Right outputs after the deadline',
+    COMMENT COLUMN duplicate 'Outputs that were published again',
+    COMMENT COLUMN unexpected 'Outputs that no input implies',
+    COMMENT COLUMN lag_records 'Largest number of input records that the stage had not read; NULL if not reported',
+    COMMENT COLUMN cpu_cores 'Mean number of cores that the pipeline used',
+    COMMENT COLUMN core_seconds_per_million_records 'CPU time of the pipeline per million input records, seconds',
+    COMMENT COLUMN memory_bytes 'Highest resident memory of the pipeline, bytes',
+    COMMENT COLUMN heap_bytes 'Highest used heap of its JVMs, bytes',
+    COMMENT COLUMN gc_seconds 'Time of garbage collection, seconds; NULL without a JVM',
+    COMMENT COLUMN jit_seconds 'Time of the JIT compilers, seconds; NULL without a JVM',
+    COMMENT COLUMN machine_cpu_share 'Share of the CPU time of the machine that was used, 0 to 1',
+    COMMENT COLUMN saturated 'Whether the machine had no room left; NULL if unknown',
+    COMMENT COLUMN waited 'Parts of the stack that waited for a core',
+    COMMENT COLUMN sustainable_rate_per_second 'Rate that a search before the run found, records per second; NULL without one';
