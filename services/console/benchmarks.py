@@ -4,13 +4,14 @@ A benchmark is a module with `measure(say, scratch) -> Measured`. It reports pro
 `say(text)`, keeps its files in `scratch`, and measures itself and a peer alternately in one run,
 because machines are noisy. A figure's name ends with its unit; NAME_low and NAME_high are the
 bounds of NAME. A baseline is the output of an earlier run. A ratio has fallen if its whole interval
-is below that of the baseline.
+is below that of the baseline. If a benchmark fails, the others are still run and written.
 """
 
 import importlib
 import json
 import math
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -54,7 +55,7 @@ def run_benchmarks(
 ) -> tuple[str, ...]:
     """Run one benchmark or all and print the figures. Returns a sentence for each ratio that has
     fallen since the baseline, or that is missing from a run of all benchmarks. Raises
-    DefinitionError."""
+    DefinitionError, also for benchmarks that failed, after all others."""
     known = benchmark_names()
     if name is not None and name not in known:
         raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
@@ -62,20 +63,36 @@ def run_benchmarks(
     before = ratios_of(baseline) if baseline else {}
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
+    failed = []
     for each in [name] if name else known:
         measure: Measure = importlib.import_module(f"tests.benchmarks.{each}").measure
-        with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as scratch:
-            measured = measure(lambda text: console.print(text, soft_wrap=True), Path(scratch))
+        try:
+            with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as scratch:
+                measured = measure(lambda text: console.print(text, soft_wrap=True), Path(scratch))
+        except Exception as error:
+            traceback.print_exc()
+            failed.append(f"The benchmark {each} failed: {_last_line(error)}")
+            continue
         figures.update(measured.figures)
         ratios.update(measured.ratios)
-    _show(console, figures, ratios)
-    if path is not None:
+    if figures:
+        _show(console, figures, ratios)
+    if path is not None and figures:
         found = {"figures": figures, "ratios": ratios, "environment": environment()}
         write_file("--json", path, (json.dumps(found, indent=2) + "\n").encode())
+    if failed:
+        raise DefinitionError(" ".join(failed))
     if baseline and not set(before) & set(ratios):
         raise DefinitionError(f"--baseline {baseline}: it has none of the ratios measured.")
     gone = () if name else missing(ratios, before)
     return fallen(ratios, before) + gone
+
+
+def _last_line(error: Exception) -> str:
+    """The last line of an error's text, which may be the whole output of a command."""
+    lines = str(error).split("\n")
+    text = next((line.strip() for line in reversed(lines) if line.strip()), type(error).__name__)
+    return text if text.endswith(".") else f"{text}."
 
 
 def ratios_of(path: Path) -> dict[str, float]:

@@ -53,6 +53,27 @@ def test_the_bounds_of_a_quotient_are_the_farthest() -> None:
     assert quotient("q", {"a": 6.0, "b": 2.0}, "a", "b") == {"q": 3.0}
 
 
+def test_a_benchmark_that_fails_is_told_after_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def module(name: str) -> object:
+        class Module:
+            @staticmethod
+            def measure(_say: object, _scratch: Path) -> Measured:
+                if name.endswith("broken"):
+                    raise RuntimeError("starting\ntidegauge: summary: Field required.\n\n")
+                return Measured({"b_ms": 3.0}, {"a": 0.5})
+
+        return Module
+
+    monkeypatch.setattr(benchmarks, "benchmark_names", lambda: ("broken", "whole"))
+    monkeypatch.setattr(benchmarks.importlib, "import_module", module)
+    path, said = tmp_path / "found.json", "The benchmark broken failed: tidegauge: summary: Field"
+    with pytest.raises(DefinitionError, match=said):
+        run_benchmarks(None, path, None, Console(file=io.StringIO()))
+    assert json.loads(path.read_text())["ratios"] == {"a": 0.5}
+
+
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> None:
     """One benchmark, whose ratio is 0.5."""
