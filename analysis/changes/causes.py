@@ -14,7 +14,9 @@ from analysis.changes.series import Point
 PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")
 REST = ("host", "system", "python", "judgement", "phases", "validity", "tidegauge")
 IGNORED = ("summary", "run_id", "seed", "suite", "step_of", "name")
+GENERATOR = ("tidegauge", "python")  # facts that change the generator's own CPU time
 BUSIER_CORES = 0.5
+SLOWER = 0.1
 MOST_CAUSES = 12
 
 
@@ -27,7 +29,9 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
         for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
         if old.get(name) != new.get(name)
     ]
-    return (_busier(before, after) + found)[:MOST_CAUSES]
+    same_generator = all(old.get(name) == new.get(name) for name in GENERATOR)
+    slower = _slower(before, after) if same_generator else []
+    return (_busier(before, after) + slower + found)[:MOST_CAUSES]
 
 
 def facts(request: dict[str, Any], pipeline: str) -> dict[str, Any]:
@@ -59,15 +63,28 @@ def _rank(name: str) -> int:
 
 
 def _busier(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
-    sides = [
-        [p.others_cores for p in side if p.others_cores is not None] for side in (before, after)
-    ]
-    if not all(sides):
-        return []
-    old, new = (statistics.median(side) for side in sides)
-    if abs(new - old) < BUSIER_CORES:
+    old, new = (_median([p.others_cores for p in side]) for side in (before, after))
+    if old is None or new is None or abs(new - old) < BUSIER_CORES:
         return []
     return [f"CPU use by other processes: {max(0, old):.1f} → {max(0, new):.1f} cores"]
+
+
+def _slower(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
+    """The generator does the same in all runs of a series. If it takes more CPU time per record,
+    the machine is slower."""
+    old, new = (_median([p.generator_us for p in side]) for side in (before, after))
+    if not old or not new or max(old, new) < (1 + SLOWER) * min(old, new):
+        return []
+    speed = "slower" if new > old else "faster"
+    return [
+        f"speed of the machine: {speed}; CPU time of the generator per record {old:.3g} → "
+        f"{new:.3g} µs ({new / old - 1:+.0%})"
+    ]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _shown(value: Any) -> str:

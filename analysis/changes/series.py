@@ -18,6 +18,7 @@ from services.runtime.clickhouse import query
 LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
+USED = ("others_cores", "generator_us")
 MOST_RUNS = 1_000  # newest runs of all series together
 
 NEWEST = (
@@ -44,17 +45,21 @@ RATES = (
     f" WHERE valid AND rate_per_second IS NOT NULL AND run_id IN {NEWEST}"
 )
 USAGE = (
-    "SELECT run_id, sumIf(mean_cpu_cores, service = 'machine')"
-    " - sumIf(mean_cpu_cores, service != 'machine') AS others_cores"
-    f" FROM tidegauge.resources_summary WHERE run_id IN {NEWEST} GROUP BY run_id"
+    "SELECT u.run_id AS run_id, sumIf(u.mean_cpu_cores, service = 'machine')"
+    " - sumIf(u.mean_cpu_cores, service != 'machine') AS others_cores,"
+    " 1e6 * nullIf(sumIf(u.cpu_seconds, service = 'generator'), 0) / any(g.records)"
+    " AS generator_us FROM tidegauge.resources_summary AS u LEFT JOIN"
+    " (SELECT run_id, toNullable(nullIf(sum(s.acknowledged), 0)) AS records"
+    f" FROM tidegauge.generator_summary AS s WHERE run_id IN {NEWEST} GROUP BY run_id) AS g"
+    f" ON g.run_id = u.run_id WHERE u.run_id IN {NEWEST} GROUP BY u.run_id"
 )
 
 
 @dataclass(frozen=True)
 class Point:
-    """One run in a series. request: its whole request as JSON; others_cores: mean cores used by
-    other processes meanwhile, None if unknown. at_ms: time of the request. is_steady: None if
-    unknown."""
+    """One run in a series. request: its whole request as JSON. at_ms: time of the request.
+    others_cores: mean cores used by other processes meanwhile; generator_us: CPU time of the
+    generator per record, microseconds. These and is_steady are None if unknown."""
 
     run_id: str
     value: float
@@ -62,6 +67,7 @@ class Point:
     others_cores: float | None = None
     at_ms: int = 0
     is_steady: bool | None = None
+    generator_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -88,30 +94,32 @@ def read_series(url: str) -> list[Series]:
         query(url, sql, most=str(MOST_RUNS)) for sql in (RUNS, FIGURES, RATES, USAGE)
     )
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
-    others = {row["run_id"]: row["others_cores"] for row in usage}
+    used = {row["run_id"]: row for row in usage}
     when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}
-    return assemble(requests, [*figures, *rates], others, when)
+    return assemble(requests, [*figures, *rates], used, when)
 
 
 def assemble(
     requests: dict[str, dict[str, Any]],
     figures: list[dict[str, Any]],
-    others: dict[str, float],
+    usage: dict[str, dict[str, Any]],
     when: dict[str, tuple[int, bool | None]] | None = None,
 ) -> list[Series]:
     """Series from runs (by run id, oldest first), their figures (rows with a column for each
-    metric), the use by others, times and steadiness. Pure."""
+    metric), their use (`others_cores` and `generator_us`), times and steadiness. Pure."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in figures:
         by_run.setdefault(row["run_id"], []).append(row)
     found: dict[tuple[str, str, str, str, str], list[Point]] = {}
     for run_id, request in requests.items():
+        used = usage.get(run_id, {})
         for row in by_run.get(run_id, ()):
             for metric in (name for name in METRICS if name in row):
                 key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
                 at_ms, is_steady = (when or {}).get(run_id, (0, None))
                 value = float(row[metric])
-                point = Point(run_id, value, request, others.get(run_id), at_ms, is_steady)
+                others_cores, generator_us = (used.get(key) for key in USED)
+                point = Point(run_id, value, request, others_cores, at_ms, is_steady, generator_us)
                 found.setdefault(key, []).append(point)
     return [
         Series(workload, pipeline, stage, metric, steady_ones(points))

@@ -9,6 +9,7 @@ from schemas import catalogue
 from schemas.suite import SuiteRun
 from services.conductor.suites import baselines
 from services.store.engine import Query
+from tests.integration.recorded_run import recorded, run_of
 from tests.integration.store_engine import project
 from tests.unit.requests import a_lifecycle_event, a_request
 
@@ -114,3 +115,13 @@ def test_only_the_newest_runs_are_looked_at(ask):
     every = {f"r{number}" for number in (1, 2, 3, 5, *range(7, 14))}
     assert {row["run_id"] for row in ask("", series.FIGURES, most="11")} == every
     assert ask("", series.RATES, most="3") == ask("", series.USAGE, most="3") == []
+
+
+def test_the_cpu_time_of_the_generator_is_per_record_of_the_whole_run(module_engine, ask):
+    events = recorded()  # of a later day than the others
+    project(module_engine, events)
+    (row,) = ask("", series.USAGE, most="1")
+    of_run = [(topic, one) for topic, one in events if one["run_id"] == run_of(events)]
+    cpu_s = sum(one["cpu_seconds"] for _, one in of_run if one.get("service") == "generator")
+    records = sum(one["acknowledged"] for topic, one in of_run if topic == catalogue.GENERATOR)
+    assert row["generator_us"] == pytest.approx(1e6 * cpu_s / records)

@@ -69,6 +69,39 @@ def test_a_machine_that_others_used_more_is_a_cause() -> None:
     assert causes == ["CPU use by other processes: 0.1 → 1.4 cores"]
 
 
+@pytest.mark.parametrize(
+    ("took_us", "causes"),
+    [
+        (
+            345.0,
+            [
+                "speed of the machine: slower; CPU time of the generator per record 270 → 345 µs "
+                "(+28%)"
+            ],
+        ),
+        (
+            200.0,
+            [
+                "speed of the machine: faster; CPU time of the generator per record 270 → 200 µs "
+                "(-26%)"
+            ],
+        ),
+        (290.0, []),
+        (None, []),
+    ],
+)
+def test_a_machine_whose_speed_changed_is_a_cause(took_us: float | None, causes: list[str]) -> None:
+    before = [replace(a_point(n, 1.0), generator_us=270.0) for n in range(3)]
+    after = [replace(a_point(n, 1.3), generator_us=took_us) for n in range(3, 6)]
+    assert likely_causes(before, after, "spark-realtime") == causes
+
+
+def test_another_revision_of_the_generator_tells_nothing_of_the_machine() -> None:
+    before, after = a_point(0, 1.0, tidegauge="1"), a_point(1, 1.3, tidegauge="2")
+    sides = [replace(before, generator_us=270.0)], [replace(after, generator_us=345.0)]
+    assert likely_causes(*sides, "spark-realtime") == ["tidegauge: 1 → 2"]
+
+
 def test_where_nothing_changed_no_cause_is_made_up() -> None:
     assert likely_causes([a_point(0, 1.0)], [a_point(1, 2.0)], "spark-realtime") == []
 
@@ -86,7 +119,7 @@ def with_rate(rate: float) -> dict[str, Any]:
 
 def test_runs_with_another_load_are_another_series() -> None:
     requests = {"a": with_rate(400), "b": with_rate(900), "c": with_rate(400)}
-    found = assemble(requests, rows("a", "b", "c"), {"a": 0.5})
+    found = assemble(requests, rows("a", "b", "c"), {"a": {"others_cores": 0.5, "generator_us": 9}})
     ids = {(s.workload, s.metric): [p.run_id for p in s.points] for s in found}
     assert ids == {
         ("latency at 400/s", "p50_ms"): ["a", "c"],
@@ -94,7 +127,8 @@ def test_runs_with_another_load_are_another_series() -> None:
         ("latency at 900/s", "p50_ms"): ["b"],
         ("latency at 900/s", "p99_ms"): ["b"],
     }
-    assert found[0].points[0].others_cores == 0.5
+    point = found[0].points[0]
+    assert (point.others_cores, point.generator_us) == (0.5, 9)
 
 
 def test_other_settings_of_the_pipeline_stay_in_the_series() -> None:
