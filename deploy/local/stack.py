@@ -149,8 +149,12 @@ class Stack:
             self._forget()
 
     def status(self) -> StackStatus:
-        """Current status. Polls every part, so it takes some seconds if one hangs."""
-        return describe(self.settings, self._read(), self._known)
+        """Current status. Polls every part, so it takes some seconds if one hangs. Raises
+        StackError if the stack of this folder runs with other settings."""
+        found = self._read()
+        if found is not None and is_alive(found.owner):
+            self._want_same(found)
+        return describe(self.settings, found, self._known)
 
     def check(self) -> None:
         """Check that every part is alive; call a few times a second.
@@ -295,7 +299,8 @@ class Stack:
         else:
             return
         raise StackError(
-            f"the stack of {ours.data} runs {what}; stop it or choose another data folder",
+            f"the stack of {ours.data} runs {what}; choose the same settings or another data"
+            " folder, or stop it: tidegauge down",
         )
 
     def _want_parts(self, found: StackState) -> None:

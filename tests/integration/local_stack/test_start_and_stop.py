@@ -101,6 +101,20 @@ def test_a_second_stack_of_the_same_folder_attaches_and_leaves_it_running(settin
     assert not second.status().running
 
 
+def test_a_stack_that_runs_at_other_ports_is_told_by_its_status(settings, double):
+    parts = (double("store"),)
+    elsewhere = Stack(settings.model_copy(update={"base_port": settings.base_port + 10}), parts)
+    stack = Stack(settings, parts)
+    stack.up()
+    said = f"runs at base port {settings.base_port}, not {settings.base_port + 10}; choose the same"
+    for ask in (elsewhere.status, elsewhere.up):
+        with pytest.raises(StackError, match=said):
+            ask()
+    stack.check()
+    stack.close()
+    assert not elsewhere.status().running
+
+
 def test_of_two_that_start_at_once_one_starts_and_the_other_attaches(settings, double):
     parts = (double("store"),)
     stacks = [Stack(settings, parts) for _ in range(2)]
