@@ -75,9 +75,9 @@ def _slower(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
     old, new = (_median([p.generator_us for p in side]) for side in (before, after))
     if not old or not new or max(old, new) < (1 + SLOWER) * min(old, new):
         return []
-    speed = "slower" if new > old else "faster"
+    pace = "slower" if new > old else "faster"
     return [
-        f"speed of the machine: {speed}; CPU time of the generator per record {old:.3g} → "
+        f"machine: {pace}; CPU time of the generator per record {old:.3g} → "
         f"{new:.3g} µs ({new / old - 1:+.0%})"
     ]
 

@@ -74,17 +74,11 @@ def test_a_machine_that_others_used_more_is_a_cause() -> None:
     [
         (
             345.0,
-            [
-                "speed of the machine: slower; CPU time of the generator per record 270 → 345 µs "
-                "(+28%)"
-            ],
+            ["machine: slower; CPU time of the generator per record 270 → 345 µs (+28%)"],
         ),
         (
             200.0,
-            [
-                "speed of the machine: faster; CPU time of the generator per record 270 → 200 µs "
-                "(-26%)"
-            ],
+            ["machine: faster; CPU time of the generator per record 270 → 200 µs (-26%)"],
         ),
         (290.0, []),
         (None, []),
