@@ -29,8 +29,9 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
         for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
         if old.get(name) != new.get(name)
     ]
-    same_generator = all(old.get(name) == new.get(name) for name in GENERATOR)
-    slower = _slower(before, after) if same_generator else []
+    same_program = all(old.get(name) == new.get(name) for name in GENERATOR)
+    same_work = _work(before[-1]) == _work(after[0]) is not None
+    slower = _slower(before, after) if same_program and same_work else []
     return (_busier(before, after) + slower + found)[:MOST_CAUSES]
 
 
@@ -69,9 +70,18 @@ def _busier(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
     return [f"CPU use by other processes: {max(0, old):.1f} → {max(0, new):.1f} cores"]
 
 
+def _work(point: Point) -> str | None:
+    """What the generator's CPU time per record depends on besides the series; None if the rate
+    varies within the series, because a search finds it."""
+    workload = point.request["workload"]
+    if workload.get("search") or workload.get("sustainable_share"):
+        return None
+    return str(workload.get("transport", "kafka"))
+
+
 def _slower(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
-    """The generator does the same in all runs of a series. If it takes more CPU time per record,
-    the machine is slower."""
+    """If the same generator takes more CPU time per record for the same work, the machine is
+    slower."""
     old, new = (_median([p.generator_us for p in side]) for side in (before, after))
     if not old or not new or max(old, new) < (1 + SLOWER) * min(old, new):
         return []

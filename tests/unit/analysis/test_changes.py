@@ -96,6 +96,16 @@ def test_another_revision_of_the_generator_tells_nothing_of_the_machine() -> Non
     assert likely_causes(*sides, "spark-realtime") == ["tidegauge: 1 → 2"]
 
 
+@pytest.mark.parametrize(
+    "workload", [{"transport": "udp"}, {"search": {"policy": "x"}}, {"sustainable_share": 0.9}]
+)
+def test_other_work_of_the_generator_tells_nothing_of_the_machine(workload: dict[str, Any]) -> None:
+    before, after = a_point(0, 1.0), a_point(1, 1.3)
+    after.request["workload"] |= workload
+    sides = [replace(before, generator_us=270.0)], [replace(after, generator_us=345.0)]
+    assert likely_causes(*sides, "spark-realtime") == []
+
+
 def test_where_nothing_changed_no_cause_is_made_up() -> None:
     assert likely_causes([a_point(0, 1.0)], [a_point(1, 2.0)], "spark-realtime") == []
 
