@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime.settings import ROOT
+from tests.end_to_end.workload_files import changed_text
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -30,10 +31,7 @@ max_send_delay_p99_ms = 10_000""",
 
 def blocks() -> list[str]:
     """The commands that a reader types, block by block."""
-    text = PAGE.read_text()
-    for piece, other in PATIENT.items():
-        assert piece in text, piece
-        text = text.replace(piece, other)
+    text = changed_text(PAGE.read_text(), PATIENT)
     return re.findall(r"^```sh\n(.*?)^```$", text, re.M | re.S)
 
 

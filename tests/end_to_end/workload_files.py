@@ -10,12 +10,16 @@ NEVER_LATE = {"max_send_delay_p99_ms = 50": "max_send_delay_p99_ms = 10_000"}
 
 def changed_workload(name: str, path: Path, changes: Mapping[str, str]) -> Path:
     """The workload with these pieces of its text replaced; each must occur in it."""
-    text = (ROOT / "workloads" / f"{name}.toml").read_text()
+    path.write_text(changed_text((ROOT / "workloads" / f"{name}.toml").read_text(), changes))
+    return path
+
+
+def changed_text(text: str, changes: Mapping[str, str]) -> str:
+    """The text with these pieces replaced; each must occur in it."""
     for piece, other in changes.items():
         assert piece in text, piece
         text = text.replace(piece, other)
-    path.write_text(text)
-    return path
+    return text
 
 
 def patient_workload(folder: Path) -> Path:
