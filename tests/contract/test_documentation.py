@@ -136,6 +136,8 @@ LATE = "The generator was late: p99 send delay 61.5 ms, allowed 50 ms."
         (1, "INVALID: No rate was sustained: parse: median latency rises by 90 ms a second.", True),
         (1, "INVALID: No rate was sustained: parse: 3 outputs are missing.", False),
         (1, "INVALID: store failed: it ended with code 1.", False),
+        (1, f"INVALID: {LATE} spark-realtime published no measured output of join, parse.", True),
+        (1, "INVALID: spark-realtime published no measured output of join, parse.", False),
         (1, f"run 1 of 2: INVALID: {LATE}\nrun 2 of 2: VALID: all", True),
         (1, f"run 1 of 2: INVALID: {LATE}\nVALID, but the ledger is not clean: 3 missing.", False),
         (1, f"run 1 of 2: INVALID: store failed.\nINVALID: {LATE}", False),

@@ -29,6 +29,8 @@ MACHINE = (
     rf"No rate was sustained:{TOO_SLOW}",
     rf"\d+% of the rate found was not sustained:{TOO_SLOW}",
 )
+# Reasons that one of those above can cause, accepted only beside it in the same run.
+FOLLOWS = (r"[\w-]+ published no measured output of [\w, ]+\.",)
 # Findings of `doctor` that are acceptable on a shared machine.
 BUSY = r"\d+ cores, load [\d.]+|[\d.]+ GB of memory free"
 
@@ -65,8 +67,9 @@ def told_invalid(text: str) -> list[str]:
 
 
 def of_the_machine(*reasons: str) -> bool:
-    """Whether there is at least one reason, and the machine caused all of them."""
-    pattern = rf"(?:(?:{'|'.join(MACHINE)}) ?)+"
+    """Whether there are sentences of at least one run, and the machine caused those of each."""
+    caused, follows = "|".join(MACHINE), "|".join(FOLLOWS)
+    pattern = rf"(?:(?:{follows}) ?)*(?:{caused})(?: ?(?:{caused}|{follows}))*"
     return bool(reasons) and all(re.fullmatch(pattern, one) for one in reasons)
 
 
