@@ -102,9 +102,12 @@ class Load(Model):
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if name in needs and not value and not (name == "at_s"):
-                raise ValueError(f"the shape {self.shape!r} needs {name}")
+                raise ValueError(f"the shape {self.shape} needs {name}")
             if name not in takes and value != field.default:
-                raise ValueError(f"the shape {self.shape!r} does not take {name}")
+                raise ValueError(
+                    f"the shape {self.shape} does not take {name}; it takes: "
+                    f"{', '.join(one for one in takes if one != 'shape')}"
+                )
         self._check_values()
         for number, part in enumerate(self.parts, start=1):
             self._check_part(part, last=number == len(self.parts))

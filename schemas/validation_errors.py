@@ -1,9 +1,14 @@
 """Error messages about external data, for users."""
 
 import difflib
+import re
 from collections.abc import Sequence
 
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+_ONE_OF = re.compile(r"\^\(([\w|]+)\)\$")
+_CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\]\{0,(\d+)\}\$")
 
 
 class DefinitionError(ValueError):
@@ -27,4 +32,25 @@ def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> 
     first = error.errors()[0]
     above = (within,) if within else ()
     field = ".".join(str(part) for part in (*above, *first["loc"])) or whole
-    return f"{field}: {first['msg']}" if field else first["msg"]
+    return f"{field}: {sentence(first)}" if field else sentence(first)
+
+
+def sentence(error: ErrorDetails) -> str:
+    """One of pydantic's errors in words, without its field."""
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        return "There is no such field"
+    if kind == "string_pattern_mismatch":
+        return _allowed(error["ctx"]["pattern"]) or error["msg"]
+    return error["msg"].removeprefix("Value error, ")
+
+
+def _allowed(pattern: str) -> str:
+    """The texts that match a pattern of one of two common forms; empty for others."""
+    if found := _ONE_OF.fullmatch(pattern):
+        *names, last = found[1].split("|")
+        return f"Allowed: {', '.join(names)} or {last}"
+    if found := _CHARACTERS.fullmatch(pattern):
+        start, rest = (" ".join(re.findall(r".-.|.", one)) for one in found.groups()[:2])
+        return f"Allowed: 1 to {int(found[3]) + 1} characters of {rest}, the first of {start}"
+    return ""

@@ -83,7 +83,9 @@ def _load_reasons(state: RunState) -> list[str]:
         reasons.append(f"The generator could not send {load.failed} of {load.intended} records.")
     if load.acknowledged + load.failed != load.intended:
         lost = load.intended - load.acknowledged - load.failed
-        reasons.append(f"{lost} intended records are neither acknowledged nor failed.")
+        reasons.append(
+            f"{lost} intended records are neither acknowledged nor failed; see generator.log."
+        )
     delay_us = quantile(state.send_delays_us, 0.99)
     if delay_us is not None and delay_us > rules.max_send_delay_p99_ms * 1000:
         reasons.append(

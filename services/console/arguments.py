@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypeAlias, get_args
 
 from schemas.protocol import CITATION
-from schemas.workload import AUTO, Transport
+from schemas.workload import AUTO, KillTarget, Transport
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -116,8 +116,8 @@ def _add_run(verbs: Verbs) -> None:
     )
     run.add_argument(
         "--kill",
-        metavar="PART",
-        help="kill the driver, a worker, the broker or the evaluator during the run",
+        choices=get_args(KillTarget),
+        help="kill this part during the run",
     )
     run.add_argument(
         "--threshold",
@@ -189,7 +189,7 @@ def _add_stack(verbs: Verbs) -> None:
         "suite", nargs="?", metavar="SUITE", help="suite to run continuously (default: none)"
     )
     up.add_argument("--detach", action="store_true", help="run in the background")
-    _verb(verbs, "down", "stop the stack, including processes left by a killed console")
+    _verb(verbs, "down", "stop the stack, including processes left by a killed command")
     status = _verb(verbs, "status", "show what is running, and where")
     status.add_argument("--json", action="store_true", help="as JSON")
     doctor = _verb(verbs, "doctor", "check this machine and the running stack, and suggest fixes")

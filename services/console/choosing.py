@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
 
 from pydantic import ValidationError
 
 from schemas.protocol import Interleaving, Workload
+from schemas.validation_errors import first_mistake, sentence
 from schemas.workload import KillTarget
 from services.runtime.definitions import (
     DEFAULT_PIPELINE,
@@ -46,15 +46,18 @@ def with_options(
     input_path: Path | None = None,
     wire_format: str | None = None,
     transport: str | None = None,
-    kill: str | None = None,
+    kill: KillTarget | None = None,
     thresholds: Sequence[str] = (),
     floor: bool = False,
 ) -> Workload:
     """The workload with the command line's options applied. Raises DefinitionError."""
     if rate is not None and not 0 < rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0 and finite.")
-    if kill is not None and kill not in get_args(KillTarget):
-        raise DefinitionError(f"--kill: one of {', '.join(get_args(KillTarget))}.")
+    if rate is not None and workload.load.parts:
+        raise DefinitionError(
+            f"--rate: the load of {workload.name} has several parts and no single rate; use "
+            "--scale, or a workload of your own."
+        )
     try:
         found = changed(workload, rate, duration_s, warm_up_s, scale)
         if floor and not found.floor_s:
@@ -71,10 +74,15 @@ def with_options(
             found = _with_input(found, input_path)
         return found if kill is None else _with_kill(found, kill)
     except ValidationError as error:
-        first = error.errors()[0]
-        fields = [str(one) for one in first["loc"] if isinstance(one, str)] or ["the workload"]
-        text = first["msg"].removeprefix("Value error, ")
-        raise DefinitionError(f"{_OPTIONS.get(fields[-1], fields[-1])}: {text}.") from error
+        raise DefinitionError(f"workload {workload.name}: {_mistake(error)}.") from error
+
+
+def _mistake(error: ValidationError) -> str:
+    """The first error, with the option of its field if there is one."""
+    first = error.errors()[0]
+    for name in (one for one in first["loc"] if one in _OPTIONS):
+        return f"{_OPTIONS[name]}: {sentence(first)}"
+    return first_mistake(error)
 
 
 def _with_input(workload: Workload, path: Path) -> Workload:
@@ -85,7 +93,7 @@ def _with_input(workload: Workload, path: Path) -> Workload:
     return Workload.model_validate(fields)
 
 
-def _with_kill(workload: Workload, target: str) -> Workload:
+def _with_kill(workload: Workload, target: KillTarget) -> Workload:
     """Kill the given target at the workload's first kill time, or after a third of the
     measure phase."""
     at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3

@@ -46,7 +46,7 @@ class RemoteStack:
         if not self._is_ready():
             raise StackError(
                 f"the store at {self.settings.store_url} is not ready; TIDEGAUGE_STORE_URL says"
-                " that the services run elsewhere, so look there",
+                " that the services run elsewhere; see the log of the store there",
             )
         on_progress(f"using the services of {self.settings.store_url}")
 

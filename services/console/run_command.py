@@ -109,7 +109,7 @@ def _follow(
             heard_s = time.monotonic()
         if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
             why = "restarted and did not accept the run" if lost else "does not answer"
-            raise RunError(f"The conductor {why}.")
+            raise RunError(f"The conductor {why}; see its log (conductor.log).")
         if time.monotonic() - began_s > timeout_s:
             raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:

@@ -54,8 +54,9 @@ class ClockOffset:
             )
         if self.records and self.offset_ms > self._rules.max_clock_behind_ms:
             return (
-                f"No probe record was appended within {self.offset_ms:.0f} ms of its sending: the "
-                "generator's clock is behind the broker's, or the transit takes that long."
+                f"The fastest probe record was appended {self.offset_ms:.0f} ms after it was sent, "
+                f"allowed {self._rules.max_clock_behind_ms:g} ms (max_clock_behind_ms): the "
+                "generator's clock is behind the broker's, or the broker is slow."
             )
         return ""
 

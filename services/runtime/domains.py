@@ -55,7 +55,8 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     """One domain by name, or by the path of its folder. Raises DefinitionError."""
     folder = Path(name) if "/" in name else directory / name
     if not (folder / FILE).is_file():
-        raise DefinitionError(unknown("domain", name, domain_names(directory)))
+        here = f" The folder is ./{name}." if (Path(name) / FILE).is_file() else ""
+        raise DefinitionError(unknown("domain", name, domain_names(directory)) + here)
     try:
         fields = tomllib.loads((folder / FILE).read_text())
         schemas = fields["schemas"] = dict(_schema(path) for path in _newest(folder))

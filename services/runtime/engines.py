@@ -163,7 +163,8 @@ def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
     for name, setting in engine.settings.items():
         value = given.get(name, setting.default)
         if value is None:
-            raise ValueError(f"{name}: {engine.name} needs this setting: {setting.help}")
+            allowed = f" ({', '.join(map(str, setting.choices))})" if setting.choices else ""
+            raise ValueError(f"{name}: {engine.name} needs this setting{allowed}: {setting.help}")
         try:
             found[name] = setting.checked(value)
         except ValueError as error:

@@ -212,7 +212,7 @@ class Projector:
             if message.offset() < expected:
                 raise ProjectionError(
                     f"{place[0]}/{place[1]} went back from offset {expected} to "
-                    f"{message.offset()}: it is not the topic that was projected."
+                    f"{message.offset()}: the topic was created again. Use another data folder."
                 )
             if message.offset() > expected:  # the client skips deleted records silently
                 gone = min(message.offset(), self._bus.first(place))

@@ -56,7 +56,7 @@ def test_failed_and_lost_records_make_the_run_invalid() -> None:
     finish_load(state, failed=2, lost=3)
     assert conclude(state).reasons == (
         "The generator could not send 2 of 500 records.",
-        "3 intended records are neither acknowledged nor failed.",
+        "3 intended records are neither acknowledged nor failed; see generator.log.",
     )
 
 

@@ -78,8 +78,13 @@ def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
         Kill(target="broker", at_s=30),
     )
     assert with_options(a_workload(), None, None, None, kill="worker").kills[0].at_s == 20
-    with pytest.raises(DefinitionError, match="--kill: one of driver, worker, broker, evaluator"):
-        with_options(given, None, None, None, kill="store")
+
+
+def test_one_rate_is_refused_for_a_load_of_several_parts() -> None:
+    parts = [{"rate_per_second": 10, "for_s": 5}, {"rate_per_second": 20}]
+    given = a_workload(load={"shape": "sequence", "parts": parts})
+    with pytest.raises(DefinitionError, match=r"--rate: the load of .* has several parts"):
+        with_options(given, 100, None, None)
 
 
 def test_a_threshold_on_the_rate_found_needs_a_search() -> None:
@@ -90,7 +95,7 @@ def test_a_threshold_on_the_rate_found_needs_a_search() -> None:
     with pytest.raises(DefinitionError) as refused:
         with_options(a_workload(), None, None, None, thresholds=["join.late == 0", line])
     assert str(refused.value) == (
-        f"the workload: the threshold '{line}' needs a search, as in the workload "
+        f"workload {a_workload().name}: the threshold '{line}' needs a search, as in the workload "
         "sustainable-throughput."
     )
 

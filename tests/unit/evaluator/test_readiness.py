@@ -63,7 +63,7 @@ def test_it_is_patient_for_half_a_minute_only():
     looking = Looking()
     assert looking.see(1_000, 100) is None
     looking.now_ms += PATIENCE_MS
-    assert "within 900 ms" in looking.tell()
+    assert "appended 900 ms after" in looking.tell()
     assert [event for event, _ in looking.said.events] == [protocol.CLOCK_OFFSET]
 
 

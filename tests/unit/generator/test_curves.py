@@ -212,9 +212,9 @@ def test_a_replays_due_is_the_inverse_of_scheduled(times, more, per_time, elapse
 @pytest.mark.parametrize(
     ("load", "reason"),
     [
-        ({}, "the shape 'constant' needs rate_per_second"),
-        ({"rate_per_second": 1, "period_s": 2}, "the shape 'constant' does not take period_s"),
-        ({"shape": "ramp", "rate_per_second": 5}, "the shape 'ramp' needs for_s"),
+        ({}, "the shape constant needs rate_per_second"),
+        ({"rate_per_second": 1, "period_s": 2}, "the shape constant does not take period_s"),
+        ({"shape": "ramp", "rate_per_second": 5}, "the shape ramp needs for_s"),
         (
             {"shape": "sine", "rate_per_second": 5, "amplitude_per_second": 6, "period_s": 1},
             "amplitude_per_second must not exceed rate_per_second",

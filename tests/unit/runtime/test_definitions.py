@@ -85,12 +85,12 @@ def test_a_definition_is_where_its_name_or_its_path_says():
         (
             "a field nobody knows",
             WORKLOAD + "rte = 1\n",
-            "load.rte: Extra inputs are not permitted.",
+            "load.rte: There is no such field.",
         ),
         (
             "a stage nobody knows",
             'stages = ["join", "Sum"]\n' + WORKLOAD,
-            "stages.1: String should match pattern '^[a-z][a-z0-9_]{0,31}$'.",
+            "stages.1: Allowed: 1 to 32 characters of a-z 0-9 _, the first of a-z.",
         ),
     ],
     ids=["out of bounds", "missing", "unknown field", "unknown stage"],

@@ -65,8 +65,7 @@ def test_the_environment_wins_over_the_file_and_the_file_over_the_default(tmp_pa
         (
             "LOG_LEVEL",
             "loud",
-            "tidegauge: setting log_level: String should match pattern "
-            "'^(debug|info|warning|error)$'",
+            "tidegauge: setting log_level: Allowed: debug, info, warning or error",
         ),
     ],
 )

@@ -289,5 +289,7 @@ def test_the_content_of_an_earlier_request_means_what_it_meant():
 
 
 def test_an_option_that_the_domain_does_not_have_is_refused():
-    with pytest.raises(DefinitionError, match=r"For the domain traffic content\.colour: Extra"):
+    with pytest.raises(
+        DefinitionError, match=r"For the domain traffic content\.colour: There is no"
+    ):
         traffic_content(colour="red")
