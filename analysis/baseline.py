@@ -3,7 +3,8 @@
 With five runs or more on each side (`--repeat 5`), a difference is judged by the variation between
 runs (Welch 1947), jointly for all figures of the comparison (Bonferroni). With fewer runs that
 variation is unknown: the 95 % intervals of both reports are compared, and the result applies to
-these runs only.
+these runs only. Of searches, only the rates found are compared: their latencies are those of the
+load at these rates.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,9 @@ from typing import Any
 from analysis.comparability import apart, doubts_of
 from analysis.comparison import CONFIDENCE, ENOUGH_RUNS
 from analysis.costs import COST
+from analysis.described import plain
 from analysis.intervals import run_difference
+from schemas.threshold import SUSTAINABLE_RATE
 
 Report = dict[str, Any]
 Row = dict[str, Any]
@@ -34,7 +37,8 @@ class Measured:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of both reports. pipeline: in the newer one. stage: empty for the cost."""
+    """A figure of both reports. pipeline: in the newer one. stage: empty for the cost and for the
+    rate of a search."""
 
     pipeline: str
     stage: str
@@ -51,9 +55,9 @@ class Cell:
 def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
     """Keys: `name` of the baseline, its `run_id`; `by`: what the judgement uses, `runs` or
     `seconds`; `left_out`: why the two are not comparable; `doubts`: why a difference may have
-    another cause; `rows`: latencies (ms) and costs (core-seconds per million records) of both with
-    `verdict`; `passed`: whether nothing is worse, None if that is not decided; `said`: the result
-    in sentences.
+    another cause; `rows`: latencies (ms) and costs (core-seconds per million records) of both, of
+    searches the rate (records/s), with `verdict`; `passed`: whether nothing is worse, None if that
+    is not decided; `said`: the result in sentences.
     """
     found: dict[str, Any] = {
         "name": name,
@@ -97,7 +101,8 @@ def _cells(report: Report, baseline: Report) -> Iterator[Cell]:
         pairs = [(*mine, *theirs)]
     for now, before in pairs:
         places = [(stage, figure) for stage in mine[now]["stages"] for figure in LATENCIES]
-        for stage, figure in [*places, ("", COST)]:
+        is_search = "search" in report["conclusion"]
+        for stage, figure in [("", SUSTAINABLE_RATE)] if is_search else [*places, ("", COST)]:
             old = _measured(baseline, before, stage, figure)
             new = _measured(report, now, stage, figure)
             if old is not None and new is not None:
@@ -105,6 +110,8 @@ def _cells(report: Report, baseline: Report) -> Iterator[Cell]:
 
 
 def _measured(report: Report, pipeline: str, stage: str, figure: str) -> Measured | None:
+    if figure == SUSTAINABLE_RATE:
+        return _rate_found(report)
     one = report["pipelines"][pipeline]
     repeated = report.get("repetition", {}).get("pipelines", {}).get(pipeline, {})
     if stage:
@@ -119,6 +126,18 @@ def _measured(report: Report, pipeline: str, stage: str, figure: str) -> Measure
     return Measured(median(runs) if runs else found[figure], bounds, runs)
 
 
+def _rate_found(report: Report) -> Measured | None:
+    """The rate that a search found, records per second, or those of several searches."""
+    several = report.get("repetition", {}).get("search")
+    found = several or report["conclusion"].get("search") or {}
+    runs = found.get("rates_per_second", [])
+    value = median(runs) if runs else found.get("rate_per_second")
+    if value is None:
+        return None
+    bounds = found.get("interval_per_second") or [None]
+    return Measured(value, None if None in bounds else bounds, runs)
+
+
 def _latest(pipeline: dict[str, Any], stage: str) -> dict[str, Any]:
     cell = pipeline.get("stages", {}).get(stage, {})
     found: dict[str, Any] = cell.get("latency_ms", {}).get("latest", {})
@@ -128,12 +147,12 @@ def _latest(pipeline: dict[str, Any], stage: str) -> dict[str, Any]:
 def _row(cell: Cell, confidence: float | None) -> Row:
     """confidence: of the interval from the variation between runs; None compares intervals."""
     if confidence is None:
-        verdict = _apart(cell.before.bounds, cell.now.bounds)
+        moved = _moved(cell.before.bounds, cell.now.bounds)
     else:
         interval = run_difference(cell.before.runs, cell.now.runs, confidence)
-        verdict = SAME
-        if interval.excludes_zero:
-            verdict = WORSE if interval.value > 0 else BETTER
+        moved = interval.value if interval.excludes_zero else 0.0
+    is_worse = moved is not None and (moved < 0 if cell.figure == SUSTAINABLE_RATE else moved > 0)
+    verdict = UNKNOWN if moved is None else WORSE if is_worse else BETTER if moved else SAME
     return {
         "pipeline": cell.pipeline,
         "stage": cell.stage,
@@ -144,12 +163,11 @@ def _row(cell: Cell, confidence: float | None) -> Row:
     }
 
 
-def _apart(before: list[float] | None, now: list[float] | None) -> str:
+def _moved(before: list[float] | None, now: list[float] | None) -> float | None:
+    """The distance between two intervals, 0 if they overlap; None if one is unknown."""
     if before is None or now is None:
-        return UNKNOWN
-    if now[0] > before[1]:
-        return WORSE
-    return BETTER if now[1] < before[0] else SAME
+        return None
+    return max(0.0, now[0] - before[1]) or min(0.0, now[1] - before[0])
 
 
 def _said(found: dict[str, Any]) -> str:
@@ -177,7 +195,9 @@ def _said(found: dict[str, Any]) -> str:
 
 
 def _in_words(row: Row) -> str:
-    now, before = f"{row['now']:.4g}", f"{row['before']:.4g}"
+    now, before = (plain(row[side], digits=4) for side in ("now", "before"))
+    if row["figure"] == SUSTAINABLE_RATE:
+        return f"{row['pipeline']} sustainable rate ({before} → {now} records/s)"
     if row["figure"] == COST:
         return f"{row['pipeline']} cost ({before} → {now} core-seconds per million records)"
     return f"{row['pipeline']} {row['stage']} {row['figure']} ({before} → {now} ms)"

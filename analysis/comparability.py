@@ -44,13 +44,16 @@ class Facts:
 
     def identity(self) -> Fields:
         """What comparable runs must share, by name."""
+        if watch := self.request.get("watch"):
+            return _identity_of_watch(watch)
         workload, load = self.request["workload"], dict(self.request["workload"]["load"])
         rate = load.pop("rate_per_second", 0)
+        given = f"{rate:.10g} records/s" if rate else ""
         turns = self.request.get("interleaved") or {}
         environment = self.report["environment"]
         return {
             "workload": str(workload["name"]),
-            "rate": f"{rate:.10g} records/s" if rate else "",
+            "rate": "found by a search" if workload.get("search") else given,
             "load": in_words(load),
             "transport": str(workload.get("transport", "kafka")),
             **{name: in_words(workload.get(key) or {}) for key, name in LOAD.items()},
@@ -66,20 +69,27 @@ class Facts:
         """Other circumstances that may make a difference, by name."""
         of = next(one for one in self.request["pipelines"] if one["name"] == pipeline)
         found = {name: in_words(of[name]) for name in sorted(of) if name not in NOT_SETTINGS}
-        warm_up = self.report["conclusion"].get("warm_up", {})
-        seconds = warm_up.get("seconds", self.request["workload"]["phases"]["warm_up_s"])
         beside = sorted(one["name"] for one in self.request["pipelines"] if one["name"] != pipeline)
         found |= {
             "version of the engine": self.versions.get(pipeline, ""),
             "stages": in_words(self.request["stages"]),
             "other pipelines": in_words(beside) or "none",
-            "warm-up": f"{seconds} s",
-            "partitions": in_words(self.request["workload"].get("partitions")) or "default",
-            "measured": f"{self.request['workload']['phases']['measure_s']} s",
+        }
+        if phases := self.request["workload"].get("phases"):  # a watch has none
+            warm_up = self.report["conclusion"].get("warm_up", {})
+            partitions = self.request["workload"].get("partitions")
+            found |= {
+                "warm-up": f"{warm_up.get('seconds', phases['warm_up_s'])} s",
+                "partitions": in_words(partitions) or "default",
+                "measured": f"{phases['measure_s']} s",
+            }
+        found |= {
             "steady": _yes(self.report.get("steady")),
             "disturbed": _yes(self.report.get("disturbed")),
             "valid": _yes(self.report["valid"]),
         }
+        if watch := self.request.get("watch"):
+            found |= {name: in_words(watch.get(name)) for name in ("relation", "share", "run_s")}
         search = self.report["conclusion"].get("search") or {}
         if rate := search.get("verified_at_per_second"):
             found["rate after the search"] = f"{rate:.10g} records/s"
@@ -91,6 +101,12 @@ class Facts:
     def doubts(self) -> list[str]:
         """See `doubts_of`, for its report."""
         return doubts_of(self.report)
+
+
+def _identity_of_watch(watch: dict[str, Any]) -> Fields:
+    sides = {side: [one["topic"] for one in watch[side]] for side in ("inputs", "outputs")}
+    told = {"watch": str(watch["name"]), "relation": str(watch["relation"]["kind"])}
+    return told | {side: in_words(topics) for side, topics in sides.items()}
 
 
 def is_doubtful(report: dict[str, Any]) -> bool:

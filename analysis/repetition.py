@@ -9,7 +9,7 @@ from typing import Any
 from analysis.bootstrap import median_confidence, median_interval
 from analysis.comparability import doubts_of
 from analysis.costs import COST
-from analysis.thresholds import sentence
+from analysis.thresholds import outcome
 from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
@@ -25,19 +25,7 @@ def summarise(reports: list[Report]) -> Report:
     chosen = median_run(valid) if valid else reports[-1]
     return chosen | {
         "repetition": {
-            "runs": [
-                {name: report[name] for name in ("run_id", "valid", "invalid_reasons")}
-                | {
-                    "clean": report["conclusion"].get("clean", False),
-                    "doubts": doubts_of(report),
-                    "failed_thresholds": [
-                        f"Threshold {sentence(row)}."
-                        for row in report.get("thresholds", ())
-                        if not row["passed"]
-                    ],
-                }
-                for report in reports
-            ],
+            "runs": [outcome(report) | {"doubts": doubts_of(report)} for report in reports],
             "median_run": chosen["run_id"] if valid else None,
             "confidence": median_confidence(len(valid)),
             "intervals_by": "how runs vary",

@@ -84,8 +84,8 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, floa
         if one.pipeline not in ("", name):
             continue
         if one.subject == PIPELINE:
-            used = pipeline["resources"]
-            yield name, "", _rate(figures) if one.needs_search else _of_pipeline(used, one.figure)
+            value = _rate(figures) if one.needs_search else _of_pipeline(pipeline, one.figure)
+            yield name, "", value
             continue
         for stage, cell in pipeline["stages"].items():
             if one.subject in (EVERY_STAGE, stage):
@@ -111,6 +111,16 @@ def ended_by_threshold(report: Figures) -> bool:
     return any(reason.startswith(ENDED) for reason in report["invalid_reasons"])
 
 
+def outcome(report: Figures) -> Figures:
+    """One of several runs: whether it is valid and clean, and why not. failed_thresholds: a
+    sentence each."""
+    failed = [row for row in report.get("thresholds", ()) if not row["passed"]]
+    return {name: report[name] for name in ("run_id", "valid", "invalid_reasons")} | {
+        "clean": report["conclusion"].get("clean", False),
+        "failed_thresholds": [f"Threshold {sentence(row)}." for row in failed],
+    }
+
+
 def sentence(row: Row) -> str:
     """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
     who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
@@ -132,7 +142,10 @@ def _rate(figures: Figures) -> float | None:
     return _number(several.get("median_per_second", one.get("rate_per_second")))
 
 
-def _of_pipeline(used: Figures, figure: str) -> float | None:
+def _of_pipeline(pipeline: Figures, figure: str) -> float | None:
+    used = pipeline["resources"]
+    if figure == "lag_records":
+        return _number((pipeline.get("lag_records") or {}).get("max"))
     if figure == "memory_mb":
         most = _number(used.get("memory_bytes_max"))
         return None if most is None else most / BYTES_PER_MB

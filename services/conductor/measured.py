@@ -118,6 +118,7 @@ class Measured:
             "pipelines": {
                 one.name: {
                     "resources": self._resources(one.name, ended=drained is not None),
+                    "lag_records": {"max": self._lag.get(one.name)},
                     "stages": {
                         stage: self._stage(one.name, stage, verdicts)
                         for stage in self._request.stages_of(one)
@@ -158,7 +159,6 @@ class Measured:
             "cpu_cores": used["cpu_us"] / used["us"],
             "memory_bytes_max": self._memory[pipeline],
             "core_seconds_per_million_records": cost,
-            "lag_records": self._lag.get(pipeline),
         }
 
 

@@ -3,6 +3,7 @@ Pure."""
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
@@ -32,7 +33,7 @@ def junit(report: Report) -> bytes:
         told = f"{row['before']:.4g} -> {row['now']:.4g}" if worse else ""
         who = ".".join(filter(None, (row["pipeline"], row["stage"])))
         cases.append(_case(who, f"{row['figure']} is not worse than in the baseline", told))
-    for run in report.get("repetition", {}).get("runs", ()):
+    for run in _several(report):
         cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
     suite = ElementTree.Element(
         "testsuite",
@@ -51,6 +52,13 @@ def junit(report: Report) -> bytes:
     return bytes(ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)) + b"\n"
 
 
+def _several(report: Report) -> list[dict[str, Any]]:
+    """The runs of a repetition, or those of a series with increasing numbers of workers."""
+    points = (report.get("scalability") or {}).get("points", ())
+    runs: list[dict[str, Any]] = report.get("repetition", {}).get("runs", [])
+    return [*runs, *(run for point in points for run in point["runs"])]
+
+
 def _case(of: str, name: str, failure: str) -> ElementTree.Element:
     case = ElementTree.Element("testcase", classname=f"tidegauge.{of}", name=name)
     if failure:
@@ -60,22 +68,35 @@ def _case(of: str, name: str, failure: str) -> ElementTree.Element:
 
 
 def benchmark(report: Report) -> bytes:
-    """The latencies of a run and its cost per record as `customSmallerIsBetter`. For repeated runs,
-    the medians with their intervals as `range`. Empty for an invalid run."""
-    found: list[dict[str, Any]] = []
-    extra = f"run {report['run_id']}"
-    for name, pipeline in report["pipelines"].items() if report["valid"] else ():
+    """The latencies of a run and its cost per record as `customSmallerIsBetter`; of a search the
+    time per record at the rate found, because its latencies are those at that rate. For repeated
+    runs, the medians with their intervals as `range`. Empty for an invalid run."""
+    found = [] if not report["valid"] else _searched(report) or list(_figures(report))
+    extra = {"extra": f"run {report['run_id']}"}
+    return (json.dumps([one | extra for one in found], indent=2) + "\n").encode()
+
+
+def _searched(report: Report) -> list[dict[str, Any]]:
+    several = report.get("repetition", {}).get("search") or {}
+    search = report["conclusion"].get("search") or {}
+    rate = several.get("median_per_second", search.get("rate_per_second"))
+    (name,) = report["pipelines"] if rate else ("",)
+    unit = "µs per record at the sustainable rate"
+    return [{"name": f"{name} time", "unit": unit, "value": 1e6 / rate}] if rate else []
+
+
+def _figures(report: Report) -> Iterator[dict[str, Any]]:
+    for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
             latest = cell["latency_ms"].get("latest", {})
             for figure in TRACKED:
                 if latest.get(figure) is not None:
                     one = {"name": f"{name} {stage} {figure}", "unit": "ms"}
-                    found.append(one | _value(report, name, stage, figure) | {"extra": extra})
+                    yield one | _value(report, name, stage, figure)
         cost = pipeline["resources"].get("core_seconds_per_million_records")
         if cost is not None:
             unit = "core-seconds per million records"
-            found.append({"name": f"{name} cost", "unit": unit, "value": cost, "extra": extra})
-    return (json.dumps(found, indent=2) + "\n").encode()
+            yield {"name": f"{name} cost", "unit": unit, "value": cost}
 
 
 def _value(report: Report, name: str, stage: str, figure: str) -> dict[str, Any]:

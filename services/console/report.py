@@ -118,7 +118,7 @@ def build_report(url: str, run_id: str) -> Report:
         "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
-    report["identity"] = {} if watched else Facts(report, request, {}).identity()
+    report["identity"] = Facts(report, request, {}).identity()
     add_interleaved(url, run_id, request, report)
     return report
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from analysis.costs import used_by_others
+from analysis.thresholds import outcome
 from schemas.protocol import MACHINE
 from services.console.terminal import titled_table
 from services.runtime.clickhouse import query
@@ -89,10 +90,7 @@ def _point(runs: Sequence[Report]) -> Report:
 
 def _run(report: Report) -> Report:
     search = report["conclusion"].get("search") or {}
-    return {
-        "run_id": report["run_id"],
-        "valid": report["valid"],
-        "clean": report["conclusion"].get("clean", False),
+    return outcome(report) | {
         "rate_per_second": search.get("rate_per_second"),
         "interval_per_second": search.get("interval_per_second"),
     }

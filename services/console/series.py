@@ -5,11 +5,12 @@ and topics with as many partitions as the workload says.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.protocol import Pipeline, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
+from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.runtime.engines import with_workers
 
@@ -68,7 +69,22 @@ def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part,
         return (Part(workload, pipelines),)
     if len(pipelines) != 1:
         raise DefinitionError("--workers needs one pipeline: --pipeline A.")
-    return tuple(_part(workload, pipelines[0], workers) for workers in workload.scaling.workers)
+    parts = [_part(workload, pipelines[0], workers) for workers in workload.scaling.workers]
+    names = [one.pipelines[0].name for one in parts]
+    return tuple(_with_thresholds(part, pipelines[0].name, names) for part in parts)
+
+
+def _with_thresholds(part: Part, pipeline: str, names: Sequence[str]) -> Part:
+    """The part with its thresholds: those for the series' pipeline or for its own, without those
+    for the others of the series. names: of the pipelines of all parts."""
+    own = part.pipelines[0].name
+    found = []
+    for one in map(parse_threshold, part.workload.thresholds):
+        if one.pipeline == pipeline:
+            found.append(one.text.replace(pipeline, own, 1))
+        elif one.pipeline == own or one.pipeline not in names:
+            found.append(one.text)
+    return replace(part, workload=part.workload.model_copy(update={"thresholds": tuple(found)}))
 
 
 def _part(workload: Workload, pipeline: Pipeline, workers: int) -> Part:

@@ -7,7 +7,7 @@ text is one sentence with the file, the field and the allowed values.
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from schemas.protocol import Pipeline, Workload
 from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
+from schemas.threshold import EVERY_STAGE, INPUT, PIPELINE, parse_threshold
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.engines import checked_pipeline, stages_published
 from services.runtime.settings import ROOT
@@ -29,6 +30,7 @@ __all__ = [
     "WORKLOADS_DIR",
     "DefinitionError",
     "changed",
+    "check_thresholds",
     "defined_in",
     "load_pipeline",
     "load_pipelines",
@@ -182,6 +184,24 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
         search["budget_s"] *= share
 
 
+def check_thresholds(workload: Workload, published: Mapping[str, Sequence[str]]) -> None:
+    """Raise DefinitionError for a threshold on a pipeline or stage that a run does not measure.
+    published: the stages of each of its pipelines."""
+    for one in map(parse_threshold, workload.thresholds):
+        if one.pipeline not in ("", *published):
+            raise DefinitionError(
+                f"The threshold {one.text!r} is for the pipeline {one.pipeline}; the run measures "
+                f"{', '.join(published)}."
+            )
+        of = [one.pipeline] if one.pipeline else list(published)
+        stages = list(dict.fromkeys(stage for name in of for stage in published[name]))
+        if one.subject not in (EVERY_STAGE, PIPELINE, INPUT, *stages):
+            raise DefinitionError(
+                f"The threshold {one.text!r} is for {one.subject}; stages of {', '.join(of)} in "
+                f"this run: {', '.join(stages)}."
+            )
+
+
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
     from services.runtime.domains import load_domain  # circular import
 
@@ -194,13 +214,21 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages
     domain = load_domain(base.domain).spec
-    for pipeline in pipelines:
-        if not stages_published(pipeline, domain, stages or domain.stage_names)[0]:
+    published = {
+        one.name: stages_published(one, domain, stages or domain.stage_names)[0]
+        for one in pipelines
+    }
+    for name, found in published.items():
+        if not found:
             raise DefinitionError(
-                f"suite {suite}: {pipeline.name} runs none of the stages of {item.workload}."
+                f"suite {suite}: {name} runs none of the stages of {item.workload}."
             )
     lines = (*base.thresholds, *item.thresholds)
     base = base.model_copy(update={"thresholds": lines})
+    try:
+        check_thresholds(base, published)
+    except DefinitionError as error:
+        raise DefinitionError(f"suite {suite}: {item.workload}: {error}") from error
     try:
         return [
             Step(

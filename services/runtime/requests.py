@@ -11,7 +11,8 @@ from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
 from services.runtime.chains import rewired
-from services.runtime.engines import at_workers, stages_published, topology_of
+from services.runtime.definitions import check_thresholds
+from services.runtime.engines import at_workers, load_engine, stages_published, topology_of
 from services.runtime.environment import environment
 
 
@@ -50,6 +51,11 @@ def new_request(
             rewired(resolved, one.reads)
         except ValueError as error:
             raise DefinitionError(f"{one.name}: {error}.") from error
+    _check_kills(workload, pipelines)
+    published = {one.name: _published(one, resolved, stages) for one in pipelines}
+    check_thresholds(workload, published)
+    if workload.search is not None and len(pipelines) > 1:
+        raise DefinitionError("A search for the sustainable rate needs one pipeline: --pipeline A.")
     return RunRequest(
         run_id=f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(2)}",
         workload=workload,
@@ -59,10 +65,19 @@ def new_request(
         environment=environment(),
         suite=suite,
         domain=resolved,
-        published={one.name: _published(one, resolved, stages) for one in pipelines},
+        published=published,
         topologies={one.name: topology_of(one) for one in pipelines},
         interleaved=_turns(workload, pipelines, resolved, stages) if interleave else None,
     )
+
+
+def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
+    """Raise DefinitionError if workers are to be killed and no pipeline has any."""
+    if not any(one.target == "worker" for one in workload.kills):
+        return
+    if not any(load_engine(one.engine).spec.processes.workers for one in pipelines):
+        names = ", ".join(one.name for one in pipelines)
+        raise DefinitionError(f"No worker to kill: {names} runs in one process; kill its driver.")
 
 
 LEAST_BLOCK_S = 6

@@ -6,11 +6,12 @@ import json
 import pytest
 from rich.console import Console
 
-from analysis import expiry
+from analysis import comparison, expiry
 from analysis.changes.series import RUNS as RUNS_OF_HISTORY
 from analysis.changes.series import assemble
 from services.console import (
     attributed,
+    comparing,
     interleaved,
     intervals,
     report,
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.integration
 START_MS = 1_800_000_000_000
 READERS = (
     *(attributed, report, report_figures, restarts, interleaved, intervals),
-    *(watched, ways_in, expiry, timelines),
+    *(watched, ways_in, expiry, timelines, comparing, comparison),
 )
 VERDICTS = {"exact": 4, "wrong": 0, "missing": 1, "late": 1, "duplicate": 1, "unexpected": 1}
 
@@ -90,6 +91,19 @@ def test_people_read_it_in_every_form(found, ask):
         assert "1 missing" in text
         assert "send delay p50" not in text
         assert "failed: output.p99_ms <= 100; orders output has 250" in html.unescape(text)
+
+
+def test_its_hours_are_compared(found, ask):
+    compared = comparing.compared("", [found["run_id"]], [found["run_id"]])
+    (one,) = comparing.as_json(compared)["comparisons"]
+    assert found["identity"] == {
+        "watch": "orders",
+        "relation": "one_to_one",
+        "inputs": "orders",
+        "outputs": "shipped",
+    }
+    assert (one["before"]["pipeline"], one["also_different"], one["doubts"]) == ("orders", [], [])
+    assert {row["real"] for row in one["differences"]} == {False}
 
 
 def test_a_ci_program_reads_its_checks(found):

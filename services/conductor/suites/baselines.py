@@ -108,8 +108,8 @@ def as_figures(rows: Sequence[dict[str, Any]], latencies: Sequence[dict[str, Any
             "memory_bytes_max": row["memory_bytes"],
             "core_seconds_per_million_records": row["core_seconds_per_million_records"],
         }
-        lags = [pipeline["resources"].get("lag_records"), row["lag_records"]]
-        pipeline["resources"]["lag_records"] = max((x for x in lags if x is not None), default=None)
+        lags = [pipeline.get("lag_records", {}).get("max"), row["lag_records"]]
+        pipeline["lag_records"] = {"max": max((x for x in lags if x is not None), default=None)}
         outputs = row["measured_outputs"]
         pipeline["stages"][row["stage"]] = {
             "outputs": outputs,

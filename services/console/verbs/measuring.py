@@ -30,6 +30,7 @@ from services.console.evaluating import evaluate_again
 from services.console.files import check_file, write_file
 from services.console.page.markdown import markdown
 from services.console.profiles import (
+    MEASURE_S,
     check_quiet,
     cited,
     cited_pipelines,
@@ -203,6 +204,8 @@ def _measure(
         reports.append(build_whole_report(url, request.run_id))
         if planned_runs > 1:
             say(f"run {len(reports)} of {planned_runs}: {verdict_sentence(reports[-1])}")
+        if ended_by_threshold(reports[-1]):
+            break
     return interrupted
 
 
@@ -223,6 +226,10 @@ def _profiled(
         return workload, pipelines
     if workload.scaling is not None:
         raise DefinitionError("--profile is not for a series with several numbers of workers.")
+    if options.warm_up is not None:
+        raise DefinitionError("--profile and --warm-up: the profile sets the warm-up.")
+    if options.duration is not None and options.duration < MEASURE_S:
+        raise DefinitionError(f"--profile measures at least {MEASURE_S} s; --duration is shorter.")
     options.repeat = runs_of(options.repeat)
     return cited_workload(workload), cited_pipelines(pipelines)
 

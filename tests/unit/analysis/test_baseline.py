@@ -49,6 +49,38 @@ def test_five_runs_that_are_alike_or_faster_pass(shift: float) -> None:
     assert (found["by"], found["passed"]) == ("runs", True)
 
 
+def searched(rates: list[float], low: float, high: float | None) -> dict[str, Any]:
+    """A search, or several. Their latencies differ, at different rates."""
+    search = {"rate_per_second": rates[0], "interval_per_second": [low, high]}
+    found = a_report(rates[0] / 1000, conclusion={"search": search})
+    if len(rates) == 1:
+        return found
+    several = search | {"rates_per_second": rates}
+    return found | {"repetition": {"pipelines": {}, "search": several}}
+
+
+def test_of_searches_the_rates_are_compared_and_not_the_latencies() -> None:
+    rates = [50_000.0, 51_000.0, 49_000.0, 50_500.0, 50_000.0]
+    before = searched(rates, 48_000, 52_000)
+    slower = compared(searched([rate * 0.8 for rate in rates], 39_000, 42_000), before, "b.json")
+    assert (slower["by"], slower["passed"]) == ("runs", False)
+    assert "worse in one sustainable rate (50000 → 40000 records/s)" in slower["said"]
+    faster = compared(searched([rate * 1.2 for rate in rates], 57_000, 63_000), before, "b.json")
+    assert [row["verdict"] for row in faster["rows"]] == ["better"]
+    assert faster["passed"] is True
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(30e3, 33e3, "worse"), (47e3, 49e3, "same"), (60e3, 63e3, "better"), (60e3, None, "unknown")],
+)
+def test_single_searches_differ_if_their_intervals_are_apart(
+    low: float, high: float | None, verdict: str
+) -> None:
+    found = compared(searched([low], low, high), searched([50e3], 48e3, 52e3), "base.json")
+    assert [row["verdict"] for row in found["rows"]] == [verdict]
+
+
 def test_four_runs_decide_nothing() -> None:
     found = compared(repeated([x + 10 for x in QUIET[:4]]), repeated(QUIET), "base.json")
     assert (found["by"], found["passed"]) == ("seconds", None)

@@ -60,7 +60,8 @@ def test_a_run_in_which_something_was_killed_or_came_late_or_in_turns_is_left_ou
     assert left_out([facts("a"), killed, late, searched, in_turns, plain]) == {
         "b": "b is left out: kills at_s 5, target driver, not none.",
         "c": "c is left out: start of the pipelines 20, not none.",
-        "d": "d is left out: search policy steady-latency, not none.",
+        "d": "d is left out: rate found by a search, not 400 records/s; "
+        "search policy steady-latency, not none.",
         "e": "e is left out: turns block_s 10, not none.",
     }
 

@@ -25,11 +25,13 @@ def figures(**pipelines: dict[str, Any]) -> dict[str, Any]:
     return {
         "input": {"records": 9_000, "records_per_second": 400.0, "send_delay_ms": {"p99": 0.5}},
         "pipelines": {
-            name: {"stages": stages, "resources": used} for name, stages in pipelines.items()
+            name: {"stages": stages, "resources": used, "lag_records": LAGS.get(name)}
+            for name, stages in pipelines.items()
         },
     }
 
 
+LAGS = {"a": None, "b": {"max": 70, "end": 3}}
 FIGURES = figures(a={"parse": cell(4), "join": cell(40)}, b={"join": cell(60, late=2)})
 
 
@@ -45,6 +47,7 @@ FIGURES = figures(a={"parse": cell(4), "join": cell(40)}, b={"join": cell(60, la
         ("a: join.records_per_second >= 30", [("a", "join", 30.5, True)]),
         ("a: pipeline.memory_mb < 250", [("a", "", 250.0, False)]),
         ("a: pipeline.cpu_cores <= 1", [("a", "", 0.8, True)]),
+        ("b: pipeline.lag_records <= 60", [("b", "", 70, False)]),
         ("input.records_per_second >= 400", [("", "", 400.0, True)]),
         ("input.send_delay_p99_ms <= 0.4", [("", "", 0.5, False)]),
         # A missing figure fails its threshold.

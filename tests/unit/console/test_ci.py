@@ -21,6 +21,7 @@ def report(**changes: Any) -> dict[str, Any]:
         "domain": "traffic",
         "valid": True,
         "invalid_reasons": [],
+        "conclusion": {},
         "pipelines": {
             "a": {
                 "stages": {
@@ -73,6 +74,14 @@ def test_of_several_runs_each_that_was_not_good_fails() -> None:
     ]
 
 
+def test_of_a_series_each_run_is_a_test_case() -> None:
+    good = {"run_id": "w1", "valid": True, "clean": True, "invalid_reasons": []}
+    late = good | {"run_id": "w2", "valid": False, "invalid_reasons": ["The load was late."]}
+    found = cases(junit(report(scalability={"points": [{"runs": [good]}, {"runs": [late]}]})))
+    assert found["tidegauge.run.w1 valid and clean"] == ""
+    assert found["tidegauge.run.w2 valid and clean"] == "The load was late."
+
+
 def test_an_invalid_run_fails_with_its_reasons_whatever_is_in_them() -> None:
     data = junit(report(valid=False, invalid_reasons=["a < b & \x00c.", "Why."]))
     assert cases(data)["tidegauge.run valid"] == "a < b & \ufffdc. Why."
@@ -87,6 +96,14 @@ def test_figures_are_of_a_valid_run_only() -> None:
         ("a cost", "core-seconds per million records", 2000.5),
     ]
     assert json.loads(benchmark(report(valid=False))) == []
+
+
+def test_of_searches_the_time_per_record_is_tracked() -> None:
+    once = report(conclusion={"search": {"rate_per_second": 40_000}})
+    (one,) = json.loads(benchmark(once))
+    assert (one["name"], one["value"]) == ("a time", 25.0)
+    (one,) = json.loads(benchmark(once | {"repetition": {"search": {"median_per_second": 50_000}}}))
+    assert one["value"] == 20.0
 
 
 def test_repeated_runs_give_medians_with_their_intervals() -> None:

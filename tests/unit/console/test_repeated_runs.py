@@ -38,6 +38,9 @@ PLAIN = {
 }
 
 
+ONE = {"number": 1, "invalid_reasons": []}
+
+
 class NoStack:
     """A stack that does nothing."""
 
@@ -59,7 +62,7 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes = ends()
     monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: NoStack())
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
-    monkeypatch.setattr(measuring, "build_whole_report", lambda _url, _run_id: {"number": 1})
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
     monkeypatch.setattr(measuring, "_summary", lambda reports, *_: {"of": reports})
     monkeypatch.setattr(measuring, "show_report", lambda *_: None)
@@ -76,7 +79,19 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
     )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
-    assert json.loads(path.read_text()) == {"of": [{"number": 1}]}
+    assert json.loads(path.read_text()) == {"of": [ONE]}
+
+
+def test_a_run_that_a_threshold_ended_ends_the_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_in_the_second: None
+) -> None:
+    failed = {"threshold": "join.p99_ms <= 5 abort", "passed": False}
+    report = {"valid": False, "thresholds": [failed]}
+    report["invalid_reasons"] = ["The run was ended by a threshold that failed: x."]
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
+    options = Namespace(**ASKED, **PLAIN, repeat=3)
+    code = measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
+    assert code == EXIT_THRESHOLD
 
 
 class StartsLater(NoStack):
@@ -99,7 +114,7 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
         asked.append(arguments[4])
         return SimpleNamespace(interrupted=False)
 
-    report = {"thresholds": [], "valid": False}
+    report = {"thresholds": [], "valid": False, "invalid_reasons": []}
     monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: StartsLater())
     monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
     monkeypatch.setattr(measuring, "perform", perform)

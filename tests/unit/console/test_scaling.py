@@ -22,6 +22,7 @@ from services.runtime.settings import ServiceSettings
 pytestmark = pytest.mark.unit
 
 TRAFFIC = load_domain("traffic").spec
+ENDS = ("w1-p2", "w4-p8")
 WORKLOAD = Workload(
     name="w",
     summary="-",
@@ -53,6 +54,20 @@ def test_each_number_of_workers_is_a_pipeline_and_topics_of_its_own():
     assert told.outputs == {"parse": "output.kafka-streams-w4-p8.parse"}
     again = RunRequest.model_validate_json(request.model_dump_json())
     assert again.shares == request.shares
+
+
+def test_a_threshold_of_the_pipeline_applies_to_each_number_of_workers():
+    lines = (
+        "kafka-streams: pipeline.sustainable_rate_per_second >= 9",
+        "kafka-streams-w4-p8: join.p99_ms <= 50",
+        "*.missing == 0",
+    )
+    found = parts("kafka-streams", workload=WORKLOAD.model_copy(update={"thresholds": lines}))
+    own = [f"kafka-streams-{end}{lines[0].removeprefix('kafka-streams')}" for end in ENDS]
+    assert [part.workload.thresholds for part in found] == [
+        (own[0], lines[2]),
+        (own[1], *lines[1:]),
+    ]
 
 
 def test_partitions_of_the_workload_are_the_same_for_all():
@@ -145,6 +160,7 @@ def a_run(workers, rate, *, used=0.9, others=0.5, limited_by="pipeline", valid=T
     report = {
         "run_id": f"run-{workers}-{rate}",
         "valid": valid,
+        "invalid_reasons": [],
         "environment": {"cores": cores},
         "conclusion": {"clean": True, "search": search | {"limited_by": limited_by}},
         "pipelines": {

@@ -90,6 +90,36 @@ def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
     }
 
 
+@pytest.mark.parametrize(
+    ("changes", "names", "reason"),
+    [
+        ({"kills": [{"target": "worker"}]}, ["kafka-streams"], "No worker to kill: kafka-streams "),
+        ({"search": {}}, ["spark-realtime", "flink"], "needs one pipeline"),
+        (
+            {"thresholds": ["jion.p99_ms <= 50"]},
+            ["spark-realtime"],
+            "'jion.p99_ms <= 50' is for jion; stages of spark-realtime in this run: parse, join.",
+        ),
+        (
+            {"thresholds": ["flink: join.p99_ms <= 50"]},
+            ["spark-realtime"],
+            "is for the pipeline flink; the run measures spark-realtime.",
+        ),
+    ],
+)
+def test_what_a_run_cannot_do_is_refused_before_it_starts(changes, names, reason):
+    workload = Workload.model_validate(WORKLOAD.model_dump() | changes)
+    with pytest.raises(DefinitionError) as refused:
+        new_request(workload, [load_pipeline(one) for one in names], ("parse", "join"), TRAFFIC)
+    assert reason in str(refused.value)
+
+
+def test_thresholds_may_be_for_what_a_run_has():
+    lines = ("*.missing == 0", "input.records >= 1", "pipeline.cpu_cores <= 2", "join.max_ms < 9")
+    workload = WORKLOAD.model_copy(update={"thresholds": lines})
+    assert new_request(workload, [load_pipeline("flink")], ("join",), TRAFFIC)
+
+
 def test_only_a_chain_can_compute_a_stage_from_another_than_the_domain_says():
     with pytest.raises(ValueError, match="reads: spark with mode micro-batch and implementation"):
         pipeline(reads={"tumbling": "join"})
@@ -166,7 +196,10 @@ def test_what_a_pipeline_cannot_say_is_refused_with_what_it_can(fields, reason):
 
 
 def test_a_setting_that_has_no_default_must_be_given():
-    with pytest.raises(ValueError, match="mode: spark needs this setting: Trigger of the queries"):
+    with pytest.raises(
+        ValueError,
+        match=r"mode: spark needs this setting \(real-time, micro-batch, continuous\): Trigger",
+    ):
         checked_pipeline({"name": "p", "summary": "-", "engine": "spark"})
 
 
