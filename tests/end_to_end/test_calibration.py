@@ -18,8 +18,6 @@ from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
-from tests.integration.service_process import Reader
-from tests.traffic import FLOW
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
@@ -204,10 +202,10 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
     assert run_ids == sorted(set(run_ids))  # two runs, one after the other
 
 
-def brief_run(tidegauge, *more):
+def brief_run(tidegauge, *more, floor_s=0):
     """A run of `calibration`, which has a delay of 50 ms; returns the process and its report."""
     path = tidegauge.data / "gated.json"
-    changes = {"keep_up_s = 4": "keep_up_s = 2"}
+    changes = {"keep_up_s = 4": f"keep_up_s = 2\nfloor_s = {floor_s}"}
     workload = changed_workload("smoke", tidegauge.data / "gated.toml", changes)
     done = tidegauge(
         *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--warm-up", "0"),
@@ -249,10 +247,10 @@ def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
 def test_a_baseline_is_a_report_of_before_which_may_have_a_floor(tidegauge):
     baseline = tidegauge.data / "baseline.json"
     done, found = brief_run(
-        tidegauge, "--duration", "2", "--threshold", "parse.p50_ms >= 50", "--floor"
+        tidegauge, "--duration", "2", "--threshold", "parse.p50_ms >= 50", floor_s=2
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert found["floor"]["count"] == 1_000  # 100 records/s for 10 s, before the run
+    assert found["floor"]["count"] == 200  # 100 records/s for 2 s, before the run
     assert 0 <= found["floor"]["p50"] <= found["floor"]["max"]
     assert "Floor: a plain copy took p50" in done.stdout
     cell = found["pipelines"]["calibration"]["stages"]["parse"]["latency_ms"]["latest"]
@@ -268,7 +266,7 @@ def test_a_baseline_is_a_report_of_before_which_may_have_a_floor(tidegauge):
     assert f"1.5 * baseline (10 in {baseline})" in row["threshold"]
 
 
-def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(tidegauge):
+def test_a_warm_up_ends_when_all_is_steady(tidegauge):
     done, found = brief_run(tidegauge, "--warm-up", "auto", "--duration", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     warm_up = found["conclusion"]["warm_up"]
@@ -279,9 +277,6 @@ def test_a_warm_up_ends_when_all_is_steady_and_the_evaluation_can_be_repeated(ti
     assert found["input"]["records"] == 200
     verdicts = found["pipelines"]["calibration"]["stages"]["parse"]["verdicts"]
     assert (verdicts["exact"], sum(verdicts.values())) == (200, 200)
-    again = tidegauge("evaluate", found["run_id"])
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "EQUAL to the live result." in again.stdout
 
 
 FALLING = """
@@ -330,28 +325,3 @@ def test_two_pipelines_in_turns_have_half_of_the_records_each(tidegauge):
         assert verdicts["exact"] == sum(verdicts.values()) == 600  # of a block
         assert figures["mean"] >= delay_ms
     assert "Interleaved: Too few blocks to compare slow with quick" in done.stdout
-
-
-def test_large_windows_of_json_are_exact(tidegauge):
-    path = tidegauge.data / "windows.json"
-    named = 'name = "large-windows"'
-    changes = NEVER_LATE | {"cool_down_s = 5": "cool_down_s = 3", named: f"{named}\nkeep_up_s = 2"}
-    workload = changed_workload("large-windows", tidegauge.data / "windows.toml", changes)
-    done = tidegauge(
-        *("run", str(workload), "--pipeline", "calibration", "--format", "json"),
-        *("--warm-up", "4", "--duration", "3", "--report", str(path)),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(path.read_text())
-    stages = found["pipelines"]["calibration"]["stages"]
-    exact = {stage: cell["verdicts"]["exact"] for stage, cell in stages.items()}
-    # A second of event time takes 50 ms, so at 400 records/s it has 20 records: both kinds of ten
-    # lanes, which five sites have. A window of 60 s takes 3 s, so one of each site ends in the
-    # measure phase.
-    assert exact == {"ingest": 1_200, "parse": 1_200, "join": 600, "tumbling": 5}
-    flow = Reader(ServiceSettings(base_port=BASE_PORT, data=tidegauge.data), FLOW)
-    of_run = flow.everything(found["run_id"])
-    sent = [json.loads(m.value()) for m in flow.messages if m.value().startswith(b"{")]
-    flow.close()
-    assert [one for one in sent if one["run_id"] == found["run_id"]] == of_run
-    assert len(of_run) == 200 * (4 + 3 + 3)

@@ -132,7 +132,7 @@ def serving(double: GrafanaDouble) -> Iterator[GrafanaDouble]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
     double.url = f"http://127.0.0.1:{server.server_port}"
     try:

@@ -1,5 +1,6 @@
 """A real broker for integration tests, started once per session."""
 
+import atexit
 import fcntl
 import os
 import shutil
@@ -9,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,6 +74,25 @@ class BasePorts:
 free_base_port = BasePorts().next
 
 
+def _format(properties: Path) -> None:
+    """Create the log folder of a broker."""
+    told = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c", str(properties)]
+    done = subprocess.run([*JAVA, *told], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@cache
+def _formatted() -> Path:
+    """The log folder of a broker with PROPERTIES before its first start. It does not depend on the
+    ports."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegauge-tests-log-"))
+    atexit.register(shutil.rmtree, folder)
+    properties = folder / "server.properties"
+    properties.write_text(PROPERTIES.format(kafka=9092, controller=9093, directory=folder))
+    _format(properties)
+    return folder / "log"
+
+
 class Broker:
     """A broker that can be killed and restarted on the same data."""
 
@@ -85,9 +106,10 @@ class Broker:
             directory=settings.data,
         )
         self._properties.write_text(text)
-        format_log = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c"]
-        command = [*JAVA, *format_log, str(self._properties)]
-        subprocess.run(command, check=True, stdout=self._log, stderr=self._log)
+        if properties == PROPERTIES:
+            shutil.copytree(_formatted(), settings.data / "log")
+        else:
+            _format(self._properties)
         self.start()
 
     def start(self) -> None:

@@ -42,15 +42,14 @@ from tests.traffic import CODEC, INPUTS, TRAFFIC, output_topics
 pytestmark = pytest.mark.integration
 
 STAGES = ("ingest", "parse", "tumbling")
-# For literal counts: nothing may be late except deliberately late outputs.
-PATIENT, LATE_MS = Judgement(deadline_ms=10_000, give_up_ms=15_000), 12_000
+# For literal counts: nothing may be late.
+PATIENT = Judgement(deadline_ms=10_000, give_up_ms=15_000)
 # For comparison with the brute force: anything may be late.
 QUICK = Judgement(deadline_ms=1_000, give_up_ms=2_500)
 PHASES = Phases(warm_up_s=0, measure_s=3_600, cool_down_s=3)
 # 10 sites of 2 lanes: 40 records and 10 windows per second of event time.
 SITES, LANES = 10, 2
 AVRO, SECONDS = Content(), dict[str, int]()
-PER_SECOND = SITES * LANES * 2
 
 
 class CalibrationRun:
@@ -233,44 +232,6 @@ def until(condition, deadline_s=30):
         assert time.monotonic() < end, "not in time"
 
 
-def median_ms(latencies, stage):
-    """Median by sorting all latencies."""
-    every = sorted(ms for (of, ms), n in latencies.items() for _ in range(n) if of == stage)
-    return every[(len(every) + 1) // 2 - 1]
-
-
-def test_delays_and_faults_are_reported_as_they_were_programmed(broker, tmp_path):
-    faults = {f"{kind}_one_in": 20 for kind in ("drop", "duplicate", "late", "corrupt")}
-    with (
-        a_run(broker, "faults", tmp_path, PATIENT, delay_ms=50, late_ms=LATE_MS, **faults) as run,
-        running_service(broker, "evaluator", tmp_path),
-    ):
-        run.begin()
-        for second in range(10):
-            run.write_second(second)
-        # The last late output has arrived: the largest number below 400 that is 2 modulo 20.
-        late = {("parse", "late"): 20}
-        until(lambda: late.items() <= run.verdicts().items())
-        run.drain()
-        found, latencies = run.verdicts(), run.latencies()
-        expected, expected_latencies = run.oracle()
-    # 400 records: of every 20, one each dropped, duplicated, late and wrong, in this order.
-    for stage in ("ingest", "parse"):
-        counts = {verdict: found[stage, verdict] for verdict in protocol.VERDICTS}
-        assert counts == {
-            "exact": 340,
-            "wrong": 20,
-            "missing": 20,
-            "late": 20,
-            "duplicate": 20,
-            "unexpected": 0,
-        }
-    assert found["tumbling", "wrong"] > 0
-    assert found == expected
-    assert latencies == expected_latencies
-    assert median_ms(latencies, "parse") == median_ms(expected_latencies, "parse") >= 50
-
-
 def shares(settings, folder, count):
     """Environments of `count` evaluators on one machine."""
     for index in range(count):
@@ -322,7 +283,7 @@ def test_json_and_long_windows_are_evaluated_as_avro_and_seconds_are(broker, tmp
 
 
 def test_totals_are_the_topics_whenever_the_evaluator_is_killed(broker, tmp_path):
-    kills, seconds = 5, 12
+    kills, seconds = 3, 12
     faults = {"duplicate_one_in": 10, "drop_one_in": 7}
     with a_run(broker, "killed", tmp_path, QUICK, delay_ms=5, **faults) as run:
         second = 0

@@ -74,18 +74,7 @@ def test_the_console_finds_the_store(stack: Containers) -> None:
     assert "the services run elsewhere" in refused.stderr
 
 
-def test_a_run_is_measured_whose_pipeline_has_no_login(stack: Containers) -> None:
-    done = stack.console("run", "smoke", "--pipeline", "external-python", "--stages", "parse")
-    assert done.returncode == 0, done.stdout + done.stderr
-    judged = stack.console(
-        "sql",
-        "SELECT sum(exact) AS exact, sum(wrong + missing + duplicate + unexpected) AS bad"
-        " FROM verdict_totals WHERE phase = 'measure' FORMAT TSV",
-    )
-    assert judged.stdout.split() == ["500", "0"], judged.stdout + judged.stderr
-
-
-def test_records_come_in_through_the_gateway_with_the_secret_that_is_mounted(
+def test_a_run_is_measured_whose_pipeline_has_no_login_and_whose_records_come_by_the_gateway(
     stack: Containers,
 ) -> None:
     given = ("--pipeline", "external-python", "--stages", "parse", "--transport", "tcp")
@@ -96,6 +85,12 @@ def test_records_come_in_through_the_gateway_with_the_secret_that_is_mounted(
     )
     # 100/s for 2 s of warm-up, 5 s of measure and 3 s of cool-down.
     assert told.stdout.split() == ["tcp", "1000", "1000", "0", "0"], told.stdout + told.stderr
+    judged = stack.console(
+        "sql",
+        "SELECT sum(exact) AS exact, sum(wrong + missing + duplicate + unexpected) AS bad"
+        " FROM verdict_totals WHERE phase = 'measure' FORMAT TSV",
+    )
+    assert judged.stdout.split() == ["500", "0"], judged.stdout + judged.stderr
 
 
 @pytest.mark.parametrize("topic", CLOSED_TOPICS)

@@ -145,20 +145,6 @@ def strangers():
         one.close()
 
 
-def test_strangers_change_nothing_and_are_told(gateway, strangers):
-    port = gateway.port("gateway_frames")
-
-    def meanwhile():
-        for data in (b"GET / HTTP/1.1\r\n\r\n", bytes(100), b"\xff" * 8, b"\x00\x00\x00\x22" * 40):
-            strangers.append(socket.create_connection(("127.0.0.1", port)))
-            strangers[-1].sendall(data)
-
-    told, load, sequences = way_in(gateway, "with-strangers", "tcp", meanwhile)
-    assert sequences == list(range(SENT))
-    assert told["lost"] == load["failed"] == 0
-    assert told["refused"] >= 4
-
-
 @pytest.fixture
 def files():
     """Number of files that this process may open now."""

@@ -178,7 +178,7 @@ def mirror(tmp_path: Path, monkeypatch) -> Iterator[Path]:
 
     handler = functools.partial(Quiet, directory=tmp_path / "maven")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_port}"
         monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", address)
         yield tmp_path / "maven"

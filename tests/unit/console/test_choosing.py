@@ -80,6 +80,12 @@ def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
     assert with_options(a_workload(), None, None, None, kill="worker").kills[0].at_s == 20
 
 
+def test_a_floor_lasts_as_long_as_the_workload_says_or_ten_seconds() -> None:
+    assert with_options(a_workload(), None, None, None).floor_s == 0
+    assert with_options(a_workload(), None, None, None, floor=True).floor_s == 10
+    assert with_options(a_workload(floor_s=4), None, None, None, floor=True).floor_s == 4
+
+
 def test_one_rate_is_refused_for_a_load_of_several_parts() -> None:
     parts = [{"rate_per_second": 10, "for_s": 5}, {"rate_per_second": 20}]
     given = a_workload(load={"shape": "sequence", "parts": parts})

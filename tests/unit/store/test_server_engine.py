@@ -63,7 +63,7 @@ def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[Se
     Handler.how = how
     Server.asked.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
         settings = StoreSettings(
             data=tmp_path, clickhouse_url=address, clickhouse_manage_reader=False

@@ -73,7 +73,7 @@ def server():
     Pages.asked = []
     found = ThreadingHTTPServer(("127.0.0.1", 0), Pages)
     found.daemon_threads = True
-    threading.Thread(target=found.serve_forever, daemon=True).start()
+    threading.Thread(target=found.serve_forever, args=(0.05,), daemon=True).start()
     yield f"http://127.0.0.1:{found.server_port}"
     found.shutdown()
     found.server_close()
