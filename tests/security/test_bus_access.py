@@ -27,20 +27,19 @@ from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, client_properties, open_client_properties
 from services.runtime.settings import KAFKA_USER, ServiceSettings
 from services.runtime.topics import ensure_topics
+from tests.integration.kafka_access import CLOSED_TOPICS, TIMEOUT_S, login_error, outcome
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
-from tests.traffic import FLOW, INPUTS, input_topics, output_topics
+from tests.traffic import FLOW, input_topics, output_topics
 
 pytestmark = pytest.mark.security
 
-TIMEOUT_S = 10
 OUTPUT = catalogue.output_topic("anybody", "parse")
 DENIED = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
 }
-CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.RESULTS)
 EVERYBODY_MAY_WRITE = AclBinding(
     ResourceType.TOPIC,
     "*",
@@ -86,15 +85,6 @@ def broker(tmp_path_factory):
 def anonymous(settings: ServiceSettings, **properties: object) -> dict[str, object]:
     """Properties of a client without the secret; it prints nothing."""
     return open_client_properties(settings, "tests") | {"log_level": 0} | properties
-
-
-def outcome(properties: dict[str, object], topic: str) -> int | None:
-    """The error code of a record produced to a topic, None if it was stored."""
-    codes: list[int | None] = []
-    producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
-    producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))
-    producer.flush(TIMEOUT_S)
-    return codes[0]
 
 
 @pytest.mark.parametrize("topic", CLOSED_TOPICS)
@@ -158,8 +148,7 @@ def test_a_wrong_login_is_no_login(broker, mechanism, user, password):
         "sasl.password": password or broker.kafka_secret.read_text().strip(),
         "log_level": 0,
     }
-    with pytest.raises(KafkaException):
-        AdminClient(properties).list_topics(timeout=2)
+    assert login_error(properties) == KafkaError._AUTHENTICATION
 
 
 @pytest.mark.parametrize("port", ["kafka_controller", "kafka_internal"])
