@@ -83,6 +83,7 @@ SELECT
     c.steady AS steady,
     c.warm_up_s AS warm_up_s,
     c.moving AS moving,
+    c.timestamps AS timestamps,
     l.failures AS failures,
     l.step_of AS step_of
 FROM
@@ -140,7 +141,8 @@ LEFT JOIN
         argMax(JSONExtract(k.detail, 'warm_up', 'seconds', 'Nullable(Int64)'), (k.time, k._offset))
             AS warm_up_s,
         argMax(JSONExtract(k.detail, 'warm_up', 'moving', 'Array(String)'), (k.time, k._offset))
-            AS moving
+            AS moving,
+        argMax(JSONExtractString(k.detail, 'watch', 'times'), (k.time, k._offset)) AS timestamps
     FROM tidegauge.results_conclusions AS k
     WHERE kind = 'run'
     GROUP BY run_id
@@ -166,6 +168,7 @@ ALTER TABLE tidegauge.runs
     COMMENT COLUMN steady 'Whether all stages were steady in the measured phase; NULL if unknown',
     COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
     COMMENT COLUMN moving 'Figures that were not steady, one sentence each',
+    COMMENT COLUMN timestamps 'Of a watch: the clocks that its timestamps come from, in a sentence; empty for a load, whose timestamps are LogAppendTime',
     COMMENT COLUMN failures 'What failed, one sentence each',
     COMMENT COLUMN step_of 'The run whose search this run is a step of; empty otherwise';
 

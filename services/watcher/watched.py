@@ -40,7 +40,7 @@ class Watched:
 
     since_ms: earlier inputs are known but not judged, so that their outputs are not unexpected.
     closed_ms: earlier records are refused, as their runs are concluded and removed.
-    times: timestamp types seen, by topic. refused: records without an identity since the last
+    refused: records without an identity since the last
     query, by topic and reason.
     """
 
@@ -51,7 +51,7 @@ class Watched:
         self._clock = clock
         self.before_ms = 0
         self.sampling = Sampling(watch)
-        self.times: dict[str, set[str]] = {}
+        self._last_seen: dict[str, dict[str, int]] = {}  # by topic and timestamp type, epoch ms
         self.refused: dict[tuple[str, str], Refused] = {}
         self._places: list[Place] = []
         self._codes: dict[Place, int] = {}
@@ -77,7 +77,6 @@ class Watched:
         the time up to which its records say that it is read, and their newest time; NONE_MS if no
         time is valid. A producer's time after now says nothing about records of other producers."""
         types, kinds, times = stamps(messages)
-        self.times.setdefault(topic, set()).update(KINDS.get(one, "none") for one in types)
         count = len(messages)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         codes = np.empty(count, np.int32)
@@ -93,6 +92,10 @@ class Watched:
             )
             newest = messages[np.arange(count)[rows][-1]]
             last.append((place, newest.offset(), read_ms, newest_ms))
+        latest_ms = int(times.max(initial=NONE_MS, where=~ahead))
+        seen = self._last_seen.setdefault(topic, {})
+        for kind in (KINDS.get(one, "none") for one in types):
+            seen[kind] = max(seen.get(kind, NONE_MS), latest_ms)
         self._refuse_times(topic, messages, AHEAD, ahead)
         self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
         good = np.flatnonzero(~ahead & (times >= self.closed_ms))
@@ -102,6 +105,13 @@ class Watched:
         if messages:
             self._take(topic, messages, times, codes)
         return last
+
+    def timestamp_types(self, since_ms: int) -> dict[str, set[str]]:
+        """Timestamp types that records from a time on have had, by topic."""
+        return {
+            topic: {kind for kind, last_ms in seen.items() if last_ms >= since_ms}
+            for topic, seen in self._last_seen.items()
+        }
 
     def _take(self, topic: str, messages: list[Message], times: Ints, codes: Codes) -> None:
         self._count(topic, times, messages)
@@ -201,7 +211,7 @@ class Watched:
             "before_ms": self.before_ms,
             "closed_ms": self.closed_ms,
             "sampling": self.sampling.saved(),
-            "times": {topic: sorted(kinds) for topic, kinds in self.times.items()},
+            "last_seen": self._last_seen,
             "places": self._places,
             "values": self.counting.slices.values.names,
             "totals": totals,
@@ -214,7 +224,7 @@ class Watched:
         self.closed_ms = rest.get("closed_ms", NONE_MS)
         self.sampling.restore(rest["sampling"])
         self._kept = self.sampling.taken
-        self.times = {topic: set(kinds) for topic, kinds in rest["times"].items()}
+        self._last_seen = rest.get("last_seen", {})
         for topic, partition in rest["places"]:
             self._code((topic, partition))
         self.counting.restore(arrays, rest["totals"])

@@ -237,7 +237,7 @@ class Watching:
         return {
             "share": min(share for _, share in shares),
             "shares": shares,
-            "times": said_of_times(self.watched.times, leaders, apart_ms),
+            "times": said_of_times(self.watched.timestamp_types(run_ms * run), leaders, apart_ms),
             "brokers": leaders,
             "clocks_apart_ms": apart_ms,
         }

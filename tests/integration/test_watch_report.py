@@ -90,6 +90,7 @@ def test_people_read_it_in_every_form(found, ask):
         assert "All timestamps are LogAppendTime from one broker." in text
         assert "1 missing" in text
         assert "send delay p50" not in text
+        assert "All timestamps are from the broker" not in text
         assert "failed: output.p99_ms <= 100; orders output has 250" in html.unescape(text)
 
 
@@ -129,6 +130,7 @@ def test_of_runs_that_are_not_concluded_it_is_the_newest(engine, monkeypatch):
 
 def test_it_is_in_the_lists_and_views(ask):
     (run,) = ask("SELECT * FROM tidegauge.runs")
+    assert run["timestamps"] == "All timestamps are LogAppendTime from one broker."
     assert (run["run_id"], run["workload"], run["pipelines"]) == (
         "watch-orders-20270115-080000",
         "orders",

@@ -45,7 +45,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     watched.take("shipped", [*outputs[:4], again, nobody, outputs[4]])
     run = watched.counting.run_of(start_ms)
     counted = [*watched.advance(start_ms + 10_000), *watched.counting.slices.take()]
-    told = {"share": 1.0, "times": said_of_times(watched.times, [1], None)}
+    told = {"share": 1.0, "times": said_of_times(watched.timestamp_types(0), [1], None)}
     concluded = runs.conclude(run, watched.counting.totals[run], (0, start_ms + 1_000), told)
     for event in runs.begin(run):
         yield _record(event, 1000 * run * WATCH.run_s)

@@ -256,5 +256,5 @@ def _runs() -> table.Panel:
             empty=NO_WATCH,
         ),
         f"WHERE {RUNS_CHOSEN} AND {sql.RUNS_OF_RANGE}\nORDER BY requested_at DESC\nLIMIT 100",
-        ("workload", recurring.STATE, recurring.REASONS),
+        ("workload", recurring.STATE, recurring.REASONS, "timestamps"),
     )

@@ -42,11 +42,18 @@ STYLE = Path(__file__).with_name("style.css")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 SHOWN_SERVICES = 8
+COUNTING = (
+    "Every output is counted at its exact millisecond; percentiles are nearest rank. An output "
+    "belongs to the"
+)
 READING = (
     "All timestamps are from the broker: latency is the LogAppendTime of an output minus that of "
-    "its latest contributing input. Every output is counted at its exact millisecond; percentiles "
-    "are nearest rank. An output belongs to the phase in which its latest input was scheduled. "
+    f"its latest contributing input. {COUNTING} phase in which its latest input was scheduled. "
     "Tables and distributions cover the measured phase."
+)
+READING_OF_WATCH = (
+    "Latency is the timestamp of an output in its topic minus that of its latest contributing "
+    f"input. {COUNTING} run in which its latest input has its timestamp."
 )
 INPUT_STYLE = 5  # index in charts.STYLES
 GAP_SPANS = 10  # a curve is interrupted after this many points without data
@@ -67,7 +74,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
     sections.append(_ledger(report))
     if timelines is not None:
         sections.append(_resources(report, timelines))
-    sections.append(_definitions())
+    sections.append(_definitions(report["conclusion"].get("watch")))
     sections.append(_provenance(report, request))
     head = element(
         "head",
@@ -259,8 +266,9 @@ def _figure(title: str, picture: Markup) -> Markup:
     return element("figure", element("h3", title), picture)
 
 
-def _definitions() -> Markup:
-    return element("section", element("h2", "How to read this"), element("p", READING))
+def _definitions(watch: dict[str, Any] | None) -> Markup:
+    text = READING if watch is None else f"{watch['times']} {READING_OF_WATCH}"
+    return element("section", element("h2", "How to read this"), element("p", text))
 
 
 def _provenance(report: dict[str, Any], request: dict[str, Any]) -> Markup:

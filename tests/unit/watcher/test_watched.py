@@ -319,3 +319,16 @@ def test_reasons_have_a_bound_over_all_that_is_read():
     assert len(watched.refused) == 21
     assert watched.refused["in", "other reasons"].count == 100 - 19
     assert watched.refused["in", "it has no field id"].count == 100
+
+
+def test_a_topic_whose_timestamps_changed_their_type_has_only_the_new_one_later():
+    watch = a_watch(begin="earliest", relation=RELATION)
+    watched = Watched(watch, 0, clock=lambda: 200_000)
+    watched.take("in", [message("in", b"v", b"a", 50_000, kind=TIMESTAMP_CREATE_TIME)])
+    watched.take("in", [message("in", b"v", b"b", 70_000, offset=1)])
+    arrays, rest = watched.saved()
+    again = Watched(watch, 0)
+    again.restore(arrays, json.loads(json.dumps(rest)))
+    for one in (watched, again):
+        assert one.timestamp_types(0) == {"in": {"CreateTime", "LogAppendTime"}}
+        assert one.timestamp_types(60_000) == {"in": {"LogAppendTime"}}
