@@ -47,6 +47,7 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
     stage = _copied(request.domain)
     workload = request.workload
     rate = min(MOST_PER_SECOND, workload.load.peak_per_second or MOST_PER_SECOND)
+    lenient = {"must_be_steady": False, "must_be_undisturbed": False}  # it is too short for these
     changes = {
         "load": Load(shape="constant", rate_per_second=rate),
         "phases": Phases(warm_up_s=WARM_UP_S, measure_s=workload.floor_s, cool_down_s=COOL_DOWN_S),
@@ -59,6 +60,7 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
         "pipelines_start_s": 0,
         "keep_up_s": KEEP_UP_S,
         "floor_s": 0,
+        "validity": workload.validity.model_copy(update=lenient),
     }
     return request.model_copy(
         update={

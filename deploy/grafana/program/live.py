@@ -179,9 +179,10 @@ def _baseline() -> table.Panel:
         About(
             "Latency against the baseline",
             "Latency in this time range and in the baseline, by workload, pipeline and stage. The "
-            "baseline is the median of up to 20 valid runs of the same workload that ended before "
-            "this time range. Both cover measured phases only. Ratio is p99 divided by the "
-            "baseline's p99. It is empty if there is no baseline.",
+            "baseline is the median of up to 20 valid runs of the same workload, rate and "
+            "pipelines that ended before this time range and were not unsteady. Both cover "
+            "measured phases only. Ratio is p99 divided by the baseline's p99. It is empty if "
+            "there is no baseline.",
             "ms",
             width=24,
             height=7,
@@ -190,16 +191,17 @@ def _baseline() -> table.Panel:
 WITH
     recent AS
     (
-        SELECT run_id, workload FROM runs
-        WHERE valid AND step_of = '' AND concluded_at < $__fromTime
+        SELECT run_id, load_name AS load, pipelines FROM runs
+        WHERE valid AND ifNull(steady, true) AND step_of = '' AND concluded_at < $__fromTime
         ORDER BY concluded_at DESC
-        LIMIT 20 BY workload
+        LIMIT 20 BY load, pipelines
         LIMIT 200
     ),
     baseline AS
     (
         SELECT
-            recent.workload AS workload,
+            recent.load AS load,
+            recent.pipelines AS pipelines,
             pipeline,
             stage,
             quantileExactLow(0.5)(p50_ms) AS p50_ms,
@@ -209,26 +211,29 @@ WITH
         INNER JOIN recent ON recent.run_id = latency_summary.run_id
         WHERE definition = ${{definition:sqlstring}} AND phase = 'measure'
             AND run_id IN (SELECT run_id FROM recent)
-        GROUP BY workload, pipeline, stage
+        GROUP BY load, pipelines, pipeline, stage
     ),
     current AS
     (
         SELECT
-            runs.workload AS workload,
+            runs.load_name AS load,
+            runs.pipelines AS pipelines,
             pipeline,
             stage,
             {sql.exact(0.5)} AS p50,
             {sql.exact(0.99)} AS p99,
             sum(count) AS outputs
         FROM {sql.LATENCIES}
-        INNER JOIN (SELECT run_id, workload FROM runs) AS runs ON runs.run_id = counted.run_id
+        INNER JOIN (SELECT run_id, load_name, pipelines FROM runs) AS runs
+            ON runs.run_id = counted.run_id
         WHERE definition = ${{definition:sqlstring}} AND phase = 'measure'
             AND {sql.CHOSEN_PIPELINES}
-        GROUP BY workload, pipeline, stage
+        GROUP BY load, pipelines, pipeline, stage
     )
 SELECT
-    current.workload AS workload,
+    current.load AS workload,
     current.pipeline AS pipeline,
+    arrayStringConcat(arrayFilter(p -> p != current.pipeline, current.pipelines), ', ') AS beside,
     current.stage AS stage,
     current.outputs AS outputs,
     current.p50 AS p50,
@@ -239,7 +244,8 @@ SELECT
     baseline.runs AS "baseline runs"
 FROM current
 LEFT JOIN baseline
-    ON baseline.workload = current.workload
+    ON baseline.load = current.load
+    AND baseline.pipelines = current.pipelines
     AND baseline.pipeline = current.pipeline
     AND baseline.stage = current.stage
 ORDER BY workload, pipeline, {sql.stage_order("current.stage")}
@@ -248,6 +254,7 @@ LIMIT 100
         {
             "workload": "string",
             "pipeline": "string",
+            "beside": "string",
             "stage": "string",
             "outputs": "short",
             "ratio": "none",

@@ -174,9 +174,9 @@ def _newest() -> table.Panel:
     return rows(
         About(
             "Newest run of every workload, compared with earlier runs",
-            "Latency (latest) of the newest valid run of each workload and rate, and the median of "
-            "up to 20 earlier valid runs. Ratio is p50 divided by the p50 before. The highest "
-            "ratio is first. It is empty if there is no earlier run.",
+            "Latency (latest) of the newest valid run of each workload, rate and pipelines, and the "
+            "median of up to 20 earlier valid runs. Ratio is p50 divided by the p50 before. The "
+            "highest ratio is first. It is empty if there is no earlier run.",
             "ms",
             width=24,
             height=12,
@@ -189,6 +189,7 @@ WITH
         SELECT
             k.run_id AS run_id,
             load_name AS load,
+            k.pipelines AS pipelines,
             k.requested_at AS at,
             k.concluded_at AS until
         FROM runs AS k
@@ -200,8 +201,8 @@ WITH
     found AS
     (
         SELECT
-            chosen.load AS load, pipeline, stage, chosen.run_id AS run_id, chosen.at AS at,
-            chosen.until AS until, p50_ms, p99_ms
+            chosen.load AS load, chosen.pipelines AS pipelines, pipeline, stage,
+            chosen.run_id AS run_id, chosen.at AS at, chosen.until AS until, p50_ms, p99_ms
         FROM latency_summary AS l
         INNER JOIN chosen ON chosen.run_id = l.run_id
         WHERE definition = 'latest' AND phase = 'measure'
@@ -210,25 +211,28 @@ WITH
     newest AS
     (
         SELECT
-            load, pipeline, stage, argMax(run_id, f.at) AS run, max(f.at) AS at,
+            load, pipelines, pipeline, stage, argMax(run_id, f.at) AS run, max(f.at) AS at,
             argMax(f.until, f.at) AS until, argMax(p50_ms, f.at) AS p50, argMax(p99_ms, f.at) AS p99
         FROM found AS f
-        GROUP BY load, pipeline, stage
+        GROUP BY load, pipelines, pipeline, stage
     ),
     before AS
     (
         SELECT
-            f.load AS load, f.pipeline AS pipeline, f.stage AS stage, count() AS runs,
-            quantileExactLow(0.5)(p50_ms) AS p50, quantileExactLow(0.5)(p99_ms) AS p99
+            f.load AS load, f.pipelines AS pipelines, f.pipeline AS pipeline, f.stage AS stage,
+            count() AS runs, quantileExactLow(0.5)(p50_ms) AS p50,
+            quantileExactLow(0.5)(p99_ms) AS p99
         FROM found AS f
         INNER JOIN newest AS n
-            ON n.load = f.load AND n.pipeline = f.pipeline AND n.stage = f.stage
+            ON n.load = f.load AND n.pipelines = f.pipelines AND n.pipeline = f.pipeline
+            AND n.stage = f.stage
         WHERE f.run_id != n.run
-        GROUP BY load, pipeline, stage
+        GROUP BY load, pipelines, pipeline, stage
     )
 SELECT
     n.load AS workload,
     n.pipeline AS pipeline,
+    arrayStringConcat(arrayFilter(p -> p != n.pipeline, n.pipelines), ', ') AS beside,
     n.stage AS stage,
     n.p50 AS p50,
     if(b.runs = 0, NULL, b.p50) AS "p50 before",
@@ -241,13 +245,16 @@ SELECT
     toUnixTimestamp64Milli(n.at) AS from_ms,
     toUnixTimestamp64Milli(ifNull(n.until, now64(3))) + 5000 AS to_ms
 FROM newest AS n
-LEFT JOIN before AS b ON b.load = n.load AND b.pipeline = n.pipeline AND b.stage = n.stage
+LEFT JOIN before AS b
+    ON b.load = n.load AND b.pipelines = n.pipelines AND b.pipeline = n.pipeline
+    AND b.stage = n.stage
 ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, {sql.stage_order("n.stage")}
 LIMIT 200
 """,
         {
             "workload": "string",
             "pipeline": "string",
+            "beside": "string",
             "stage": "string",
             "ratio": "none",
             "runs before": "none",
