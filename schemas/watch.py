@@ -199,9 +199,9 @@ class Watch(Model):
     counted, selected by hash; counts are exact for these. max_per_second: limit of records per
     second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no
     limit.
-    max_records: number of inputs remembered; above it the share of identities is halved, until few
-    are remembered for a while. groups: consumer groups whose lag is reported. thresholds: limits on
-    the figures of every run, as in schemas/threshold.py.
+    max_records: number of inputs remembered, and of outputs that wait for one; above it the share
+    of identities is halved, until few are remembered for a while. groups: consumer groups whose lag
+    is reported. thresholds: limits on the figures of every run, as in schemas/threshold.py.
     """
 
     name: WatchName

@@ -5,7 +5,6 @@ those that moved to another process group (an engine's workers may) or outlived 
 """
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -26,7 +25,6 @@ KILL_TIMEOUT_S = 5.0
 DYING_TIMEOUT_S = 10.0
 MOST_NICENESS = 19
 POLL_S = 0.05
-MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
 class NotEndedError(StackError):
@@ -141,14 +139,6 @@ def marks_of(data: Path) -> set[str]:
             if MARK in environment and environment.get("TIDEGAUGE_DATA") == str(data):
                 found.add(environment[MARK])
     return found
-
-
-def bound_log(log: Path, limit: int = MAX_LOG_BYTES) -> None:
-    """Truncate a log larger than `limit` bytes; its writers append, so they continue."""
-    with suppress(FileNotFoundError):
-        if log.stat().st_size > limit:
-            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-            os.truncate(log, 0)
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:

@@ -17,7 +17,7 @@ from pydantic import Field
 from deploy.local.announcing import Announcer
 from deploy.local.failures import StackError, StackStoppedError, ending, unwritable, worn_out
 from deploy.local.parts import Part
-from deploy.local.processes import bound_log, end, exit_code, is_alive
+from deploy.local.processes import end, exit_code, is_alive
 from deploy.local.restarts import Budget
 from deploy.local.startup import log_path
 from deploy.local.state import (
@@ -31,6 +31,7 @@ from deploy.local.state import (
 )
 from schemas import protocol
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.logs import bound_log
 from services.runtime.settings import ServiceSettings
 
 Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]

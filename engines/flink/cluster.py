@@ -127,6 +127,8 @@ def configuration(
         "table.exec.sink.upsert-materialize": "NONE",
         "state.backend.type": settings["state_backend"],
         "restart-strategy.type": "none",
+        "jobmanager.bind-host": "localhost",
+        "taskmanager.bind-host": "localhost",
         "rest.address": "localhost",
         "rest.bind-address": "localhost",
         "rest.port": str(port),

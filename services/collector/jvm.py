@@ -4,14 +4,18 @@ HotSpot writes its counters into a memory-mapped file, `hsperfdata_USER/PID` in 
 folder, as `jstat` reads it (`-XX:+UsePerfData`, the default). Reading them starts no process and
 does not disturb the JVM: counters are located once, then a sample reads a few 8-byte numbers.
 
+Any user can create such files, so only those of the JVM's own user count, as for `jstat`.
+
 Layout (jdk.internal.perf, "prologue version 2"): magic CA FE C0 C0, byte order, version, …, at 24
 the offset of the first entry and at 28 how many there are; an entry is its length, the offset of
 its name, vector length, type ('J': a 64-bit integer), flags, unit, variability, offset of its data.
 """
 
 import os
+import stat
 import struct
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +57,7 @@ class Jvm:
         """The current counters; None if there are none or they are incomplete."""
         if self._path is None:
             return None
-        try:
-            data = self._path.read_bytes()[:MAX_FILE_BYTES]
-        except OSError:
+        if not (data := _own_file(self._path)):
             return None
         if FREQUENCY not in self._places:
             self._places = places(data)
@@ -99,16 +101,34 @@ def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
     )
 
 
+def _own_file(path: Path) -> bytes:
+    """A plain file of the owner of its folder; empty if it is none. A link is not followed, and a
+    pipe is not waited for."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        owner = path.parent.lstat().st_uid
+        with open(os.open(path, flags), "rb") as file:
+            found = os.fstat(file.fileno())
+            is_own = stat.S_ISREG(found.st_mode) and found.st_uid == owner
+            return file.read(MAX_FILE_BYTES) if is_own else b""
+    except OSError:
+        return b""
+
+
 def _files(pid: int, proc: Path) -> Iterator[Path]:
-    """Candidate paths, in the process's own view of its temporary folder, so that JVMs in
-    containers are found, where the pid differs."""
+    """Candidate paths in folders of the user of a process, in the process's own view of its
+    temporary folder, so that JVMs in containers are found, where the pid differs."""
     try:
         status = (proc / str(pid) / "status").read_text()
-        numbers = next(line.split()[1:] for line in status.splitlines() if line[:6] == "NSpid:")
+        told = dict(line.split(":", 1) for line in status.splitlines())
+        number, user = told["NSpid"].split()[-1], int(told["Uid"].split()[1])
         folder = proc / str(pid) / "root" / "tmp"
         # A glob would visit every file in the folder.
-        users = sorted(name for name in os.listdir(folder) if name.startswith("hsperfdata_"))
-    except (OSError, StopIteration):
+        names = sorted(name for name in os.listdir(folder) if name.startswith("hsperfdata_"))
+    except (OSError, LookupError, ValueError):
         return
-    found = (folder / user / numbers[-1] for user in users)
-    yield from (path for path in found if path.exists())
+    for name in names:
+        with suppress(OSError):
+            found = (folder / name).lstat()
+            if stat.S_ISDIR(found.st_mode) and found.st_uid == user:
+                yield from (path for path in [folder / name / number] if path.exists())

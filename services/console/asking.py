@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from services.console.files import write_file
+from services.console.terminal import headed
 from services.runtime.clickhouse import StoreUrl, query_bytes
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT
@@ -61,7 +62,7 @@ def plain_examples() -> list[dict[str, Any]]:
 def show_examples(console: Console) -> None:
     """Print all examples."""
     for each in examples():
-        console.print(f"[bold]{each.number}[/bold]  {each.question}", soft_wrap=True)
+        console.print(headed(each.number, each.question), soft_wrap=True)
         console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
         console.print()
     console.print("Run one with: tidegauge sql --examples NUMBER")

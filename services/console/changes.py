@@ -18,7 +18,7 @@ def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool
         console.print(change_sentence(change), soft_wrap=True)
         causes = change["likely_causes"]
         for line in (*levels(change), *causes) if explains else causes[:SHOWN_CAUSES]:
-            console.print(f"    {line}", soft_wrap=True, markup=False)
+            console.print(f"    {line}", soft_wrap=True)
         if len(causes) > SHOWN_CAUSES and not explains:
             more = len(causes) - SHOWN_CAUSES
             console.print(f"    and {more} more: tidegauge changes --explain", soft_wrap=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from analysis import comparison, described
 from analysis.comparability import Facts, differed, left_out, needed_of
@@ -147,10 +148,10 @@ def show_comparison(
     whole: with a table of the described figures. Raises QueryError if nothing is comparable."""
     found = compared(url, before, after)
     for reason in found.refused.values():
-        console.print(reason, soft_wrap=True, markup=False)
+        console.print(reason, soft_wrap=True)
     if found.interleaved is not None:
         sentences = interleaved_sentences(found.interleaved)
-        console.print(*sentences, sep="\n", soft_wrap=True, markup=False)
+        console.print(*sentences, sep="\n", soft_wrap=True)
         if whole and (rows := found.interleaved["interleaved"].get("described")):
             console.print(table(rows))
     for pair in found.pairs:
@@ -198,20 +199,20 @@ def _row(one: Difference) -> Row:
 
 
 def _show(console: Console, pair: Pair, *, whole: bool) -> None:
-    console.print(f"[bold]{pair.new.name}[/bold] against {pair.old.name}")
+    console.print(Text.assemble((pair.new.name, "bold"), f" against {pair.old.name}"))
     if other := pair.also_different:
-        console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True, markup=False)
+        console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True)
     found = pair.decided()
     for difference in found:
         said = comparison.sentence(difference, may_be_real=pair.may_be_real)
-        console.print(f"  {said}", soft_wrap=True, markup=False)
+        console.print(f"  {said}", soft_wrap=True)
     rows = pair.described(whole=whole)
     for row in rows if not whole else ():
         text = f"  Described only: {described.in_words(row)}."
-        console.print(text, soft_wrap=True, markup=False)
+        console.print(text, soft_wrap=True)
     if whole and rows:
         console.print(table(rows))
-    console.print(pair.said(found), soft_wrap=True, markup=False)
+    console.print(pair.said(found), soft_wrap=True)
 
 
 def table(rows: Sequence[Row]) -> Table:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
@@ -77,10 +77,10 @@ def show(console: Console, findings: Iterator[Finding]) -> int:
     """Print findings; returns 0 if all are good, else 1."""
     code = 0
     for finding in findings:
-        mark = "[green]ok[/green]  " if finding.good else "[red]bad[/red] "
-        console.print(f"{mark} {escape(finding.text)}", soft_wrap=True)
+        mark = ("ok  ", "green") if finding.good else ("bad ", "red")
+        console.print(Text.assemble(mark, f" {finding.text}"), soft_wrap=True)
         if not finding.good:
-            console.print(f"     → {escape(finding.advice)}", soft_wrap=True)
+            console.print(f"     → {finding.advice}", soft_wrap=True)
             code = 1
     return code
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from schemas.domain import DomainSpec, StageSpec
+from services.console.terminal import headed
 from services.runtime.definitions import DefinitionError, names
 from services.runtime.domains import Domain, domain_names, load_domain
 
@@ -19,7 +20,7 @@ def show_domains(console: Console, name: str | None) -> None:
         _explain(console, load_domain(name))
         return
     for each in domain_names():
-        console.print(f"[bold]{each}[/bold]  {load_domain(each).spec.summary}", soft_wrap=True)
+        console.print(headed(each, load_domain(each).spec.summary), soft_wrap=True)
 
 
 def new_domain(name: str, folder: Path | None) -> Path:
@@ -42,16 +43,16 @@ def new_domain(name: str, folder: Path | None) -> Path:
 
 def _explain(console: Console, domain: Domain) -> None:
     spec = domain.spec
-    console.print(f"[bold]{spec.name}[/bold]  {spec.summary}", soft_wrap=True)
+    console.print(headed(spec.name, spec.summary), soft_wrap=True)
     for one in spec.inputs:
         text = f"{one.topic}, {one.record} by {one.key}, event time {one.event_time}"
-        console.print(f"  input {one.name}: {text}", soft_wrap=True, markup=False)
+        console.print(f"  input {one.name}: {text}", soft_wrap=True)
     for number, stage in enumerate(spec.stages):
-        console.print(f"  {number} {_sentence(spec, stage)}", soft_wrap=True, markup=False)
+        console.print(f"  {number} {_sentence(spec, stage)}", soft_wrap=True)
     workloads = names(domain.folder / "workloads")
     if workloads:
         console.print(f"  Workloads: {', '.join(workloads)}", soft_wrap=True)
-    console.print(f"  Defined in {domain.folder}", soft_wrap=True, markup=False)
+    console.print(f"  Defined in {domain.folder}", soft_wrap=True)
 
 
 def _sentence(spec: DomainSpec, stage: StageSpec) -> str:

@@ -3,6 +3,7 @@
 from rich.console import Console
 
 from schemas.engine import Ability, EngineSpec, Setting
+from services.console.terminal import headed
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline, names
 from services.runtime.engines import Engine, load_engine, load_engines
 from services.runtime.installed import Installed, installed
@@ -16,9 +17,7 @@ def show_engines(console: Console, name: str | None, settings: ServiceSettings) 
         return
     for each in load_engines().values():
         state = installation_state(installed(each, settings))
-        console.print(
-            f"[bold]{each.spec.name}[/bold]  {each.spec.summary} ({state})", soft_wrap=True
-        )
+        console.print(headed(each.spec.name, f"{each.spec.summary} ({state})"), soft_wrap=True)
 
 
 def installation_state(place: Installed) -> str:
@@ -42,7 +41,7 @@ def installation_state(place: Installed) -> str:
 
 def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> None:
     spec = engine.spec
-    console.print(f"[bold]{spec.name}[/bold]  {spec.summary}", soft_wrap=True)
+    console.print(headed(spec.name, spec.summary), soft_wrap=True)
     lines = [line for one in spec.abilities for line in _ability(one)]
     lines += ["Settings of its pipelines:"] if spec.settings else []
     lines += [f"  {_setting(name, one)}" for name, one in spec.settings.items()]
@@ -50,7 +49,7 @@ def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> Non
     lines += [f"State: {installation_state(installed(engine, settings))}"]
     lines += [f"Defined in {engine.folder}"]
     for line in lines:
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+        console.print(f"  {line}", soft_wrap=True)
 
 
 def _ability(ability: Ability) -> list[str]:

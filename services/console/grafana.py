@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from services.console.grafana_api import Grafana, GrafanaError
 from services.console.grafana_push import Outcome, push, verify, wanted_datasource
@@ -47,8 +47,8 @@ def grafana(options: Namespace, clickhouse: str, console: Console) -> int:
 def _show(console: Console, outcomes: list[Outcome]) -> int:
     for outcome in outcomes:
         for line in outcome.done:
-            console.print(escape(line), soft_wrap=True)
+            console.print(line, soft_wrap=True)
     problems = [problem for outcome in outcomes for problem in outcome.problems]
     for problem in problems:
-        console.print(f"[red]not done:[/red] {escape(problem)}", soft_wrap=True)
+        console.print(Text.assemble(("not done:", "red"), f" {problem}"), soft_wrap=True)
     return 1 if problems else 0

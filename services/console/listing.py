@@ -13,6 +13,7 @@ from schemas.protocol import Workload
 from services.console.choosing import chosen_workload
 from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
+from services.console.terminal import headed
 from services.console.warmth import SHOWN
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import (
@@ -52,10 +53,10 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
-    console.print(_run_line(run) if run else "No run is going on.", soft_wrap=True, markup=False)
+    console.print(_run_line(run) if run else "No run is going on.", soft_wrap=True)
     if fields["suite"]:
         for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
-            console.print(line, soft_wrap=True, markup=False)
+            console.print(line, soft_wrap=True)
 
 
 def _services(services: list[dict[str, Any]]) -> Table:
@@ -116,22 +117,22 @@ def show_workloads(console: Console, name: str | None, domain: str | None = None
         _explain_workload(console, workload, found.spec)
         return
     for each in names(WORKLOADS_DIR):
-        console.print(f"[bold]{each}[/bold]  {load_workload(each).summary}", soft_wrap=True)
+        console.print(headed(each, load_workload(each).summary), soft_wrap=True)
     for of_domain in map(load_domain, domain_names()):
         own = of_domain.folder / "workloads"
         for each in names(own):
-            head = f"[bold]{each} --domain {of_domain.spec.name}[/bold]"
-            console.print(f"{head}  {load_workload(each, own).summary}", soft_wrap=True)
+            head = f"{each} --domain {of_domain.spec.name}"
+            console.print(headed(head, load_workload(each, own).summary), soft_wrap=True)
 
 
 def show_pipelines(console: Console, name: str | None) -> None:
     """List all pipelines with their summaries, or describe one. Raises DefinitionError."""
     if not name:
         for each in names(PIPELINES_DIR):
-            console.print(f"[bold]{each}[/bold]  {load_pipeline(each).summary}", soft_wrap=True)
+            console.print(headed(each, load_pipeline(each).summary), soft_wrap=True)
         return
     pipeline = load_pipeline(name)
-    console.print(f"[bold]{pipeline.name}[/bold]  {pipeline.summary}", soft_wrap=True)
+    console.print(headed(pipeline.name, pipeline.summary), soft_wrap=True)
     for field, value in pipeline.model_dump(exclude={"name", "summary"}).items():
         shown = ", ".join(value) if isinstance(value, tuple) else value
         console.print(f"  {field} = {shown}", soft_wrap=True)
@@ -158,7 +159,7 @@ def completions() -> dict[str, tuple[str, ...]]:
 
 
 def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) -> None:
-    console.print(f"[bold]{workload.name}[/bold]  {workload.summary}", soft_wrap=True)
+    console.print(headed(workload.name, workload.summary), soft_wrap=True)
     for line in explained(workload, domain):
         console.print(f"  {line}", soft_wrap=True)
 

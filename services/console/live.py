@@ -133,7 +133,7 @@ class LiveView:
     def show(self, progress: Progress) -> None:
         """Draw the current state; the lines of a search stay above it."""
         for line in progress.search[self._told :]:
-            self._live.console.print(line, soft_wrap=True, markup=False)
+            self._live.console.print(line, soft_wrap=True)
         self._told = len(progress.search)
         table = live_table(progress, self._live.console)
         note = Text("latency: latest input to output, last 5 s", style="dim")
@@ -152,7 +152,7 @@ class PlainView(NoView):
     def show(self, progress: Progress) -> None:
         """Print a line if there is something new."""
         for line in progress.search[self._told :]:
-            self._console.print(line, soft_wrap=True, markup=False)
+            self._console.print(line, soft_wrap=True)
         self._told = len(progress.search)
         due = time.monotonic() - self._shown_s >= PLAIN_EVERY_S
         if progress.phase == self._phase and not (due and progress.phase):
@@ -169,7 +169,7 @@ class PlainView(NoView):
         others = sum(row[5] for row in progress.rows())
         trouble = f" · {others} outputs not exact" if others else ""
         line = headline(progress, now_ms()) + latencies + trouble
-        self._console.print(line, soft_wrap=True, markup=False)
+        self._console.print(line, soft_wrap=True)
 
 
 def _or_dash(value: int | None) -> str:

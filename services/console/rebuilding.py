@@ -9,6 +9,7 @@ from typing import Any
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from services.runtime.clickhouse import QueryError, StoreUrl, answer_of_store
 
@@ -38,7 +39,7 @@ def show_rebuild(console: Console, status: dict[str, Any]) -> None:
     for column in ("rows before", "rows after", "digest"):
         table.add_column(column, justify="right")
     for row in status["tables"]:
-        same = "equal" if row["equal"] else "[red]different[/red]"
+        same = "equal" if row["equal"] else Text("different", "red")
         table.add_row(row["table"], f"{row['rows_before']:,}", f"{row['rows_after']:,}", same)
     console.print(table)
     console.print(status["sentence"], soft_wrap=True)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from analysis.costs import COST
 
@@ -30,15 +31,14 @@ def show_repetition(console: Console, report: Report) -> None:
     repeated = report["repetition"]
     runs = repeated["runs"]
     valid = sum(run["valid"] for run in runs)
-    console.print(
-        f"[bold]{len(runs)} runs[/bold], {valid} valid; above is {_median_run(repeated)}."
-    )
+    told = f", {valid} valid; above is {_median_run(repeated)}."
+    console.print(Text.assemble((f"{len(runs)} runs", "bold"), told))
     for line in complaint_lines(report):
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+        console.print(f"  {line}", soft_wrap=True)
     for line in median_lines(report):
-        console.print(f"  {line}", soft_wrap=True, markup=False)
+        console.print(f"  {line}", soft_wrap=True)
     said = [runs_sentence(repeated), "± above: variation between seconds of one run"]
-    console.print("; ".join(filter(None, said)), soft_wrap=True, markup=False, style="dim")
+    console.print("; ".join(filter(None, said)), soft_wrap=True, style="dim")
 
 
 def median_lines(report: Report) -> list[str]:

@@ -16,7 +16,7 @@ from services.console.interleaved import interleaved_sentences
 from services.console.progress import rate_line
 from services.console.scaling import scaling_table
 from services.console.searched import steps_of, steps_table, unsteady_sentences
-from services.console.terminal import titled_table
+from services.console.terminal import headed, titled_table
 from services.console.warmth import warm_up_sentence
 from services.console.watched import watch_sentences
 from services.console.ways_in import way_in_sentences
@@ -38,7 +38,7 @@ def show_report(console: Console, report: Report) -> None:
     source = report["input"]
     console.print()
     console.print(
-        f"[bold]{report['workload']}[/bold]  run {report['run_id']}",
+        headed(report["workload"], f"run {report['run_id']}"),
         input_sentence(source),
         *way_in_sentences(report),
         sep="\n",
@@ -51,7 +51,7 @@ def show_report(console: Console, report: Report) -> None:
     if report.get("seconds_expired"):
         console.print(EXPIRED, soft_wrap=True)
     if report.get("left_out"):
-        console.print(left_out_sentence(report["left_out"]), soft_wrap=True, markup=False)
+        console.print(left_out_sentence(report["left_out"]), soft_wrap=True)
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
@@ -98,7 +98,7 @@ def _show_scaling(console: Console, report: Report) -> None:
     if found := report.get("scalability"):
         console.print()
         console.print(scaling_table(found))
-        console.print(*found["said"], sep="\n", soft_wrap=True, markup=False, highlight=False)
+        console.print(*found["said"], sep="\n", soft_wrap=True, highlight=False)
 
 
 def input_sentence(source: dict[str, Any]) -> str:

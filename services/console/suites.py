@@ -6,6 +6,7 @@ from typing import Any
 from rich.console import Console
 
 from schemas.suite import Pace, Suite
+from services.console.terminal import headed
 from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
 from services.runtime.definitions import SUITES_DIR, load_suite, names
@@ -33,16 +34,16 @@ def show_suites(console: Console, name: str | None) -> None:
     """List all suites with their summaries, or the steps of one. Raises DefinitionError."""
     if not name:
         for each in names(SUITES_DIR):
-            console.print(f"[bold]{each}[/bold]  {load_suite(each).summary}", soft_wrap=True)
+            console.print(headed(each, load_suite(each).summary), soft_wrap=True)
         return
     suite = load_suite(name)
     pace = suite.pace
-    console.print(f"[bold]{suite.name}[/bold]  {suite.summary}", soft_wrap=True)
+    console.print(headed(suite.name, suite.summary), soft_wrap=True)
     for number, step in enumerate(suite.steps, 1):
         often = f", at most every {step.every_s} s" if step.every_s else ""
         often += f" [{step.kind}]" if suite.rotation else ""
         length = f"{step.workload.phases.measure_s} s measured"
-        console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True, markup=False)
+        console.print(f"  {number}. {step.label}: {length}{often}", soft_wrap=True)
     shares = [f"{kind} {share:g}" for kind, share in suite.rotation.items()]
     kept = f"Pipelines that the next run needs are kept running, at most {pace.keep_warm_s} s."
     for line in (

@@ -2,23 +2,29 @@
 
 import os
 from collections.abc import Sequence
+from typing import IO
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 UNKNOWN_WIDTH = 160  # of a file or a pipe, so that no figure is cut
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 
 
 class Terminal(Console):
-    """A console with a flag for quiet output: results and errors only.
+    """A console with a flag for quiet output: results and errors only. Text is printed as it is:
+    brackets are no markup.
 
     NO_COLOR also disables colours; rich reads it itself.
     """
 
-    def __init__(self, is_quiet: bool = False, has_color: bool = True) -> None:
-        super().__init__(highlight=False, no_color=None if has_color else True)
+    def __init__(
+        self, is_quiet: bool = False, has_color: bool = True, file: IO[str] | None = None
+    ) -> None:
+        no_color = None if has_color else True
+        super().__init__(markup=False, highlight=False, no_color=no_color, file=file)
         self.is_quiet = is_quiet
         if not self.is_terminal and "COLUMNS" not in os.environ:
             self.width = UNKNOWN_WIDTH
@@ -32,6 +38,11 @@ class Terminal(Console):
 def is_quiet(console: Console) -> bool:
     """Whether only results and errors are printed."""
     return isinstance(console, Terminal) and console.is_quiet
+
+
+def headed(name: str, text: str) -> Text:
+    """A line that begins with a name in bold."""
+    return Text.assemble((name, "bold"), f"  {text}")
 
 
 def redraws(console: Console) -> bool:

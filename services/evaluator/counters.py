@@ -25,7 +25,7 @@ from services.evaluator.columns import UNKNOWN, Ints
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import Expected, Stage
 from services.runtime.cells import by_value, count_cells
-from services.runtime.reconciling import MAX_SAMPLES
+from services.runtime.reconciling import MAX_SAMPLES, histograms
 
 
 @dataclass
@@ -64,14 +64,9 @@ class StageCounters:
         """Fields of `results_latency` events for everything counted since the last call."""
         taken, self.latencies = self.latencies, defaultdict(Counter)
         return [
-            {
-                "definition": definition,
-                "phase": phase,
-                "second": second,
-                "latencies_ms": sorted(counts),
-                "counts": [counts[latency] for latency in sorted(counts)],
-            }
+            {"definition": definition, "phase": phase, "second": second} | part
             for (definition, phase, second), counts in sorted(taken.items())
+            for part in histograms(counts)
         ]
 
     def take_verdict_events(self) -> list[dict[str, Any]]:

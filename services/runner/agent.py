@@ -36,6 +36,7 @@ from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
 from services.runtime.events import Events
 from services.runtime.installed import Installed, installed
+from services.runtime.logs import bound_log
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 from services.runtime.trusted import pipeline_objection
@@ -221,6 +222,7 @@ class Agent:
         elif isinstance(self._state, Kept):
             for process in self._state.session.processes:
                 process.said()
+                bound_log(process.log)
             if self._clock_s() > self._state.until_s:
                 self._end(self._state.session)
 
@@ -229,6 +231,7 @@ class Agent:
         if process is None:
             return
         code = process.code  # before reading output, or its last lines could be missed
+        bound_log(process.log)
         for line in process.said():
             self._publish(session, member, line)
         if code is None:

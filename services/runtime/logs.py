@@ -1,9 +1,16 @@
-"""Structured logs: one JSON line per event on standard error, service bound once."""
+"""Structured logs: one JSON line per event on standard error, service bound once. A log has a
+maximum size."""
 
 import logging
+import os
+import shutil
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import structlog
+
+MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
 def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundLogger:
@@ -22,3 +29,11 @@ def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundL
     )
     logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(service=service)
     return logger
+
+
+def bound_log(log: Path) -> None:
+    """Truncate a log larger than MAX_LOG_BYTES; its writers append, so they continue."""
+    with suppress(FileNotFoundError):
+        if log.stat().st_size > MAX_LOG_BYTES:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)

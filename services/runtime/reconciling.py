@@ -11,7 +11,7 @@ count minus the published one:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +30,7 @@ _ADDRESS = {
 }
 _NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
 HISTOGRAMS = (catalogue.LATENCY, catalogue.SLICES)
+MOST_LATENCIES = 50_000  # different ones in an event
 Address = tuple[Any, ...]
 
 
@@ -105,9 +106,11 @@ class CountReconciler:
                 counts = {name: count for name, count in counts.items() if count > 0}
             if not counts:
                 continue
-            samples = self._samples[topic, address]
             where = dict(zip(_ADDRESS[topic], address, strict=True))
-            yield topic, where | _fields(topic, counts, samples)
+            if topic in HISTOGRAMS:
+                yield from ((topic, where | part) for part in histograms(counts))
+            else:
+                yield topic, where | _named(topic, counts, self._samples[topic, address])
         if lower:
             raise NotRepeatableError(lower)
 
@@ -121,9 +124,15 @@ def _address(topic: str, fields: Fields) -> Address:
     return tuple(fields[name] for name in _ADDRESS[topic])
 
 
-def _fields(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
-    if topic in HISTOGRAMS:
-        latencies = sorted(counts)
-        return {"latencies_ms": latencies, "counts": [counts[one] for one in latencies]}
+def histograms(counts: Mapping[int, int]) -> Iterator[Fields]:
+    """Fields of one or more events with these counts by latency: an event of the bus has at most a
+    megabyte."""
+    latencies = sorted(counts)
+    for start in range(0, len(latencies), MOST_LATENCIES):
+        part = latencies[start : start + MOST_LATENCIES]
+        yield {"latencies_ms": part, "counts": [counts[one] for one in part]}
+
+
+def _named(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
     named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
     return named | {"samples": samples} if topic == catalogue.VERDICTS else named

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import secrets
 import shlex
 import sys
 import tempfile
@@ -162,6 +163,11 @@ def spark_conf(
             "org.apache.spark.sql.execution.streaming.checkpointing"
             ".FileSystemBasedCheckpointFileManager"
         )
+    # The ports of the driver, and of executors on this machine, are open to its other users.
+    if master.startswith("local"):
+        conf["spark.authenticate"] = "true"
+    if master.startswith("local-cluster["):
+        conf["spark.authenticate.secret"] = secrets.token_hex(32)
     if master != "local" and not master.startswith("local["):
         # Executors are separate processes. Use no more cores than needed: pipelines share the
         # cluster.

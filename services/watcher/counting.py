@@ -13,7 +13,7 @@ from schemas import catalogue
 from schemas.protocol import VERDICTS
 from schemas.watch import Watch
 from services.runtime.cells import Ints, count_cells
-from services.runtime.reconciling import MAX_SAMPLES
+from services.runtime.reconciling import MAX_SAMPLES, histograms
 from services.watcher.events import Event, Fields
 from services.watcher.latencies import Latencies
 from services.watcher.records import (
@@ -136,18 +136,9 @@ class Counting:
             cells[number, at][latency] += count
             self.totals[number].latencies.add(latency, count)
         for (number, at), counts in sorted(cells.items()):
-            yield Event(
-                catalogue.LATENCY,
-                number,
-                {
-                    **self._where,
-                    "definition": LATEST,
-                    "phase": MEASURE,
-                    "second": at * 1000,
-                    "latencies_ms": sorted(counts),
-                    "counts": [counts[one] for one in sorted(counts)],
-                },
-            )
+            told = {**self._where, "definition": LATEST, "phase": MEASURE, "second": at * 1000}
+            for part in histograms(counts):
+                yield Event(catalogue.LATENCY, number, told | part)
 
     def _verdicts(self, judged: Judged, run: Ints) -> Iterator[Event]:
         is_lost = (judged.verdict == LOST) | (judged.verdict == FOUND)

@@ -8,6 +8,7 @@ import numpy as np
 
 from schemas import catalogue
 from services.runtime.cells import Ints, count_cells
+from services.runtime.reconciling import histograms
 from services.watcher.events import Event, Fields
 from services.watcher.records import LATE, Judged
 from services.watcher.values import UNNAMED, Values
@@ -46,16 +47,6 @@ class Slices:
         """Events of the counts since the last call."""
         taken, self._counts = self._counts, defaultdict(Counter)
         for (number, dimension, value, at), counts in sorted(taken.items()):
-            latencies = sorted(counts)
-            yield Event(
-                catalogue.SLICES,
-                number,
-                {
-                    **self._where,
-                    "dimension": dimension,
-                    "value": value,
-                    "minute": 60_000 * at,
-                    "latencies_ms": latencies,
-                    "counts": [counts[one] for one in latencies],
-                },
-            )
+            told = {**self._where, "dimension": dimension, "value": value, "minute": 60_000 * at}
+            for part in histograms(counts):
+                yield Event(catalogue.SLICES, number, told | part)

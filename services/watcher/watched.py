@@ -195,7 +195,8 @@ class Watched:
 
     @property
     def _remembered(self) -> int:
-        return len(self.ledger) + len(self._joining.waiting)
+        """Groups of inputs, inputs that wait for others, and outputs that wait for an input."""
+        return len(self.ledger) + len(self._joining.waiting) + len(self.ledger.waiting)
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON, for `restore`."""

@@ -157,11 +157,11 @@ class Watching:
             for run in {now} | (runs.begun - runs.concluded):
                 runs.object(run, REDUCED)
             told: dict[str, Any] = {"share": watched.sampling.limit / WHOLE, "invalid": REDUCED}
-            told["reason"] = "max_records inputs are remembered"
+            told["reason"] = "more than max_records inputs and outputs are remembered"
             self._troubles.append(Trouble("sampled", told, run=now))
         elif self.behind is None and (more := watched.double()):
             told = {"from_ms": more.from_ms, "share": more.share}
-            reason = "few inputs are remembered again"
+            reason = "few inputs and outputs are remembered again"
             self._troubles.append(Trouble("sampled", told | {"reason": reason}))
             self._saved_s = -self._save_every_s  # a resumed process must change it at the same time
         for change in watched.sampling.changes:

@@ -174,9 +174,9 @@ def _newest() -> table.Panel:
     return rows(
         About(
             "Newest run of every workload, compared with earlier runs",
-            "Latency (latest) of the newest valid run of each workload, rate and pipelines, and the "
-            "median of up to 20 earlier valid runs. Ratio is p50 divided by the p50 before. The "
-            "highest ratio is first. It is empty if there is no earlier run.",
+            "Latency (latest) of the newest valid run of each workload, rate and pipelines, and "
+            "the median of up to 20 earlier valid runs. Ratio is p50 divided by the p50 before. "
+            "The highest ratio is first. It is empty if there is no earlier run.",
             "ms",
             width=24,
             height=12,

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 
 from rich.console import Console
-from rich.markup import escape
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
@@ -57,10 +56,10 @@ def carry_out(
                     say(f"{minutes:g} minutes are over; the same command resumes.")
                     return left_out
                 place = f"[{number}/{len(to_do)}] {run.label}"
-                say(escape(place))
+                say(place)
                 note = _done(run, settings, console, stack.check)
                 notebook.add(run.key, note)
-                say(escape(f"{place}: {_told(note)}"))
+                say(f"{place}: {_told(note)}")
             to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
     finally:
         stack.close(say)
@@ -75,7 +74,7 @@ def _install(runs: list[PlannedRun], settings: ServiceSettings, say: Say) -> dic
             install_engines([load_engine(run.pipeline.engine)], settings, say)
         except InstallError as error:
             left_out[run.system.name] = f"{error}."
-            say(escape(f"{run.system.name} is left out: {error}."))
+            say(f"{run.system.name} is left out: {error}.")
     return left_out
 
 

@@ -23,7 +23,7 @@ def teller(console: Console) -> Callable[[str], None]:
     """Prints progress as dim lines, or nothing if quiet."""
     if is_quiet(console):
         return lambda _text: None
-    return lambda text: console.print(f"[dim]{text}[/dim]", soft_wrap=True)
+    return lambda text: console.print(text, style="dim", soft_wrap=True)
 
 
 def answering(settings: ServiceSettings) -> AbstractContextManager[str]:

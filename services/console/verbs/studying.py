@@ -4,7 +4,6 @@ from argparse import Namespace
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
 from schemas.validation_errors import DefinitionError
 from services.console.files import write_file
@@ -16,6 +15,7 @@ from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
 from services.console.studies.notebook import Note, Notebook, open_notebook
 from services.console.studies.plan import Plan, PlannedRun, plan_of
+from services.console.terminal import headed
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -46,13 +46,13 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     notebook = open_notebook(settings.data, found.name, options.scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for name, reason in left_out.items():
-        say(escape(f"{name} is left out: {reason}"))
+        say(f"{name} is left out: {reason}")
     try:
         left_out |= carry_out(plan, notebook, settings, console, say)
     except Interrupted:
         code = EXIT_INTERRUPTED
     except BusyError as error:
-        say(escape(str(error)))
+        say(str(error))
         code = EXIT_USAGE
     with answering(settings) as url:
         cells = _cells(url, plan, notebook)
@@ -107,7 +107,7 @@ def _measured(url: str, run: PlannedRun, note: Note) -> Measured:
 def _show(console: Console) -> None:
     for name in names(STUDIES_DIR):
         found = load_study(name)
-        console.print(f"[bold]{name}[/bold]  {found.question}", soft_wrap=True)
+        console.print(headed(name, found.question), soft_wrap=True)
         for scale in found.scales:
             plan = plan_of(found, scale)
             size = f"{len(plan.runs)} runs, at most {plan.limits.minutes:g} minutes"

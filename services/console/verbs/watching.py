@@ -188,7 +188,7 @@ def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
         saved = row["saved_at"] or "never"
         what = row["problem"] or f"{topics}, position saved {saved}"
         text = f"{row['name']}: {what}"
-        console.print(text, soft_wrap=True, markup=False, highlight=False)
+        console.print(text, soft_wrap=True, highlight=False)
     if not rows:
         console.print("There is no watch; start one with: tidegauge watch FILE.toml")
 

@@ -1,5 +1,6 @@
 """Counters and gauges, the counters of a JVM, pressure."""
 
+import os
 import struct
 from pathlib import Path
 
@@ -94,11 +95,42 @@ def test_a_file_of_another_kind_or_one_cut_off_gives_nothing(data):
     assert read(data, places(data)) is None
 
 
+STATUS = "Name:\tjava\nUid:\t0\t{user}\t0\t0\nNSpid:\t77\t5\n"
+
+
+@pytest.fixture
+def jvm_folder(tmp_path):
+    """The folder of a JVM's counters, in a `/proc` of its own."""
+    folder = tmp_path / "77" / "root" / "tmp" / "hsperfdata_a"
+    folder.mkdir(parents=True)
+    (tmp_path / "77" / "status").write_text(STATUS.format(user=os.geteuid()))
+    return folder
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_file_that_is_none_is_neither_read_nor_waited_for(tmp_path, jvm_folder, make):
+    make(jvm_folder / "5")
+    assert Jvm(77, tmp_path).sample() is None
+
+
+def test_a_file_in_the_folder_of_another_user_is_not_read(tmp_path, jvm_folder):
+    (jvm_folder / "5").write_bytes(JVM)
+    (tmp_path / "77" / "status").write_text(STATUS.format(user=os.geteuid() + 1))
+    assert not Jvm(77, tmp_path).is_known
+
+
+def test_a_folder_that_is_a_link_is_not_read(tmp_path, jvm_folder):
+    (jvm_folder / "5").write_bytes(JVM)
+    jvm_folder.rename(tmp_path / "elsewhere")
+    jvm_folder.symlink_to(tmp_path / "elsewhere")
+    assert not Jvm(77, tmp_path).is_known
+
+
 def test_the_file_is_found_by_the_number_the_process_has_in_its_own_namespace(tmp_path):
     process = tmp_path / "77"
     folder = process / "root" / "tmp" / "hsperfdata_u"
     folder.mkdir(parents=True)
-    (process / "status").write_text("Name:\tjava\nNSpid:\t77\t5\n")
+    (process / "status").write_text(STATUS.format(user=os.geteuid()))
     assert not Jvm(77, tmp_path).is_known
     (folder / "5").write_bytes(JVM)
     assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, 3.0, 4, 7.25)

@@ -37,6 +37,9 @@ def test_of_a_stack_the_parts_that_it_has_are_looked_at(
 
 def test_what_is_found_is_shown_as_it_is() -> None:
     out = io.StringIO()
-    assert show(Console(file=out), iter([Finding(False, "no [/such] tag", "see [red]")])) == 1
+    assert (
+        show(Console(file=out, markup=False), iter([Finding(False, "no [/such] tag", "see [red]")]))
+        == 1
+    )
     assert "no [/such] tag" in out.getvalue()
     assert "see [red]" in out.getvalue()

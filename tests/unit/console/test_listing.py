@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from services.console.listing import show_runs
+from services.console.terminal import Terminal
 
 pytestmark = pytest.mark.unit
 
@@ -30,6 +31,13 @@ pytestmark = pytest.mark.unit
 def test_a_run_says_what_came_of_it(fields: dict[str, Any], said: str) -> None:
     (row,) = shown_rows([a_run() | fields])
     assert re.split(" {2,}", row.strip())[3] == said
+
+
+def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
+    reason = "no [field] x at [/127.0.0.1:9092]"
+    out = io.StringIO()
+    show_runs(Terminal(file=out), [a_run() | {"concluded": 1, "invalid_reasons": [reason]}])
+    assert f"INVALID: {reason}" in out.getvalue()
 
 
 def test_on_a_narrow_terminal_no_id_is_cut_and_the_result_is_there() -> None:

@@ -15,7 +15,6 @@ from deploy.local.failures import StackError, crashed, tail, worn_out
 from deploy.local.java import Java
 from deploy.local.parts import SERVICES, Part, lasting_parts, stack_parts
 from deploy.local.preflight import check_room
-from deploy.local.processes import bound_log
 from deploy.local.startup import settings_environment
 from deploy.local.state import (
     Identity,
@@ -25,6 +24,7 @@ from deploy.local.state import (
     StateFile,
 )
 from deploy.local.variables import may_know
+from services.runtime import logs
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings
 
@@ -168,13 +168,17 @@ def test_the_tail_is_the_last_lines_and_empty_without_a_log(tmp_path: Path):
     assert tail(log, 2) == ("line 48", "line 49")
 
 
-def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(tmp_path: Path):
+def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     log = tmp_path / "x.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"0123456789")
-        bound_log(log, limit=10)
+        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 10)
+        logs.bound_log(log)
         assert log.read_bytes() == b"0123456789"
-        bound_log(log, limit=9)
+        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 9)
+        logs.bound_log(log)
         writer.write(b"new")
     assert log.read_bytes() == b"new"
     assert (tmp_path / "x.log.1").read_bytes() == b"0123456789"

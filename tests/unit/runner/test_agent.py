@@ -199,6 +199,18 @@ def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log
     assert said.events[1:] == [("stopped", "r1", "a", None)]
 
 
+def test_the_log_of_a_running_program_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.runtime.logs.MAX_LOG_BYTES", 1_000)
+    starter = Starter(log="x" * 2_000)
+    agent = an_agent(tmp_path, Said(), starter)
+    agent.prepare(plan("r1", "a"))
+    agent.watch()
+    log = tmp_path / "logs" / "pipeline-a.log"
+    assert log.stat().st_size == 0
+    assert log.with_name("pipeline-a.log.1").stat().st_size == 2_000
+    agent.stop("r1")
+
+
 def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
     failure = {"event": "failed", "stage": "join", "reason": "no\nbroker"}
     said, starter = Said(), Starter(f"print({json.dumps(failure)!r}); raise SystemExit(1)")

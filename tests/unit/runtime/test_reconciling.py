@@ -4,7 +4,7 @@ from itertools import islice
 
 import pytest
 
-from schemas import catalogue
+from schemas import catalogue, codec
 from services.runtime.reconciling import CountReconciler, NotRepeatableError
 
 pytestmark = pytest.mark.unit
@@ -32,3 +32,20 @@ def test_what_can_be_published_is_published_before_the_error():
     assert found == [latency(2_000, _6=3), latency(3_000, _7=1)]
     with pytest.raises(NotRepeatableError, match="less than was published"):
         next(events)
+
+
+MOST_BYTES = 1_000_000  # of a record, as the client's default
+LONG_MS = 86_400_000
+
+
+def test_counts_of_any_number_of_latencies_fit_into_events():
+    owed = CountReconciler()
+    latencies = range(LONG_MS, LONG_MS + 130_000)
+    many = WHERE | {"second": 1_000, "latencies_ms": latencies, "counts": [1 << 40] * 130_000}
+    owed.count(catalogue.LATENCY, many)
+    found = [fields for _, fields in owed.events()]
+    head = {"run_id": "r" * 80, "producer": "evaluator", "time": 1_800_000_000_000}
+    sizes = [len(codec.encode("results_latency", head | fields)) for fields in found]
+    assert len(sizes) == 3
+    assert max(sizes) < MOST_BYTES
+    assert [one for fields in found for one in fields["latencies_ms"]] == list(latencies)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
-from services.watcher.decoding import message_of
+from services.watcher.decoding import message_of, parsed
 from services.watcher.extracting import Extractor
 from services.watcher.identity import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
@@ -209,6 +209,43 @@ def test_a_path_that_a_message_does_not_have_is_a_reason(path):
     topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
     found = identities(topic, message("t", protobuf()))
     assert found == ([], {f"it has no field {path.removeprefix('value.')}": 1})
+
+
+NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "no", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "reason"),
+    [
+        (NODE, "Node contains itself"),
+        ({"type": "array", "items": NODE}, "Node contains itself"),
+        ({"type": "array", "items": "null"}, "it has an array of items that take no bytes"),
+        (
+            {"type": "map", "values": {"type": "array", "items": NOTHING}},
+            "items that take no bytes",
+        ),
+        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "no bytes"),
+    ],
+)
+def test_a_schema_whose_records_have_no_bound_is_refused(schema, reason):
+    """A short record of such a schema ends the process, or fills its memory."""
+    with pytest.raises(ValueError, match=reason):
+        parsed([schema])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        ORDER,
+        {"type": "array", "items": ["null", "long"]},
+        {"type": "map", "values": "null"},
+        {"type": "array", "items": {"type": "enum", "name": "E", "symbols": ["A"]}},
+        NOTHING,
+    ],
+)
+def test_other_schemas_are_not(schema):
+    assert parsed([schema])
 
 
 def test_a_bad_record_costs_only_itself():

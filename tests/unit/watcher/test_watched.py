@@ -219,6 +219,16 @@ def test_offenders_say_where_they_are():
     ]
 
 
+def test_outputs_that_wait_for_their_inputs_count_for_the_memory():
+    relation = {"deadline_ms": 5_000, "give_up_ms": 10_000, "remember_ms": 10_000}
+    watched = Watched(a_watch(begin="earliest", relation=relation, max_records=1_000), 0)
+    watched.take("out", records("out", [(number, 100) for number in range(1_001)]))
+    list(watched.advance(101))
+    assert watched.is_full
+    watched.halve()
+    assert not watched.is_full
+
+
 def test_a_full_memory_counts_half_of_the_identities_from_then_on():
     relation = {"deadline_ms": 10, "give_up_ms": 10_000, "remember_ms": 10_000}
     watched = Watched(a_watch(begin="earliest", relation=relation, max_records=1_000), 0)

@@ -49,7 +49,7 @@ def carried_out(monkeypatch, tmp_path, stack, valid, **limits):
     monkeypatch.setattr(module, "_done", done)
     notebook = open_notebook(tmp_path, "s", "small")
     plan = plan_of(study(limits={"small": limits, "full": {}}), "small")
-    settings, console = ServiceSettings(data=tmp_path), Console(quiet=True)
+    settings, console = ServiceSettings(data=tmp_path), Console(quiet=True, markup=False)
     left_out = module.carry_out(plan, notebook, settings, console, console.print)
     return left_out, stack.asked
 
@@ -72,7 +72,7 @@ def test_a_run_that_is_going_on_ends_the_study_and_counts_as_no_try(monkeypatch,
     notebook = open_notebook(tmp_path, "s", "small")
     plan, settings = plan_of(study(), "small"), ServiceSettings(data=tmp_path)
     with pytest.raises(BusyError):
-        module.carry_out(plan, notebook, settings, Console(quiet=True), print)
+        module.carry_out(plan, notebook, settings, Console(quiet=True, markup=False), print)
     assert stack.asked == ["up", "close"]
     assert notebook.notes == {}
 

@@ -31,7 +31,7 @@ def test_reasons_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(studying, "_versions", lambda *_given: {})
     out = io.StringIO()
     options = Namespace(name="s", scale="small", folder=tmp_path, json=False)
-    code = studying.study(options, ServiceSettings(data=tmp_path), Console(file=out))
+    code = studying.study(options, ServiceSettings(data=tmp_path), Console(file=out, markup=False))
     assert code == EXIT_USAGE
     assert "Fast is left out: it has no [/jar]" in out.getvalue()
     assert "run [/R] is going on" in out.getvalue()
