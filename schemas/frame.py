@@ -13,7 +13,8 @@ big-endian.
     8 bytes  send time, nanoseconds since the epoch by the sender's clock
     2 bytes  length of the key
 
-A connection begins with HELLO, so that the gateway can tell it from unrelated ones.
+A TCP connection begins with HELLO, so that the gateway can tell it from unrelated ones. A client of
+ZeroMQ logs in with the mechanism PLAIN as ZEROMQ_USER; the password is the tag in hexadecimal.
 """
 
 import struct
@@ -22,6 +23,7 @@ from hashlib import blake2b
 
 MARKER = b"TGF1"
 END, HELLO = 255, 254
+ZEROMQ_USER = "tidegauge"
 MAX_FRAME_BYTES = 1024 * 1024
 MAX_DATAGRAM_BYTES = 65_507  # maximum payload of a UDP datagram over IPv4
 _HEAD = struct.Struct(">4s8sHBBQQH")

@@ -4,6 +4,7 @@
 that is not a frame.
 """
 
+import logging
 import os
 import selectors
 import socket
@@ -14,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES
+from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES, ZEROMQ_USER
 
 MAX_CONNECTIONS = 64
 # A connection whose frame is still incomplete after this time is closed.
@@ -29,6 +30,7 @@ AT_ONCE = 1_000  # frames handled before other events are checked
 KEPT_BYTES = 4_096  # bytes kept of data that is not a frame
 ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wait in the socket
 # Address of libzmq's socket monitor, and its message: event number and file descriptor.
+UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
 
 
@@ -63,7 +65,7 @@ def open_receiver(transport: str, host: str, port: int, tag: bytes = b"") -> Rec
     port is in use."""
     if transport == "tcp":
         return TcpReceiver(host, port, tag)
-    return UdpReceiver(host, port) if transport == "udp" else ZeromqReceiver(host, port)
+    return UdpReceiver(host, port) if transport == "udp" else ZeromqReceiver(host, port, tag)
 
 
 @dataclass(eq=False)
@@ -210,10 +212,12 @@ class UdpReceiver:
 
 class ZeromqReceiver:
     """A message of a PULL socket is a frame. libzmq accepts any number of connections, so those
-    beyond MAX_CONNECTIONS are shut down when the socket monitor reports them."""
+    beyond MAX_CONNECTIONS are shut down when the socket monitor reports them. Clients log in: one
+    that does not could fill the memory with parts of a message that never ends."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, tag: bytes = b"") -> None:
         import zmq
+        from zmq.auth.thread import ThreadAuthenticator
 
         self.turned_away = 0
         self._port = port
@@ -222,7 +226,11 @@ class ZeromqReceiver:
         self._again: type[Exception] = zmq.Again
         self._no_wait = zmq.NOBLOCK
         self._context = zmq.Context()
+        self._logins = ThreadAuthenticator(self._context, log=UNHEARD)
+        self._logins.start()
+        self._logins.configure_plain(passwords={ZEROMQ_USER: tag.hex()})
         self._socket = self._context.socket(zmq.PULL)
+        self._socket.setsockopt(zmq.PLAIN_SERVER, 1)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
         self._socket.setsockopt(zmq.RCVHWM, ZEROMQ_FRAMES)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -277,4 +285,5 @@ class ZeromqReceiver:
         self._socket.disable_monitor()
         self._told.close(0)
         self._socket.close()
+        self._logins.stop()
         self._context.term()

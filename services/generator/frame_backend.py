@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from confluent_kafka import KafkaException, TopicPartition
 
-from schemas.frame import END, HELLO, LENGTH, MAX_DATAGRAM_BYTES, Frame, encode
+from schemas.frame import END, HELLO, LENGTH, MAX_DATAGRAM_BYTES, ZEROMQ_USER, Frame, encode
 from services.generator.librdkafka import ClientError
 from services.generator.message_batch import MessageBatch
 from services.generator.settings import GeneratorSettings
@@ -149,9 +149,10 @@ class UdpLink:
 
 
 class ZeromqLink:
-    """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects."""
+    """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects. tag: of the
+    run, the password."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], tag: bytes) -> None:
         import zmq
 
         self.last_error = ""
@@ -161,6 +162,8 @@ class ZeromqLink:
         self._socket.setsockopt(zmq.SNDHWM, AT_ONCE)
         self._socket.setsockopt(zmq.LINGER, int(1000 * CONNECT_S))
         self._socket.setsockopt(zmq.IMMEDIATE, 1)  # do not queue messages for a disconnected peer
+        self._socket.setsockopt_string(zmq.PLAIN_USERNAME, ZEROMQ_USER)
+        self._socket.setsockopt_string(zmq.PLAIN_PASSWORD, tag.hex())
         self._socket.connect(f"tcp://{address[0]}:{address[1]}")
         if not self._socket.poll(int(1000 * CONNECT_S), zmq.POLLOUT):
             self.close()
@@ -184,12 +187,13 @@ class ZeromqLink:
         self._context.term()
 
 
-def open_link(transport: str, address: tuple[str, int], greeting: bytes) -> Link:
-    """The link of a transport. Raises ClientError if no gateway responds."""
+def open_link(transport: str, address: tuple[str, int], greeting: bytes, tag: bytes) -> Link:
+    """The link of a transport. greeting: first frame of a connection; tag: of the run. Raises
+    ClientError if no gateway responds."""
     if transport == "tcp":
         return TcpLink(address, greeting)
     if transport == "zeromq":
-        return ZeromqLink(address)
+        return ZeromqLink(address, tag)
     try:
         return UdpLink(address)
     except OSError as error:  # for example an unknown host name
@@ -212,7 +216,7 @@ class FrameBackend:
     ) -> None:
         self._tag, self._stream = frame_tag(settings, run_id), stream
         hello = encode(Frame(self._tag, stream, HELLO, 0, time.time_ns()))
-        self._link = open_link(transport, settings.gateway_address, hello)
+        self._link = open_link(transport, settings.gateway_address, hello, self._tag)
         self._is_udp = transport == "udp"
         self._patience_s = UDP_QUIET_S if self._is_udp else settings.generator_delivery_timeout_s
         self._numbers = {topic: number for number, topic in enumerate(topics)}

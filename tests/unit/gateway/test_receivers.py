@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from schemas.frame import LENGTH, MAX_FRAME_BYTES
+from schemas.frame import LENGTH, MAX_FRAME_BYTES, ZEROMQ_USER
 from services.gateway import receivers
 from services.gateway.receivers import Refusal, TcpReceiver, UdpReceiver, ZeromqReceiver
 
@@ -235,16 +235,51 @@ def test_a_datagram_is_a_frame():
     receiver.close()
 
 
+TAG = b"\x01\xff345678"
+PASSWORD = TAG.hex()
+
+
+def a_client(context, password=PASSWORD):
+    """A sender of ZeroMQ; with an empty password one that does not log in."""
+    import zmq
+
+    client = context.socket(zmq.PUSH)
+    client.setsockopt(zmq.LINGER, 0)  # otherwise a failing test would never end
+    if password:
+        client.setsockopt_string(zmq.PLAIN_USERNAME, ZEROMQ_USER)
+        client.setsockopt_string(zmq.PLAIN_PASSWORD, password)
+    return client
+
+
+@pytest.mark.parametrize("password", ["", "not the tag"])
+def test_a_sender_of_zeromq_that_does_not_log_in_is_not_heard(password):
+    import zmq
+
+    port = free_port()
+    receiver = ZeromqReceiver(HOST, port, TAG)
+    context = zmq.Context()
+    stranger, client = a_client(context, password), a_client(context)
+    stranger.setsockopt(zmq.IMMEDIATE, 1)
+    stranger.connect(f"tcp://{HOST}:{port}")
+    assert not stranger.poll(500, zmq.POLLOUT)
+    client.connect(f"tcp://{HOST}:{port}")
+    client.send(b"mine")
+    assert until(receiver, 1) == [b"mine"]
+    stranger.close(0)
+    client.close(0)
+    context.term()
+    receiver.close()
+
+
 def test_a_message_of_zeromq_is_a_frame_and_other_clients_change_nothing():
     import zmq
 
     port = free_port()
-    receiver = ZeromqReceiver(HOST, port)
+    receiver = ZeromqReceiver(HOST, port, TAG)
     stranger = socket.create_connection((HOST, port))
     stranger.send(b"GET / HTTP/1.1\r\n\r\n" + bytes(10_000))
     context = zmq.Context()
-    client = context.socket(zmq.PUSH)
-    client.setsockopt(zmq.LINGER, 0)  # otherwise a failing test would never end
+    client = a_client(context)
     client.connect(f"tcp://{HOST}:{port}")
     for number in range(3):
         client.send(b"%d" % number)
@@ -259,10 +294,9 @@ def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
     import zmq
 
     port = free_port()
-    receiver = ZeromqReceiver(HOST, port)
+    receiver = ZeromqReceiver(HOST, port, TAG)
     context = zmq.Context()
-    client = context.socket(zmq.PUSH)
-    client.setsockopt(zmq.LINGER, 0)
+    client = a_client(context)
     client.setsockopt(zmq.SNDHWM, 1)
     client.connect(f"tcp://{HOST}:{port}")
     sent = 0
@@ -281,10 +315,9 @@ def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
 
     monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
     port = free_port()
-    receiver = ZeromqReceiver(HOST, port)
+    receiver = ZeromqReceiver(HOST, port, TAG)
     context = zmq.Context()
-    client = context.socket(zmq.PUSH)
-    client.setsockopt(zmq.LINGER, 0)
+    client = a_client(context)
     client.connect(f"tcp://{HOST}:{port}")
     client.send(b"first")
     assert until(receiver, 1) == [b"first"]

@@ -29,7 +29,7 @@ class Told:
 def test_a_gateway_that_cannot_be_reached_by_udp_is_told_in_words() -> None:
     # An IPv4 socket cannot resolve an IPv6 address.
     with pytest.raises(ClientError, match="no gateway answers at ::1:17081: "):
-        open_link("udp", ("::1", 17_081), b"hello")
+        open_link("udp", ("::1", 17_081), b"hello", b"tag")
 
 
 def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_path: Path) -> None:
