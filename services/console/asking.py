@@ -62,7 +62,7 @@ def plain_examples() -> list[dict[str, Any]]:
 def show_examples(console: Console) -> None:
     """Print all examples."""
     for each in examples():
-        console.print(headed(each.number, each.question), soft_wrap=True)
+        console.print(headed(str(each.number), each.question), soft_wrap=True)
         console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
         console.print()
     console.print("Run one with: tidegauge sql --examples NUMBER")
