@@ -105,7 +105,8 @@ class ServerEngine:
         if judged.insert is not None:
             given["query"], body = judged.text, judged.insert.data
         started = time.monotonic()
-        data, headers = self._ask(body, given, user)
+        most = None if query.may_write else self._settings.query_max_result_bytes
+        data, headers = self._ask(body, given, user, most)
         summary = json.loads(headers.get("X-ClickHouse-Summary", "{}"))
         return Answer(
             data=data,
@@ -116,15 +117,22 @@ class ServerEngine:
         )
 
     def _ask(
-        self, body: bytes, parameters: Mapping[str, str], user: tuple[str, str]
+        self,
+        body: bytes,
+        parameters: Mapping[str, str],
+        user: tuple[str, str],
+        most: int | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
+        """The response and its headers. most: its maximum size in bytes; ClickHouse limits the
+        columns of a result, not the text that is made of them."""
         headers = {"X-ClickHouse-User": user[0], "X-ClickHouse-Key": user[1]}
         url = f"{self._url}/?{urllib.parse.urlencode(parameters)}"
         request = urllib.request.Request(url, body, headers, method="POST")
         limit_s = float(parameters.get("max_execution_time", 0)) or STATEMENT_TIMEOUT_S
         try:
             with self._opener.open(request, timeout=limit_s + OVERHEAD_S) as answer:
-                return answer.read(), dict(answer.headers)
+                data = answer.read() if most is None else _read(answer, most)
+                return data, dict(answer.headers)
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(error) from error
 
@@ -169,3 +177,13 @@ def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:
     yield f"ALTER USER {READER} {who}"
     yield f"CREATE DATABASE IF NOT EXISTS {DATABASE}"
     yield f"GRANT SELECT ON {DATABASE}.* TO {READER}"
+
+
+def _read(answer: http.client.HTTPResponse, most: int) -> bytes:
+    """A whole response of at most this many bytes. Raises EngineError, IncompleteRead."""
+    data = answer.read(most + 1)
+    if len(data) > most:
+        raise EngineError(f"Code: 396. The response has more than {most} bytes")
+    if answer.length:  # what is missing
+        raise http.client.IncompleteRead(data, answer.length)
+    return data

@@ -27,16 +27,18 @@ ITS_OWN = {"X-ClickHouse-Exception-Code": "252"}
 
 class Server(BaseHTTPRequestHandler):
     """Accepts whole requests. `how`: the outcome of an INSERT: a status with headers, or `break
-    off` or `cut short`; anything else gets a response. asked: the path of every request."""
+    off` or `cut short`; anything else gets a response, with `text` as its body. asked: the path of
+    every request."""
 
     how: tuple[int, dict[str, str]] | str = (200, {})
+    text: bytes = b""
     asked: ClassVar[list[str]] = []
 
     def do_POST(self) -> None:
         self.asked.append(self.path)
         self.rfile.read(int(self.headers["Content-Length"]))
         if "INSERT" not in self.path:
-            self.tell(200, {})
+            self.tell(200, {}, self.text)
         elif isinstance(self.how, str):
             if self.how == "cut short":
                 self.wfile.write(b"HTTP/1.0 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
@@ -44,12 +46,13 @@ class Server(BaseHTTPRequestHandler):
         else:
             self.tell(*self.how)
 
-    def tell(self, status: int, headers: dict[str, str]) -> None:
+    def tell(self, status: int, headers: dict[str, str], text: bytes = b"") -> None:
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", "0")
+        self.send_header("Content-Length", str(len(text)))
         self.end_headers()
+        self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:
         """Do not log."""
@@ -152,6 +155,26 @@ def test_a_query_has_the_bounds_of_its_user_and_those_it_asks_for(
         "max_memory_usage": "50000000"
     }
     assert ("max_threads" in sent) != may_write
+
+
+@pytest.mark.parametrize(("may_write", "is_whole"), [(False, False), (True, True)])
+def test_a_response_that_is_too_long_is_refused_to_a_reader(
+    tmp_path: Path,
+    unjudged: None,
+    monkeypatch: pytest.MonkeyPatch,
+    may_write: bool,
+    is_whole: bool,
+) -> None:
+    with engine(tmp_path, (200, {})) as found:
+        monkeypatch.setattr(Server, "text", b"x" * 2_000)
+        limits = {"query_max_result_bytes": 1_999}
+        monkeypatch.setattr(found, "_settings", found._settings.model_copy(update=limits))
+        if is_whole:
+            assert len(found.answer(Query("SELECT 1", may_write=may_write)).data) == 2_000
+            return
+        with pytest.raises(EngineError, match="more than 1999 bytes") as caught:
+            found.answer(Query("SELECT 1", may_write=may_write))
+    assert caught.value.code == 396
 
 
 def test_without_a_bound_of_time_the_server_has_as_long_as_for_a_statement(
