@@ -56,13 +56,21 @@ class CommandLine:
                 start_new_session=True,
             )
 
-    def processes(self) -> list[str]:
-        """Command lines of all processes started with this data folder."""
+    def running(self) -> list[psutil.Process]:
+        """All processes started with this data folder."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
                 if process.environ().get("TIDEGAUGE_DATA") == str(self.data):
-                    found.append(" ".join(process.cmdline()))
+                    found.append(process)
+        return found
+
+    def processes(self) -> list[str]:
+        """Their command lines."""
+        found = []
+        for process in self.running():
+            with suppress(psutil.Error):
+                found.append(" ".join(process.cmdline()))
         return found
 
     @contextmanager

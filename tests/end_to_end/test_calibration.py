@@ -9,8 +9,10 @@ import json
 import re
 import subprocess
 from collections import Counter
+from ipaddress import ip_address
 from xml.etree import ElementTree
 
+import psutil
 import pytest
 
 from schemas import protocol
@@ -159,6 +161,17 @@ def test_single_pairs_say_what_the_counts_say(tidegauge, report):
     assert found == {(*row[:4], int(row[4])): int(row[5]) for row in rows}
     for (pipeline, stage, verdict), count in judged_so.items():
         assert verdicts(report, pipeline, stage)[verdict] == count
+
+
+def test_every_port_of_the_stack_is_on_loopback(tidegauge, report):
+    ports = {
+        (connection.laddr.ip, connection.laddr.port)
+        for process in tidegauge.running()
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert len(ports) >= 5  # broker, store and others
+    assert [one for one in ports if not ip_address(one[0]).is_loopback] == []
 
 
 def test_the_log_of_the_evaluator_is_plain_text(tidegauge, report):
