@@ -34,7 +34,7 @@ NOT_DONE = (
 
 def main(arguments: list[str]) -> int:
     """Execute one command; returns the exit code."""
-    if arguments[:1] == ["test"]:
+    if arguments[:1] == ["test"] and arguments[1:] not in (["--help"], ["-h"]):
         return run_tests(arguments[1:])
     options = build_parser().parse_args(arguments)
     os.umask(UMASK)

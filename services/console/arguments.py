@@ -7,6 +7,7 @@ from typing import TypeAlias, get_args
 
 from schemas.protocol import CITATION
 from schemas.workload import AUTO, KillTarget, Transport
+from services.console.benchmarks import benchmark_names
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
@@ -66,7 +67,10 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument("--stages", metavar="0-4", help="stages to run, for example 0-4, 2 or 1,3")
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
     run.add_argument(
-        "--duration", type=int, metavar="S", help="length of the measured phase, seconds"
+        "--duration",
+        type=int,
+        metavar="S",
+        help="seconds measured; if shorter, kills and steps of a search are shortened, too",
     )
     run.add_argument(
         "--warm-up", type=_warm_up, metavar="S|auto", help="seconds of warm-up, or until steady"
@@ -277,7 +281,8 @@ def _add_new(verbs: Verbs) -> None:
 
 def _add_checks(verbs: Verbs) -> None:
     bench = _verb(verbs, "bench", "benchmark parts of Tidegauge against their peers")
-    bench.add_argument("name", nargs="?", metavar="NAME", help="default: all benchmarks")
+    names = ", ".join(benchmark_names())
+    bench.add_argument("name", nargs="?", metavar="NAME", help=f"{names} (default: all)")
     bench.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     bench.add_argument(
         "--baseline",

@@ -143,8 +143,9 @@ HELP: dict[str, Help] = {
         ),
     ),
     "changes": Help(
-        "Searches the history of all valid runs for permanent changes of the mean, median and 99th"
-        " percentile latency of each workload, pipeline and stage, and of sustainable rates. Shows"
+        "Searches the history for permanent changes of the mean, median and 99th percentile latency"
+        " of each workload, pipeline and stage, and of sustainable rates: the newest 1,000 valid"
+        " runs, at most 120 for each figure, without those that were not steady. Shows"
         " the values before and after, the first run, and what else changed (settings, versions,"
         " host). Suites search after each run; results are also in the view change_points.",
         (
