@@ -162,7 +162,7 @@ class Workload(Model):
     place at a share of it. scaling: repeat this with increasing numbers of workers.
     sustainable_share: use this share of the last rate found instead of the load's own. floor_s:
     duration of a plain copy measured before the run (0: none), to compare latencies with those of
-    the instrument. kills: what is killed, when. thresholds: limits on its figures
+    Tidegauge itself. kills: what is killed, when. thresholds: limits on its figures
     (schemas/threshold.py).
     """
 
