@@ -175,16 +175,3 @@ def test_the_files_that_let_a_process_log_in_are_private(broker):
     assert {path.name: path.stat().st_mode & 0o777 for path in private} == dict.fromkeys(
         ("kafka", "kafka-broker", "server.properties"), 0o600
     )
-
-
-def test_the_brokers_own_password_is_another_after_each_start(tmp_path):
-    settings = ServiceSettings(data=tmp_path, base_port=free_base_port())
-    stack, seen = Stack(settings, (KAFKA,)), set()
-    for _start in range(2):
-        try:
-            stack.up()
-            seen.add((tmp_path / "secrets" / "kafka-broker").read_text())
-            assert outcome(client_properties(settings, "tests"), catalogue.CONTROL) is None
-        finally:
-            stack.down()
-    assert len(seen) == 2

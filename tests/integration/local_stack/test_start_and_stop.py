@@ -54,15 +54,17 @@ def test_broker_and_services_start_in_order_and_nothing_of_them_is_left(settings
 
 def test_a_broker_keeps_its_topics_and_nothing_temporary_when_the_stack_starts_again(settings):
     stack = Stack(settings, (KAFKA,))
-    cluster_ids = []
+    cluster_ids, passwords = [], set()
     left = settings.data / "kafka" / "tmp" / "liblz4-java.so"
     for _ in range(2):
         stack.up()
         cluster_ids.append(admin_client(settings, "test").list_topics(timeout=10).cluster_id)
+        passwords.add((settings.data / "secrets" / "kafka-broker").read_text())
         assert not left.exists()
         left.touch()  # like the native libraries that a killed broker leaves
         stack.close()
     assert cluster_ids[0] == cluster_ids[1]
+    assert len(passwords) == 2  # the broker's own, for each start
 
 
 def test_a_run_attaches_to_a_stack_that_has_more_parts_than_it_needs(settings, double):
