@@ -1,4 +1,4 @@
-"""A real broker for integration tests, started once per session."""
+"""A real broker for integration tests: one for a session, or one of its own for a module."""
 
 import atexit
 import fcntl
@@ -181,6 +181,13 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSett
     """A separate broker for a module whose tests write records that others must not find. A module
     uses it by importing this."""
     with running_broker(tmp_path_factory.mktemp("broker")) as settings:
+        yield settings
+
+
+@pytest.fixture(scope="module", name="broker")
+def own_wide_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServiceSettings]:
+    """The same with two partitions per input topic."""
+    with running_broker(tmp_path_factory.mktemp("broker"), input_partitions=2) as settings:
         yield settings
 
 

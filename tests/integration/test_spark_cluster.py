@@ -13,7 +13,7 @@ import pytest
 from schemas import catalogue, protocol
 from schemas.protocol import Stop
 from services.runtime.events import open_events
-from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, running_service
 from tests.integration.test_spark_pipeline import (
     START_DEADLINE_S,

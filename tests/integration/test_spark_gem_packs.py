@@ -23,7 +23,7 @@ from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.topics import ensure_topics
 from services.runtime.trusted import keep_definitions
 from tests.engine_plans import write_plan
-from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader
 
 pytestmark = pytest.mark.integration

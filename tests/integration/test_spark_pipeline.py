@@ -18,7 +18,7 @@ from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.program import pipeline_of
 from services.runtime.topics import ensure_topics
-from tests.integration.kafka_broker import broker  # noqa: F401
+from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
 from tests.traffic import CODEC, TRAFFIC
 
