@@ -71,7 +71,7 @@ def master(tmp_path):
             yield url
 
 
-def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):  # noqa: F811
+def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     before = len(of(lifecycle.everything(""), protocol.SERVICE_STARTED))
     with running_service(broker, "runner", tmp_path, TIDEGAUGE_SPARK_MASTER=master):

@@ -235,7 +235,7 @@ def check(settings, domain, name, rows_by_stage):
         assert all(each == str(row[key]).encode() for each, row in found), stage
 
 
-def test_all_stages_built_in_publish_what_plain_python_computes(broker, tmp_path):  # noqa: F811
+def test_all_stages_built_in_publish_what_plain_python_computes(broker, tmp_path):
     name, run_id = "spark-microbatch-builtin", "gems"
     records, closing = made_records(run_id), closing_records(run_id)
     wanted = expected(run_id, records)
@@ -274,7 +274,7 @@ def with_a_filter():
 
 
 @pytest.mark.parametrize("name", ["spark-realtime", "spark-continuous"])
-def test_stages_without_state_run_without_batches_too(broker, tmp_path, name):  # noqa: F811
+def test_stages_without_state_run_without_batches_too(broker, tmp_path, name):
     domain, run_id = with_a_filter(), f"stateless-{name}"
     stages = ("ingest", "parse", "enriched", "dear_enriched")
     records = made_records(run_id)[:300]
@@ -308,7 +308,7 @@ def _tenfold(value):
 """
 
 
-def test_a_domain_computes_a_stage_itself(broker, tmp_path):  # noqa: F811
+def test_a_domain_computes_a_stage_itself(broker, tmp_path):
     folder, name, run_id = tmp_path / "mine", "spark-own", "own"
     shutil.copytree(DOMAINS_DIR / "gem_packs", folder)
     text = (folder / "domain.toml").read_text()

@@ -219,7 +219,7 @@ def say(event, pipeline):
 
 
 @pytest.fixture
-def agent(broker, tmp_path):  # noqa: F811
+def agent(broker, tmp_path):
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     lifecycle.read()
     before = len(of(lifecycle.records(""), protocol.SERVICE_STARTED))
@@ -231,7 +231,7 @@ def agent(broker, tmp_path):  # noqa: F811
     lifecycle.close()
 
 
-def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker, agent):  # noqa: F811
+def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker, agent):
     process, lifecycle, folder = agent
     sent = publishes_exactly(broker, lifecycle, "exact", MODES)
     for mode in MODES:
@@ -262,7 +262,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     assert process.wait(STOP_DEADLINE_S) == 0
 
 
-def test_every_output_of_the_other_pipelines_is_there_once_and_exact(broker, agent):  # noqa: F811
+def test_every_output_of_the_other_pipelines_is_there_once_and_exact(broker, agent):
     _, lifecycle, _ = agent
     publishes_exactly(broker, lifecycle, "others", OTHERS)
 
@@ -340,7 +340,7 @@ def check_ingest(settings, mode, sent, before):
     reader.close()
 
 
-def test_no_driver_and_no_jvm_outlives_an_agent_that_was_killed(broker, agent):  # noqa: F811
+def test_no_driver_and_no_jvm_outlives_an_agent_that_was_killed(broker, agent):
     process, _, folder = agent
     prepare(broker, "orphan", MODES[:1])
     wait_until(lambda: len(processes_of(driver_groups(folder))) > 1, START_DEADLINE_S, "no JVM")
@@ -349,7 +349,7 @@ def test_no_driver_and_no_jvm_outlives_an_agent_that_was_killed(broker, agent): 
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "something was left behind")
 
 
-def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agent):  # noqa: F811
+def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agent):
     _, lifecycle, _ = agent
     request = RunRequest(
         run_id="broken",
