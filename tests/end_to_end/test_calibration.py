@@ -337,4 +337,5 @@ def test_two_pipelines_in_turns_have_half_of_the_records_each(tidegauge):
         verdicts = found["pipelines"][name]["stages"]["parse"]["verdicts"]
         assert verdicts["exact"] == sum(verdicts.values()) == 600  # of a block
         assert figures["mean"] >= delay_ms
+    assert "it needs --duration 60 or longer" in done.stdout
     assert "Interleaved: Too few blocks to compare slow with quick" in done.stdout

@@ -10,13 +10,22 @@ from typing import Any
 
 from rich.console import Console
 
+from analysis.interleaving import LEAST_PAIRS
 from analysis.thresholds import ended_by_threshold
 from deploy.local.archiving import make_archives
 from deploy.local.engines import install_engines
 from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from deploy.local.stack import Stack
-from schemas.protocol import Pipeline, Profile, RunRequest, Stage, Workload, parse_stages
+from schemas.protocol import (
+    Interleaving,
+    Pipeline,
+    Profile,
+    RunRequest,
+    Stage,
+    Workload,
+    parse_stages,
+)
 from schemas.threshold import parse_threshold
 from services.console.baselines import Baseline, against_baseline, with_baseline
 from services.console.choosing import (
@@ -109,12 +118,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     planned = wanted.ask(wanted.parts[0].workload, wanted.parts[0].pipelines)
     for sentence in not_published(planned):
         say(sentence)
-    if planned.interleaved is not None and options.duration is None:
-        wanted = replace(wanted, workload=long_enough(wanted.workload, planned.interleaved))
-        say(
-            f"in turns, blocks of {planned.interleaved.block_s} s: "
-            f"{wanted.workload.phases.measure_s} s are measured"
-        )
+    if planned.interleaved is not None:
+        wanted = _in_turns(wanted, planned.interleaved, say)
     more = (GATEWAY,) if wanted.workload.has_gateway else ()
     is_optimised = bool(options.profile or wanted.workload.search)
     stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=is_optimised))
@@ -136,6 +141,18 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if not stack.attached:  # its JVMs have ended
         make_archives(settings.jars, say)
     return _exit_code(reports, told)
+
+
+def _in_turns(wanted: Wanted, turns: Interleaving, say: Callable[[str], None]) -> Wanted:
+    """The same, measured for enough blocks, unless the command says how long."""
+    if wanted.options.duration is None:
+        wanted = replace(wanted, workload=long_enough(wanted.workload, turns))
+    measured_s = wanted.workload.phases.measure_s
+    say(f"in turns, blocks of {turns.block_s} s: {measured_s} s are measured")
+    least_s = 2 * turns.block_s * LEAST_PAIRS
+    if measured_s < least_s:
+        say(f"too few blocks for a comparison; it needs --duration {least_s} or longer")
+    return wanted
 
 
 def _wanted(options: Namespace, url: str) -> Wanted:
