@@ -21,7 +21,6 @@ from itertools import product
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from analysis.bootstrap import SEED
 from analysis.lateness import PIPELINE
@@ -31,7 +30,6 @@ RESAMPLES = 1_000
 CONFIDENCE = 0.95
 FURTHER = (2, 4)  # multiples of the most workers measured
 NAMED_PARTS = 3
-Floats: TypeAlias = NDArray[np.float64]
 Interval: TypeAlias = dict[str, float]
 
 

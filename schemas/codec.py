@@ -225,6 +225,6 @@ def _is_json_object(text: str) -> bool:
 
 # Records of the bus. Those of a domain are defined in its folder.
 BUS = Records(load_schema(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
-versions, schema, schema_names = BUS.versions, BUS.schema, BUS.schema_names
+schema = BUS.schema
 header, schema_json = BUS.header, BUS.schema_json
 encode, identify, decode, decode_as = BUS.encode, BUS.identify, BUS.decode, BUS.decode_as

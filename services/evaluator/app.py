@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import faust
-import structlog
 from faust.exceptions import ConsumerNotStarted
 from faust.types.auth import CredentialsT
 from mode import CrashingSupervisor
@@ -50,7 +49,6 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
     return faust.SSLCredentials(context) if context is not None else None
 
 
-log = structlog.get_logger()
 LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
 CHANNEL_BATCHES = 16
 IDLE_S = 0.25

@@ -42,6 +42,11 @@ class _OverCountedWindows(Oracle):
         index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
         return decoded.ints(WINDOW_START), index
 
+    def address(self, group: int, index: int) -> dict[str, Any]:
+        """Keys and window."""
+        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
+        return dict(keys) | {WINDOW_START: group}
+
 
 class Aggregated(_OverCountedWindows):
     """The oracle of an aggregate.
@@ -86,11 +91,6 @@ class Aggregated(_OverCountedWindows):
         cells = self.state.windows[group]
         ends = {WINDOW_END: Values(np.full(len(at), group + self.state.size_ms))}
         return ends | {one.spec.column: one.values(cells, at) for one in self.state.sums}
-
-    def address(self, group: int, index: int) -> dict[str, Any]:
-        """Keys and window."""
-        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
-        return dict(keys) | {WINDOW_START: group}
 
 
 class Changed(_OverCountedWindows):
@@ -159,11 +159,6 @@ class Changed(_OverCountedWindows):
             )
             found[one.column] = changed(new, old)
         return found
-
-    def address(self, group: int, index: int) -> dict[str, Any]:
-        """Keys and window."""
-        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
-        return dict(keys) | {WINDOW_START: group}
 
     def _part(self, start: int, at: Ints) -> "_Part":
         cells = self.state.windows.get(start)

@@ -19,7 +19,7 @@ from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.integration
 
-FLOW, SPEED = TRAFFIC.topics
+FLOW, _SPEED = TRAFFIC.topics
 
 RATE = 2_000
 OUTAGE_S = 10

@@ -14,7 +14,6 @@ from tests.unit.generator.made import START_MS, a_load, messages_of, records_of
 pytestmark = pytest.mark.unit
 
 FLIGHTS = load_domain("flights")
-FRANKFURT = (50.03, 8.57)
 
 
 def made(rate, seconds, **fields):

@@ -20,9 +20,6 @@ pytestmark = pytest.mark.unit
 GEM_PACKS = load_domain("gem_packs")
 WORKLOADS = names(GEM_PACKS.folder / "workloads")
 
-ZIPF = {"distribution": "zipf", "second_ms": 50}
-FAULTS = {"late": 0.2, "impossible": 0.2}
-
 
 def made(rate, seconds, **fields):
     return records_of(rate, seconds, domain=GEM_PACKS, **fields)
