@@ -36,6 +36,7 @@ from schemas.threshold import Threshold, parse_watch_threshold
 Format = Literal[
     "bytes",
     "json",
+    "json-confluent",
     "avro",
     "avro-single-object",
     "avro-confluent",
@@ -44,14 +45,15 @@ Format = Literal[
 ]
 AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
 PROTOBUF: Final = ("protobuf", "protobuf-confluent")
-KeyFormat = Literal["text", "int", "long"]
+KeyFormat = Literal["text", "int", "long", "json", "json-confluent", "avro-confluent"]
+WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
-_PATH = re.compile(r"^(key|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
+_PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
 
 
 def _checked_path(path: str) -> str:
     if not _PATH.match(path):
-        raise ValueError("must be key, header.NAME or value.FIELD[.FIELD]")
+        raise ValueError("must be key, key.FIELD, header.NAME or value.FIELD[.FIELD]")
     return path
 
 
@@ -111,9 +113,9 @@ class WatchedTopic(Model):
     format: of the values. avro: one schema, without a header; avro-single-object: `C3 01` and the
     fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
     `schema_ids`; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
-    Confluent's header; bytes: only key and headers are read. schemas, schema_ids: files, `.avsc`
-    or, for Protobuf, one descriptor set. key: format of the key: text is its bytes, int and long
-    are big-endian.
+    Confluent's header, as json-confluent; bytes: only key and headers are read. schemas,
+    schema_ids: files, `.avsc` or, for Protobuf, one descriptor set. key: format of the key: text is
+    its bytes, int and long are big-endian, the others have fields.
     identity: paths whose values together identify a record. by: a path; latency is split by its
     values. time: event time of an input of windows; start, end: window of an output, the end
     exclusive. time_format: format of these: seconds, milliseconds or microseconds since 1970, or
@@ -150,6 +152,10 @@ class WatchedTopic(Model):
 
     @model_validator(mode="after")
     def _can_be_decoded(self) -> "WatchedTopic":
+        if any(path.startswith("key.") for path in self.paths) and self.key not in WITH_FIELDS:
+            raise ValueError(
+                f"a path into the key needs one of these keys: {', '.join(WITH_FIELDS)}"
+            )
         if self.format == "bytes" and self.needs_values:
             raise ValueError("a path into the value needs a format other than bytes")
         if self.format == "avro" and len(self.schemas) != 1 and self.needs_values:

@@ -22,6 +22,7 @@ from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
 
 FRAME_BYTES: Final = 5  # Confluent's header: 0 and the schema id
+NO_FRAME: Final = "it does not start with 0 and a schema id"
 Decode = Callable[[bytes], Any]
 _plain_json: Final = json.JSONDecoder().decode
 
@@ -38,6 +39,8 @@ def decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
     """The decoder for values of a topic. Raises ValueError if its schemas are unusable."""
     if topic.format == "json":
         return decode_json
+    if topic.format == "json-confluent":
+        return confluent_json
     if topic.format in PROTOBUF:
         return _protobuf(topic)
     if topic.format in AVRO:
@@ -64,6 +67,20 @@ def decode_json(value: bytes) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
         raise UndecodableError(f"not JSON: {said_by(error)}") from error
+
+
+def confluent_json(value: bytes) -> Any:
+    """Parse JSON after Confluent's header. The schema is not needed."""
+    if len(value) < FRAME_BYTES or value[0]:
+        raise UndecodableError(NO_FRAME)
+    return decode_json(value[FRAME_BYTES:])
+
+
+def key_decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
+    """The decoder for keys of a topic that have fields."""
+    if topic.key == "avro-confluent":
+        return confluent_avro(SchemaIds(topic.schema_ids, asking(registry) if registry else None))
+    return decode_json if topic.key == "json" else confluent_json
 
 
 def parsed(schemas: list[Any]) -> Any:
@@ -149,7 +166,7 @@ def confluent_avro(ids: SchemaIds) -> Decode:
         schema = schemas.get(frame)
         if schema is None:
             if len(value) < FRAME_BYTES or value[0]:
-                raise UndecodableError("it does not start with 0 and a schema id")
+                raise UndecodableError(NO_FRAME)
             try:
                 found = ids.schema(int.from_bytes(frame[1:], "big"))
             except ValueError as error:

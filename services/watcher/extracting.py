@@ -8,9 +8,16 @@ from typing import Any, Final
 import numpy as np
 from confluent_kafka import Message
 
-from schemas.watch import KeyFormat, Registry, WatchedTopic
+from schemas.watch import WITH_FIELDS, KeyFormat, Registry, WatchedTopic
 from services.runtime.cells import Ints
-from services.watcher.decoding import Decode, NoFieldError, UndecodableError, decoder, field_of
+from services.watcher.decoding import (
+    Decode,
+    NoFieldError,
+    UndecodableError,
+    decoder,
+    field_of,
+    key_decoder,
+)
 from services.watcher.event_times import microseconds
 from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 
@@ -51,10 +58,11 @@ class Extractor:
 
     def __init__(self, topic: WatchedTopic, registry: Registry | None) -> None:
         self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
-        self._identity = [_finder(path, topic.key) for path in topic.identity]
+        keys = key_decoder(topic, registry) if topic.key in WITH_FIELDS else None
+        self._identity = [_finder(path, topic.key, keys) for path in topic.identity]
         self._find_only = self._identity[0] if len(self._identity) == 1 else None
-        self._by = _finder(topic.by, topic.key) if topic.by else None
-        self._times = [_finder(path, topic.key) for path in topic.times]
+        self._by = _finder(topic.by, topic.key, keys) if topic.by else None
+        self._times = [_finder(path, topic.key, keys) for path in topic.times]
         self._time_format = topic.time_format
         is_key = topic.identity == ("key",) and topic.key == "text"
         self._is_key = is_key and self._by is None and not self._times
@@ -132,7 +140,7 @@ class Extractor:
             return None
 
 
-def _finder(path: str, key: KeyFormat) -> Find:
+def _finder(path: str, key: KeyFormat, decode_key: Decode | None) -> Find:
     """The function that finds the value of a path in a message and its decoded value."""
     if path == "key":
         return lambda message, _record: _key(message, key)
@@ -140,6 +148,8 @@ def _finder(path: str, key: KeyFormat) -> Find:
     if where == "header":
         return lambda message, _record: _header(message, rest)
     names = rest.split(".")
+    if where == "key" and decode_key is not None:
+        return lambda message, _record: field_of(decode_key(_key(message, "text")), names)
     return lambda _message, record: field_of(record, names)
 
 
@@ -147,7 +157,7 @@ def _key(message: Message, kind: KeyFormat) -> Any:
     key = message.key()
     if key is None:
         raise NoFieldError("it has no key")
-    if kind == "text":
+    if kind not in KEY_BYTES:
         return key
     if len(key) != KEY_BYTES[kind]:
         raise UndecodableError(f"its key of {len(key)} bytes is not of type {kind}")

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -21,7 +22,14 @@ from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
 from services.runtime.settings import ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
-from services.watcher.decoding import Decode, UndecodableError, confluent_avro, decode_json
+from services.watcher.decoding import (
+    FRAME_BYTES,
+    Decode,
+    UndecodableError,
+    confluent_avro,
+    confluent_json,
+    decode_json,
+)
 from services.watcher.extracting import KEY_BYTES
 from services.watcher.identity import text_of
 from services.watcher.reading import READING
@@ -40,19 +48,23 @@ MOST_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class Seen:
-    """Records of a topic and their guessed format. values: decoded; None if undecodable."""
+    """Records of a topic and their guessed format. values: decoded; None if undecodable. keys: the
+    same, of keys with fields."""
 
     topic: str
     messages: list[Message]
     format: Format
     key: KeyFormat
     values: list[Any]
+    keys: list[Any]
 
     def texts(self) -> dict[str, list[bytes | None]]:
         """Text of each record by path, for the paths that most records have."""
         found: dict[str, list[bytes | None]] = {}
-        for number, (message, value) in enumerate(zip(self.messages, self.values, strict=True)):
-            for path, text in _leaves(message, value, self.key):
+        rows = zip(self.messages, self.values, self.keys, strict=True)
+        for number, (message, value, key) in enumerate(rows):
+            fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
+            for path, text in chain(_leaves(message, self.key), fields):
                 if path not in found and len(found) < MOST_PATHS:
                     found[path] = [None] * len(self.messages)
                 if path in found:
@@ -99,8 +111,13 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
     """Guess the format of records."""
     values = [message.value() or b"" for message in messages]
-    kind = _format(values)
-    decode: Decode | None = decode_json if kind == "json" else None
+    keys = [message.key() or b"" for message in messages]
+    kind, key = _format(values), _key_format(keys)
+    return Seen(topic, messages, kind, key, _decoded(kind, values, ids), _decoded(key, keys, ids))
+
+
+def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
+    decode: Decode | None = {"json": decode_json, "json-confluent": confluent_json}.get(kind)
     if kind == "avro-confluent" and ids is not None:
         decode = confluent_avro(ids)
     decoded = []
@@ -109,7 +126,7 @@ def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
             decoded.append(decode(value) if decode else None)
         except UndecodableError:
             decoded.append(None)
-    return Seen(topic, messages, kind, _key_format(messages), decoded)
+    return decoded
 
 
 def _format(values: list[bytes]) -> Format:
@@ -118,6 +135,8 @@ def _format(values: list[bytes]) -> Format:
 
     if most(sum(_is_json(value) for value in values)):
         return "json"
+    if most(sum(value[:1] == b"\0" and _is_json(value[FRAME_BYTES:]) for value in values)):
+        return "json-confluent"
     if most(sum(value[:2] == MARKER for value in values)):
         return "avro-single-object"
     if most(sum(value[:2] == b"\0\0" and len(value) > 5 for value in values)):
@@ -132,8 +151,10 @@ def _is_json(value: bytes) -> bool:
         return False
 
 
-def _key_format(messages: list[Message]) -> KeyFormat:
-    keys = [key for key in map(Message.key, messages) if key is not None]
+def _key_format(keys: list[bytes]) -> KeyFormat:
+    keys = [key for key in keys if key]
+    if (found := _format(keys)) == "json" or found == "json-confluent":
+        return found
     if any(not key.isascii() or b"\0" in key for key in keys):
         for kind, size in KEY_BYTES.items():
             if all(len(key) == size for key in keys):
@@ -141,16 +162,16 @@ def _key_format(messages: list[Message]) -> KeyFormat:
     return "text"
 
 
-def _leaves(message: Message, value: Any, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
+def _leaves(message: Message, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
+    """The key and the headers of a record."""
     raw = message.key()
-    if raw is not None and key == "text":
+    if raw is not None and key not in KEY_BYTES:
         yield "key", raw
     elif raw is not None and len(raw) == KEY_BYTES[key]:
         yield "key", str(int.from_bytes(raw, "big", signed=True)).encode()
     for name, content in message.headers() or ():
         if content is not None and _can_be_path(name):
             yield f"header.{name}", content
-    yield from _fields(value, "value", 0)
 
 
 def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:

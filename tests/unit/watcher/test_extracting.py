@@ -109,6 +109,7 @@ IDS = {"schema_ids": {"7": json.dumps(ORDER)}}
     ("topic", "value"),
     [
         ({"format": "json"}, json.dumps(AN_ORDER).encode()),
+        ({"format": "json-confluent"}, b"\0\0\0\0\x07" + json.dumps(AN_ORDER).encode()),
         ({"format": "avro", **AVRO}, datum(ORDER, AN_ORDER)),
         ({"format": "avro-single-object", **AVRO}, MARKER + FINGERPRINT + datum(ORDER, AN_ORDER)),
         ({"format": "avro-confluent", **IDS}, b"\0\0\0\0\x07" + datum(ORDER, AN_ORDER)),
@@ -128,6 +129,27 @@ def test_keys_and_headers_are_identities():
     record = message("t", None, b"k1", headers=[("id", b"first"), ("id", b"last")])
     assert identities({}, record)[0] == of("k1")
     assert identities({"identity": ["header.id"]}, record)[0] == of("last")
+
+
+@pytest.mark.parametrize(
+    ("topic", "key"),
+    [
+        ({"key": "json"}, json.dumps(AN_ORDER).encode()),
+        ({"key": "json-confluent"}, b"\0\0\0\0\x07" + json.dumps(AN_ORDER).encode()),
+        ({"key": "avro-confluent", **IDS}, b"\0\0\0\0\x07" + datum(ORDER, AN_ORDER)),
+    ],
+)
+def test_fields_of_keys_are_identities(topic, key):
+    topic = topic | {"identity": ["key.id", "key.site.name"], "by": "key.site.name"}
+    assert identities(topic, message("t", b"?", key)) == (of("42\x1fnorth"), {})
+    assert identities(topic, message("t", b"?", None)) == ([], {"it has no key": 1})
+    ((_, refused),) = [identities(topic, message("t", b"?", b"{"))]
+    assert sum(refused.values()) == 1
+
+
+def test_a_path_into_a_key_needs_a_key_with_fields():
+    with pytest.raises(ValueError, match="a path into the key needs one of these keys: json, "):
+        WatchedTopic.model_validate({"topic": "t", "identity": ["key.id"]})
 
 
 def test_a_key_that_is_a_number_is_the_same_as_its_text_in_a_value():

@@ -67,6 +67,20 @@ def test_the_identity_is_the_path_whose_values_are_found_and_unlike_each_other()
     assert "100% of the outputs have the identity of an input" in found["text"]
 
 
+def test_json_with_a_frame_and_keys_with_fields_are_seen():
+    frame = b"\0\0\0\0\x05"
+    told = [(n, json.dumps({"id": n, "name": "x"}).encode()) for n in range(100, 160)]
+    inputs = [message("orders", frame + text, b"k", 1_000 + n) for n, text in told]
+    outputs = [message("shipped", b"?", text, 1_010 + n) for n, text in told]
+    found = guessed(inputs, outputs)
+    assert found["inputs"] == [
+        {"topic": "orders", "format": "json-confluent", "identity": ["value.id"]},
+    ]
+    assert found["outputs"] == [
+        {"topic": "shipped", "format": "bytes", "key": "json", "identity": ["key.id"]},
+    ]
+
+
 def test_inputs_without_an_output_make_it_a_filter():
     assert guessed(orders(), shipped(every=3))["relation"] == {"kind": "filter"}
 
