@@ -19,11 +19,14 @@ LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 USED = ("others_cores", "generator_us")
-MOST_RUNS = 1_000  # newest runs of all series together
+# The newest runs of each load and its pipelines, so that none displaces the others, such as hourly
+# runs of watches; and of all together.
+MOST_OF_EACH, MOST_RUNS = 250, 2_000
 
 NEWEST = (
     "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
-    " ORDER BY r.requested_at DESC LIMIT {most:UInt32})"
+    " ORDER BY r.requested_at DESC"
+    f" LIMIT {MOST_OF_EACH} BY r.load_name, r.pipelines LIMIT {MOST_RUNS})"
 )
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
@@ -90,9 +93,7 @@ class Series:
 
 def read_series(url: str) -> list[Series]:
     """Every series of the store, in the order of their first runs. Raises QueryError."""
-    runs, figures, rates, usage = (
-        query(url, sql, most=str(MOST_RUNS)) for sql in (RUNS, FIGURES, RATES, USAGE)
-    )
+    runs, figures, rates, usage = (query(url, sql) for sql in (RUNS, FIGURES, RATES, USAGE))
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
     used = {row["run_id"]: row for row in usage}
     when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}

@@ -178,6 +178,12 @@ def _add_watch(verbs: Verbs) -> None:
     )
 
 
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+    return int(text)
+
+
 def _warm_up(text: str) -> int | str:
     if text == AUTO:
         return text
@@ -250,6 +256,13 @@ def _add_results(verbs: Verbs) -> None:
     changes.add_argument("--json", action="store_true", help="as JSON")
     runs = _verb(verbs, "runs", "list the runs")
     runs.add_argument("--json", action="store_true", help="as JSON")
+    runs.add_argument(
+        "--limit",
+        type=_positive,
+        default=200,
+        metavar="N",
+        help="newest runs to list (default: 200)",
+    )
     for noun in ("workloads", "pipelines", "domains", "engines", "suites"):
         one = _verb(verbs, noun, f"list the {noun}, or explain one")
         one.add_argument("name", nargs="?", metavar="NAME")

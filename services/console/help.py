@@ -144,8 +144,8 @@ HELP: dict[str, Help] = {
     ),
     "changes": Help(
         "Searches the history for permanent changes of the mean, median and 99th percentile latency"
-        " of each workload, pipeline and stage, and of sustainable rates: the newest 1,000 valid"
-        " runs, at most 120 for each figure, without those that were not steady. Shows"
+        " of each workload, pipeline and stage, and of sustainable rates: the newest 250 valid"
+        " runs of each load and its pipelines, without those that were not steady. Shows"
         " the values before and after, the first run, and what else changed (settings, versions,"
         " host). Suites search after each run; results are also in the view change_points.",
         (
@@ -154,8 +154,11 @@ HELP: dict[str, Help] = {
         ),
     ),
     "runs": Help(
-        "Lists the runs and their results, newest first.",
-        (("./tidegauge runs", "ids for `report` and `evaluate`"),),
+        "Lists the newest runs and their results, newest first.",
+        (
+            ("./tidegauge runs", "ids for `report` and `evaluate`"),
+            ("./tidegauge runs --limit 1000 --json", "many runs, for a program"),
+        ),
     ),
     "workloads": Help(
         "Lists the workloads, or describes one.",

@@ -69,15 +69,19 @@ def _services(services: list[dict[str, Any]]) -> Table:
     return table
 
 
-def all_runs(url: str) -> list[dict[str, Any]]:
-    """Rows of the view `runs`, newest first, without steps of searches. Raises QueryError."""
+def newest_runs(url: str, limit: int) -> list[dict[str, Any]]:
+    """Rows of the view `runs`, newest first, without steps of searches: one more than the limit if
+    there are more. Raises QueryError."""
     return query(
-        url, "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC LIMIT 200"
+        url,
+        "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC"
+        " LIMIT {most:UInt32}",
+        most=str(limit + 1),
     )
 
 
-def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
-    """A table of runs."""
+def show_runs(console: Console, rows: list[dict[str, Any]], limit: int) -> None:
+    """A table of at most this many runs."""
     if not rows:
         console.print("There is no run yet; start one with: tidegauge run")
         return
@@ -91,9 +95,11 @@ def show_runs(console: Console, rows: list[dict[str, Any]]) -> None:
     for column in ("workload", "pipelines"):
         table.add_column(column, no_wrap=True, max_width=max(8, left // 2))
     table.add_column("result")
-    for row in rows:
+    for row in rows[:limit]:
         table.add_row(row["run_id"], row["workload"], "\n".join(row["pipelines"]), _result(row))
     console.print(table)
+    if len(rows) > limit:
+        console.print(f"There are more than {limit} runs; --limit shows more.")
 
 
 def _result(run: dict[str, Any]) -> str:

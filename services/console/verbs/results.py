@@ -95,11 +95,11 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
 def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
     with answering(settings) as url:
-        found = listing.all_runs(url)
+        found = listing.newest_runs(url, options.limit)
     if options.json:
-        print_json(found)
+        print_json(found[: options.limit])
     else:
-        listing.show_runs(console, found)
+        listing.show_runs(console, found, options.limit)
     return 0
 
 

@@ -179,14 +179,14 @@ def test_a_failed_threshold_of_a_run_that_is_not_the_median_is_printed() -> None
     runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6)]
     row = {"threshold": "join.p99_ms <= 10", "pipeline": "a", "stage": "join", "value": 12}
     runs[2]["thresholds"] = [row | {"passed": False}]
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=200, markup=False)
     show_repetition(console, summarise(runs))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "  c: Threshold failed: join.p99_ms <= 10; a join has 12." in text
 
 
 def test_the_intervals_are_printed() -> None:
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(file=io.StringIO(), width=200, markup=False)
     show_repetition(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "3 runs, 3 valid; above is the median run b." in text
@@ -200,7 +200,7 @@ def test_the_intervals_are_printed() -> None:
 def test_of_two_runs_no_interval_is_told_and_of_one_no_bounds() -> None:
     said = []
     for runs in ("a", "ab"):
-        console = Console(file=io.StringIO(), width=200)
+        console = Console(file=io.StringIO(), width=200, markup=False)
         show_repetition(console, summarise([repeated(one, 4) for one in runs]))
         said.append(console.file.getvalue().splitlines()[-1])  # type: ignore[attr-defined]
     last = "± above: variation between seconds of one run"

@@ -36,8 +36,15 @@ def test_a_run_says_what_came_of_it(fields: dict[str, Any], said: str) -> None:
 def test_a_reason_with_brackets_is_shown_as_it_is() -> None:
     reason = "no [field] x at [/127.0.0.1:9092]"
     out = io.StringIO()
-    show_runs(Terminal(file=out), [a_run() | {"concluded": 1, "invalid_reasons": [reason]}])
+    show_runs(Terminal(file=out), [a_run() | {"concluded": 1, "invalid_reasons": [reason]}], 9)
     assert f"INVALID: {reason}" in out.getvalue()
+
+
+def test_of_many_runs_the_newest_are_listed_and_the_rest_is_mentioned() -> None:
+    out = io.StringIO()
+    show_runs(Terminal(file=out), [a_run() | {"run_id": f"run-{n}"} for n in range(3)], 2)
+    assert ["run-1" in out.getvalue(), "run-2" in out.getvalue()] == [True, False]
+    assert "more than 2 runs; --limit" in out.getvalue()
 
 
 def test_on_a_narrow_terminal_no_id_is_cut_and_the_result_is_there() -> None:
@@ -62,5 +69,5 @@ def a_run() -> dict[str, Any]:
 
 def shown_rows(runs: list[dict[str, Any]], **options: Any) -> list[str]:
     shown = io.StringIO()
-    show_runs(Console(file=shown, no_color=True, **options), runs)
+    show_runs(Console(file=shown, no_color=True, **options), runs, len(runs))
     return [line for line in shown.getvalue().splitlines() if line.strip()][2:]
