@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import pytest
 from google.protobuf import descriptor_pb2
@@ -18,6 +19,7 @@ from tests.unit.watcher.records import datum, message
 
 pytestmark = pytest.mark.unit
 
+SERIALISED = Path(__file__).parent / "data" / "serialised.json"  # by serialise.py
 ORDER = {
     "type": "record",
     "name": "Order",
@@ -145,6 +147,28 @@ def test_fields_of_keys_are_identities(topic, key):
     assert identities(topic, message("t", b"?", None)) == ([], {"it has no key": 1})
     ((_, refused),) = [identities(topic, message("t", b"?", b"{"))]
     assert sum(refused.values()) == 1
+
+
+@pytest.mark.parametrize(
+    ("where", "kind"),
+    [
+        ("value", "avro-confluent"),
+        ("value", "json-confluent"),
+        ("value", "protobuf-confluent"),
+        ("key", "avro-confluent"),
+        ("key", "json-confluent"),
+    ],
+)
+def test_what_the_serialisers_of_confluent_kafka_write_is_read(where, kind):
+    recorded = json.loads(SERIALISED.read_text())
+    frame = base64.b64decode(recorded["frames"][kind])
+    ids = {number: json.dumps(schema) for number, schema in recorded["schema_ids"].items()}
+    topic = {"identity": [f"{where}.id", f"{where}.site.name"], "schema_ids": ids}
+    topic["key" if where == "key" else "format"] = kind
+    if kind == "protobuf-confluent":
+        topic |= {"schemas": [recorded["descriptors"]], "message": "shop.Order"}
+    record = message("t", frame, frame)
+    assert identities(topic, record) == (of("42\x1fnorth"), {})
 
 
 def test_a_path_into_a_key_needs_a_key_with_fields():
