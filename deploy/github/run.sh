@@ -17,4 +17,7 @@ code=$?
 if [ -n "${GITHUB_STEP_SUMMARY:-}" ] && [ -f "$FOLDER/report.md" ]; then
     cat "$FOLDER/report.md" >>"$GITHUB_STEP_SUMMARY"
 fi
+if [ -n "${GITHUB_OUTPUT:-}" ]; then
+    printf 'code=%s\nreport=%s\n' "$code" "$FOLDER/report.json" >>"$GITHUB_OUTPUT"
+fi
 exit "$code"

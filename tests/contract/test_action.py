@@ -15,7 +15,7 @@ ACTION: dict[str, Any] = yaml.safe_load((FOLDER / "action.yml").read_text())
 (STEP,) = ACTION["runs"]["steps"]
 PROGRAM = (FOLDER / "run.sh").read_text()
 # Available in every job.
-OF_GITHUB = {"GITHUB_STEP_SUMMARY"}
+OF_GITHUB = {"GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"}
 
 
 def test_the_variables_of_the_step_are_those_that_the_program_reads() -> None:
@@ -31,6 +31,14 @@ def test_every_input_becomes_a_variable() -> None:
     }
     assert given == {name.upper(): name for name in ACTION["inputs"]}
     assert all("default" in one and one["description"] for one in ACTION["inputs"].values())
+
+
+def test_every_output_is_written_by_the_program() -> None:
+    (line,) = re.findall(r"printf '(.+)'", PROGRAM)
+    written = re.findall(r"(\w+)=%s", line)
+    assert {name: one["value"] for name, one in ACTION["outputs"].items()} == {
+        name: f"${{{{ steps.{STEP['id']}.outputs.{name} }}}}" for name in written
+    }
 
 
 def test_it_starts_the_program_of_its_folder_on_the_project_above() -> None:

@@ -241,6 +241,7 @@ def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
             "FOLDER": str(tmp_path / "results"),
             "ROOT": str(ROOT),
             "GITHUB_STEP_SUMMARY": str(summary),
+            "GITHUB_OUTPUT": str(tmp_path / "outputs"),
         },
         capture_output=True,
         text=True,
@@ -248,6 +249,9 @@ def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
     )
     assert done.returncode == 3, done.stdout + done.stderr
     assert "failed: parse.p50_ms <= 49; calibration parse has" in summary.read_text()
+    results = tmp_path / "results"
+    outputs = (tmp_path / "outputs").read_text()
+    assert outputs == f"code=3\nreport={results / 'report.json'}\n"
     cases = ElementTree.parse(tmp_path / "results" / "junit.xml").iter("testcase")
     assert [case.find("failure") is None for case in cases] == [True, True, False, True]
     figures = json.loads((tmp_path / "results" / "benchmark.json").read_text())
