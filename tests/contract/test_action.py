@@ -35,7 +35,7 @@ def test_every_input_becomes_a_variable() -> None:
 
 def test_every_output_is_written_by_the_program() -> None:
     (line,) = re.findall(r"printf '(.+)'", PROGRAM)
-    written = re.findall(r"(\w+)=%s", line)
+    written = re.findall(r"(?:^|\\n)(\w+)=%s", line)
     assert {name: one["value"] for name, one in ACTION["outputs"].items()} == {
         name: f"${{{{ steps.{STEP['id']}.outputs.{name} }}}}" for name in written
     }
