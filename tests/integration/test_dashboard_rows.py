@@ -240,6 +240,21 @@ def test_the_newest_run_of_one_stage_is_an_earlier_one_of_another(ask, engine):
     assert (found["parse"]["run"], found["parse"]["runs before"]) == ("r1", 0)
 
 
+def test_a_pipeline_beside_another_has_a_history_of_its_own(ask, engine):
+    both = {"pipelines": [{"name": "p"}, {"name": "q"}]}
+    for number, (fields, latency_ms) in enumerate((({}, 2), (both, 8), ({}, 4), (both, 8))):
+        run = f"r{number}"
+        events = [requested(run, number * 1000, **fields), *concluded(run, number * 1000 + 500)]
+        project(engine, events)
+        insert_latencies(engine, run, join={latency_ms: 1})
+    title = "Newest run of every workload, compared with earlier runs"
+    found = {row["beside"]: row for row in panel(ask, "overview", title)}
+    assert {beside: (row["run"], row["ratio"]) for beside, row in found.items()} == {
+        "": ("r2", 2),
+        "q": ("r3", 1),
+    }
+
+
 def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engine):
     rows = [LIMIT | {"passed": False, "value": value} for value in (None, 7.5)]
     project(engine, [requested("r"), *concluded("r", thresholds=rows)])

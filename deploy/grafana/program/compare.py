@@ -9,7 +9,8 @@ from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
 RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
-COMPARABLE = f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT})"
+INVALID = "run_id IN (SELECT run_id FROM results_conclusions WHERE kind = 'run' AND NOT valid)"
+COMPARABLE = f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT} AND NOT {INVALID})"
 OF_LOAD = f"run_id IN {COMPARABLE}"
 # First the load with the most pipelines, of these the newest.
 LOAD_VALUES = """
@@ -165,29 +166,30 @@ LIMIT 200
 def _left_out() -> table.Panel:
     return rows(
         About(
-            "Runs with other loads, not compared",
-            "Runs in this time range that are not comparable with those above, for example because "
-            "of another workload, domain, rate, transport, format, fault or machine. To compare "
-            "them, select their load.",
+            "Runs that are not compared",
+            "Runs in this time range that are INVALID, or not comparable with those above, for "
+            "example because of another workload, domain, rate, transport, format, fault or "
+            "machine. To compare the latter, select their load.",
             "short",
             width=24,
             height=6,
-            empty="All runs in this time range have the selected load.",
+            empty="All runs in this time range are valid and have the selected load.",
         ),
         f"""
 SELECT
     load,
     arrayStringConcat(arraySort(groupUniqArrayArray(pipelines)), ', ') AS "pipelines",
+    if(load = ${{load:sqlstring}}, 'INVALID', 'another load') AS why,
     count() AS runs,
     max(requested_at) AS newest
 FROM run_loads
-WHERE load != ${{load:sqlstring}} AND {RECENT}
+WHERE (load != ${{load:sqlstring}} OR {INVALID}) AND {RECENT}
     AND run_id IN (SELECT run_id FROM results_throughput WHERE $__timeFilter(second))
 GROUP BY load
 ORDER BY newest DESC
 LIMIT 50
 """,
-        {"runs": "short", "newest": "dateTimeAsIso"},
+        {"why": "string", "runs": "short", "newest": "dateTimeAsIso"},
     )
 
 
