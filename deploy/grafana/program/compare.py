@@ -10,7 +10,10 @@ from deploy.grafana.program.panels import About, bars, graph, rows
 
 RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
 INVALID = "run_id IN (SELECT run_id FROM results_conclusions WHERE kind = 'run' AND NOT valid)"
-COMPARABLE = f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT} AND NOT {INVALID})"
+COMPARABLE = (
+    f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT}"
+    f" AND NOT {INVALID})"
+)
 OF_LOAD = f"run_id IN {COMPARABLE}"
 # First the load with the most pipelines, of these the newest.
 LOAD_VALUES = """
