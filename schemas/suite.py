@@ -75,8 +75,8 @@ class SuiteItem(Model):
     defaults to the workload's rate, which may be a share of the sustainable rate. scale: factor for
     bursts or the backlog. every_s: minimum interval; 0 is in every round. kind: what the step
     measures, for the rotation; derived from its workload by default. thresholds: in addition to the
-    workload's; baseline: the reference run of those with `baseline`; by default the last valid run
-    of the same workload and pipelines with no failed threshold.
+    workload's; baseline: the reference run of those with `baseline`; by default the medians of the
+    last seven valid runs of the same workload and pipelines with no failed threshold.
     """
 
     workload: str
