@@ -378,3 +378,13 @@ def test_panels_show_the_watches_that_were_chosen(ask, engine, title):
     for pipelines in (ALL, ["orders"]):
         assert panel(ask, "watch", title, pipelines=pipelines)
     assert panel(ask, "watch", title, pipelines=["another"]) == []
+
+
+def test_the_limit_of_a_watch_is_drawn(ask, engine):
+    project(engine, watch_events(NEW_YEAR_MS))
+    found = panel(ask, "watch", "Latency p99", pipelines=["orders"])
+    assert {row["series"] for row in found} == {"orders output", "limit orders all stages"}
+    limits = {row["latency_ms"] for row in found if row["series"].startswith("limit ")}
+    assert limits == {100.0}
+    (median,) = {row["series"] for row in panel(ask, "watch", "Latency p50", pipelines=["orders"])}
+    assert median == "orders output"

@@ -112,7 +112,14 @@ def latency_over_time(
 
 
 def limited_latency_over_time(
-    about: About, share: float, where: str, runs: str, *, source: str = sql.LATENCIES, at: str
+    about: About,
+    share: float,
+    where: str,
+    runs: str,
+    *,
+    source: str = sql.LATENCIES,
+    at: str,
+    definition: str = "${definition:sqlstring}",
 ) -> timeseries.Panel:
     """The same by pipeline and stage, with dashed lines for the upper limits that the thresholds of
     a run set for this percentile and definition, while that run is measured. runs: a query for the
@@ -136,7 +143,7 @@ FROM
     INNER JOIN limits ON of_run = run_id
     WHERE {where}
         AND run_id IN (SELECT of_run FROM limits) AND phase = 'measure'
-        AND of_definition = ${{definition:sqlstring}}
+        AND of_definition = {definition}
         AND of_pipeline IN ('', toString(pipeline)) AND of_stage IN ('*', toString(stage))
     GROUP BY time, series
 )

@@ -129,7 +129,7 @@ def limits(share: float, runs: str) -> str:
     runs: a query for run ids."""
     space, number = "[[:space:]]*", "-?[0-9]+(?:[.][0-9]+)?"
     pattern = (
-        f"^{space}(?:([a-z0-9-]+){space}:{space})?([*]|[a-z0-9_]+)[.](?:([a-z_]+)[.])?"
+        f"^{space}(?:([a-z0-9-]+){space}:{space})?(?:([*]|[a-z0-9_]+)[.])?(?:([a-z_]+)[.])?"
         f"p{100 * share:g}_ms{space}<=?{space}({number}){space}(?:abort{space})?(?:#.*)?$"
     )
     return f"""
@@ -138,7 +138,7 @@ def limits(share: float, runs: str) -> str:
         of_run,
         workload,
         found[1] AS of_pipeline,
-        found[2] AS of_stage,
+        if(found[2] = '', '*', found[2]) AS of_stage,
         if(found[3] = '', 'latest', found[3]) AS of_definition,
         toFloat64(found[4]) AS limit_ms,
         arrayStringConcat(
@@ -154,8 +154,11 @@ def limits(share: float, runs: str) -> str:
             JSONExtractString(detail, 'workload', 'name') AS workload,
             extractGroups(line, '{pattern}') AS found
         FROM results_lifecycle
-        ARRAY JOIN JSONExtract(detail, 'workload', 'thresholds', 'Array(String)') AS line
-        WHERE event = 'run_requested' AND run_id IN ({runs})
+        ARRAY JOIN arrayConcat(
+            JSONExtract(detail, 'workload', 'thresholds', 'Array(String)'),
+            JSONExtract(detail, 'watch', 'thresholds', 'Array(String)')
+        ) AS line
+        WHERE event IN ('run_requested', 'watch_begun') AND run_id IN ({runs})
     )
     WHERE notEmpty(found)
 )

@@ -109,15 +109,19 @@ LIMIT 100
 
 
 def _latency(share: float) -> timeseries.Panel:
-    return recurring.latency_over_time(
+    return recurring.limited_latency_over_time(
         About(
             f"Latency p{100 * share:.0f}",
-            "Latency from the (latest) input to the output, by the timestamps in the topics.",
+            "Latency from the (latest) input to the output, by the timestamps in the topics. "
+            "Dashed: the limit of a threshold.",
             "ms",
             empty=NO_WATCH,
         ),
         share,
         CHOSEN,
+        f"SELECT run_id FROM run_pipelines WHERE {CHOSEN}",
+        at="at",
+        definition="'latest'",
     )
 
 
