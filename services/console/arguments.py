@@ -204,6 +204,9 @@ def _add_stack(verbs: Verbs) -> None:
     status.add_argument("--json", action="store_true", help="as JSON")
     doctor = _verb(verbs, "doctor", "check this machine and the running stack, and suggest fixes")
     doctor.add_argument("--json", action="store_true", help="as JSON")
+    doctor.add_argument(
+        "--notify", action="store_true", help="also post a test message to every webhook"
+    )
 
 
 def _add_results(verbs: Verbs) -> None:

@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from services.runtime.engines import load_engines
 from services.runtime.installed import installed
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
-from services.runtime.settings import ServiceSettings
+from services.runtime.settings import ROOT, ServiceSettings
 
 NO_WALL = (
     "a query that bypasses the store's checks could read all your files; use Linux 5.19 or newer"
@@ -71,6 +73,28 @@ def examine(
     for service in services:
         yield _service(settings, service)
     yield _dead_letters(settings)
+
+
+def notify(settings: ServiceSettings) -> Iterator[Finding]:
+    """Post a test message to every webhook, from a process of the conductor."""
+    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "services.conductor.notices.trial"],
+        env=os.environ | variables,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        yield Finding(False, f"webhooks: {done.stderr.strip()}", "see docs/notifications.md")
+        return
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    if not told:
+        yield Finding(False, "no webhook is set", "set TIDEGAUGE_WEBHOOKS (docs/notifications.md)")
+    for one in told:
+        text = f"webhook {one['webhook']}: {one['reason'] or 'a test message was accepted'}"
+        yield Finding(not one["reason"], text, "look at its address and its token")
 
 
 def show(console: Console, findings: Iterator[Finding]) -> int:

@@ -90,6 +90,11 @@ def without_figures(page: str) -> list[str]:
     return re.findall(r"^.+, run \S+ (?:is INVALID|gave no figure): (.+)$", page, re.M)
 
 
+def refuses(done: Done) -> bool:
+    """Exit code 1, with output."""
+    return done.code == 1 and bool(done.text.strip())
+
+
 def is_interrupted(done: Done) -> bool:
     """Interrupted by Ctrl-C, as on the page."""
     return done.code in (0, 130)
@@ -168,6 +173,7 @@ RULES = (
     Rule(TIDEGAUGE + "status", page="write-a-suite.md", stack="up", says="default", within_s=30),
     Rule(TIDEGAUGE + "status", stack="up", says="store +.*ready"),
     Rule(TIDEGAUGE + "doctor", examines, stack="up", says="store is ready"),
+    Rule(TIDEGAUGE + "doctor --notify", refuses, says="no webhook is set"),
     Rule(TIDEGAUGE + "(workloads|pipelines|suites|domains|engines)( .+)?"),
     Rule(TIDEGAUGE + "study"),
     Rule(TIDEGAUGE + "watch", says="There is no watch"),

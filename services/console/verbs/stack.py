@@ -3,13 +3,14 @@
 import time
 from argparse import Namespace
 from dataclasses import asdict
+from itertools import chain
 
 from rich.console import Console
 
 from deploy.local.engines import install_engines
 from deploy.local.parts import lasting_parts
 from services.console import listing, rebuilding
-from services.console.doctor import examine, show
+from services.console.doctor import examine, notify, show
 from services.console.remote_stack import open_stack
 from services.console.suites import ask_for_suite
 from services.console.verbs.common import EXIT_FAILED, dashboards, print_json, teller
@@ -64,6 +65,8 @@ def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> i
     """Check the machine and the stack."""
     stack = open_stack(settings).status()
     findings = examine(settings, stack.running, stack.services)
+    if options.notify:
+        findings = chain(findings, notify(settings))
     if options.json:
         found = [asdict(one) | ({"advice": ""} if one.good else {}) for one in findings]
         print_json(found)

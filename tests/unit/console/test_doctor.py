@@ -1,6 +1,7 @@
 """Findings of `doctor` for a running stack."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from rich.console import Console
 
 from deploy.local.stack import ServiceStatus
 from services.console import doctor
-from services.console.doctor import Finding, examine, show
+from services.console.doctor import Finding, examine, notify, show
 from services.runtime.settings import ServiceSettings
+from tests.receiver import receiving
 
 pytestmark = pytest.mark.unit
 
@@ -43,3 +45,32 @@ def test_what_is_found_is_shown_as_it_is() -> None:
     )
     assert "no [/such] tag" in out.getvalue()
     assert "see [red]" in out.getvalue()
+
+
+def test_a_test_message_is_posted_to_every_webhook(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with receiving() as here, receiving() as away:
+        away.answers = [410]
+        webhooks = {"here": {"url": here.url}, "away": {"url": away.url, "shape": "slack"}}
+        monkeypatch.setenv("TIDEGAUGE_WEBHOOKS", json.dumps(webhooks))
+        found = list(notify(ServiceSettings(data=tmp_path)))
+        (body,) = here.wait_for(1)
+    assert (body["title"], body["kinds"]) == ("Tidegauge: a test message", [])
+    assert [(one.good, one.text) for one in found] == [
+        (True, "webhook here: a test message was accepted"),
+        (False, "webhook away: it answered 410"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("webhooks", "text"),
+    [("{}", "no webhook is set"), ('{"one": {"url": "ftp://x"}}', "webhooks: tidegauge: setting")],
+)
+def test_webhooks_that_are_missing_or_wrong_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, webhooks: str, text: str
+) -> None:
+    monkeypatch.setenv("TIDEGAUGE_WEBHOOKS", webhooks)
+    (found,) = notify(ServiceSettings(data=tmp_path))
+    assert not found.good
+    assert found.text.startswith(text)
