@@ -43,10 +43,12 @@ def floor_of(url: str, run_id: str) -> dict[str, Any] | None:
 
 
 def floor_sentence(report: Report) -> str:
-    """The latency of Tidegauge itself; empty if it was not measured."""
+    """The latency of Tidegauge itself; empty if it was not to be measured."""
     floor = report.get("floor")
     if not floor:
-        return ""
+        of_floor = floor_run_id(report["run_id"])
+        text = f"Floor: unknown; the run {of_floor} is not valid or did not take place."
+        return text if report.get("floor_s") else ""
     return (
         f"Floor: a plain copy took p50 {floor['p50']}, p95 {floor['p95']}, p99 {floor['p99']}, "
         f"max {floor['max']} ms, just before this run on the same stack."

@@ -107,6 +107,7 @@ def build_report(url: str, run_id: str) -> Report:
         "invalid_reasons": conclusion["invalid_reasons"],
         **taken_from(conclusion["detail"]),
         "floor": floor_of(url, run_id),
+        "floor_s": request["workload"].get("floor_s", 0),
         "environment": request["environment"],
         "input": source,
         "way_in": way_in_of(url, run_id),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from services.console.attributed import floor_sentence
 from services.console.show import show_report, verdict_sentence
 from services.console.warmth import warm_up_of, warm_up_sentence
 
@@ -220,3 +221,9 @@ def test_what_others_used_is_beside_what_the_machine_used() -> None:
         "spark-realtime used 2250 core-seconds per million input records.\n"
         "Tidegauge itself used 0.30 cores, 20% of all CPU time used.\n"
     ) in text
+
+
+def test_a_floor_that_was_to_be_measured_and_is_unknown_is_told() -> None:
+    report = {"run_id": "r", "floor": None}
+    assert floor_sentence(report | {"floor_s": 0}) == ""
+    assert floor_sentence(report | {"floor_s": 10}).startswith("Floor: unknown; the run r-floor ")
