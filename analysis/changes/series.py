@@ -26,7 +26,7 @@ MOST_OF_EACH, MOST_RUNS = 250, 2_000
 NEWEST = (
     "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
     " ORDER BY r.requested_at DESC"
-    f" LIMIT {MOST_OF_EACH} BY r.load_name, r.pipelines LIMIT {MOST_RUNS})"
+    " LIMIT {each:UInt32} BY r.load_name, r.pipelines LIMIT {most:UInt32})"
 )
 RUNS = (
     "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
@@ -93,7 +93,10 @@ class Series:
 
 def read_series(url: str) -> list[Series]:
     """Every series of the store, in the order of their first runs. Raises QueryError."""
-    runs, figures, rates, usage = (query(url, sql) for sql in (RUNS, FIGURES, RATES, USAGE))
+    limits = {"each": str(MOST_OF_EACH), "most": str(MOST_RUNS)}
+    runs, figures, rates, usage = (
+        query(url, sql, **limits) for sql in (RUNS, FIGURES, RATES, USAGE)
+    )
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
     used = {row["run_id"]: row for row in usage}
     when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}

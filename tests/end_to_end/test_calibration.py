@@ -165,7 +165,7 @@ def test_single_pairs_say_what_the_counts_say(tidegauge, report):
 
 def test_every_port_of_the_stack_is_on_loopback(tidegauge, report):
     ports = {
-        (connection.laddr.ip, connection.laddr.port)
+        (connection.laddr.ip.removeprefix("::ffff:"), connection.laddr.port)
         for process in tidegauge.running()
         for connection in process.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN

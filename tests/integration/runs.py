@@ -10,7 +10,8 @@ from services.runtime.domains import load_domain
 from services.runtime.settings import ServiceSettings
 from tests.integration.service_process import Reader
 
-PHASES = Phases(warm_up_s=1, measure_s=2, cool_down_s=3)
+PHASES = Phases(warm_up_s=2, measure_s=3, cool_down_s=3)
+BRIEF = Phases(warm_up_s=1, measure_s=2, cool_down_s=3)
 
 
 def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunPlan:

@@ -22,7 +22,7 @@ from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.replay import read_spans
 from services.runtime.topics import ensure_topics
-from tests.integration.runs import PHASES, next_phases, readers, run_plan
+from tests.integration.runs import BRIEF, next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
 
 pytestmark = pytest.mark.integration
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 FLIGHTS = load_domain("flights")
 (STATES,) = FLIGHTS.spec.topics
 RATE = 2_000
-SENT = RATE * PHASES.total_s
+SENT = RATE * BRIEF.total_s
 
 
 class Dropping:
@@ -80,7 +80,8 @@ def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
     consumer = assigned_consumer(settings, "tests")
     before = end_offsets(consumer, STATES)
     instance = f"generator-of-{run_id}"
-    plan = run_plan(run_id, rate=RATE, domain="flights", transport=transport)
+    fields = {"domain": "flights", "transport": transport, "phases": BRIEF}
+    plan = run_plan(run_id, rate=RATE, **fields)
     bus = open_events(settings, "tests")
     with (
         running_service(settings, "generator", TIDEGAUGE_INSTANCE=instance, **variables),
@@ -92,7 +93,7 @@ def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
         events = lifecycle.until(run_id, lambda all_: both(all_) or has_event("failed")(all_))
         assert both(events), events
         meanwhile()
-        bus.command("start", run_id, next_phases())
+        bus.command("start", run_id, next_phases(BRIEF))
         told = lifecycle.until(
             run_id,
             lambda all_: has_event(protocol.LOAD_FINISHED)(all_) and has_event("way_in")(all_),

@@ -14,7 +14,7 @@ from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
 from services.runtime.topics import ensure_topics
 from services.runtime.trusted import keep_definitions
-from tests.integration.runs import PHASES, next_phases, readers, run_plan
+from tests.integration.runs import BRIEF, next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
 
 pytestmark = pytest.mark.integration
@@ -33,7 +33,7 @@ def generator(broker):
 
 
 def plan_of(run_id, domain):
-    return run_plan(run_id, rate=RATE, domain=str(domain.folder))
+    return run_plan(run_id, rate=RATE, domain=str(domain.folder), phases=BRIEF)
 
 
 def records_of_run(settings, domain, run_id):
@@ -46,7 +46,7 @@ def records_of_run(settings, domain, run_id):
             run_id, lambda all_: has_event(protocol.READY)(all_) or has_event(protocol.FAILED)(all_)
         )
         assert has_event(protocol.READY)(events), events[-1]["detail"]
-        bus.command("start", run_id, next_phases())
+        bus.command("start", run_id, next_phases(BRIEF))
         (ended,) = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1:]
         ends = json.loads(ended["detail"])["end_offsets"]
         found = {}
@@ -66,7 +66,7 @@ def records_of_run(settings, domain, run_id):
 def test_purchases_and_ads_arrive_whole_and_by_their_gem_pack(generator):
     found = records_of_run(generator, load_domain("gem_packs"), "gems")
     sequences = {name: sorted(record["sequence"] for _, record in found[name]) for name in found}
-    count = RATE * PHASES.total_s
+    count = RATE * BRIEF.total_s
     assert sequences == {
         "purchases": list(range(0, count, 2)),
         "ads": list(range(1, count, 2)),
@@ -92,7 +92,7 @@ def test_a_recording_of_a_folder_from_elsewhere_is_sent_once_the_command_line_ha
     for name in ("orders", "payments"):
         records = sorted((record for _, record in found[name]), key=lambda r: r["sequence"])
         assert [record["amount"] for record in records] == amounts[: len(records)]
-        assert len(records) == RATE * PHASES.total_s / 2
+        assert len(records) == RATE * BRIEF.total_s / 2
 
     (domain.folder / "records.py").write_text("raise SystemExit('evil')\n")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):

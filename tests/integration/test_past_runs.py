@@ -110,17 +110,23 @@ def test_the_last_good_runs_are_valid_alike_and_kept_their_thresholds(
 
 def test_only_the_newest_runs_are_looked_at(ask):
     newest = {"r11", "r12", "r13"}
-    assert [row["run_id"] for row in ask("", series.RUNS, most="3")] == sorted(newest)
-    assert {row["run_id"] for row in ask("", series.FIGURES, most="3")} == newest
+    three, all_ = {"each": "9", "most": "3"}, {"each": "9", "most": "99"}
+    assert [row["run_id"] for row in ask("", series.RUNS, **three)] == sorted(newest)
+    assert {row["run_id"] for row in ask("", series.FIGURES, **three)} == newest
     every = {f"r{number}" for number in (1, 2, 3, 5, *range(7, 14))}
-    assert {row["run_id"] for row in ask("", series.FIGURES, most="11")} == every
-    assert ask("", series.RATES, most="3") == ask("", series.USAGE, most="3") == []
+    assert {row["run_id"] for row in ask("", series.FIGURES, **all_)} == every
+    assert ask("", series.RATES, **three) == ask("", series.USAGE, **three) == []
+
+
+def test_runs_of_one_load_do_not_displace_those_of_another(ask):
+    found = {row["run_id"] for row in ask("", series.FIGURES, each="1", most="99")}
+    assert found == {"r3", "r11", "r13"}
 
 
 def test_the_cpu_time_of_the_generator_is_per_record_of_the_whole_run(module_engine, ask):
     events = recorded()  # of a later day than the others
     project(module_engine, events)
-    (row,) = ask("", series.USAGE, most="1")
+    (row,) = ask("", series.USAGE, each="9", most="1")
     of_run = [(topic, one) for topic, one in events if one["run_id"] == run_of(events)]
     cpu_s = sum(one["cpu_seconds"] for _, one in of_run if one.get("service") == "generator")
     records = sum(one["acknowledged"] for topic, one in of_run if topic == catalogue.GENERATOR)

@@ -228,7 +228,7 @@ def test_a_detached_stack_outlives_its_starter_and_heals_itself_until_it_gives_u
     eventually(lambda: not is_alive(found.owner), "the owner gives up")
     assert marked(found.stack_id) == ()
     log = (settings.data / "logs" / "stack.log").read_text()
-    assert "tidegauge: collector was terminated by SIGKILL; its log is " in log
+    assert "tidegauge: collector was terminated by SIGKILL after 1 restart; its log" in log
 
 
 def count(events: list[dict[str, Any]], name: str) -> int:
