@@ -84,7 +84,11 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, floa
         if one.pipeline not in ("", name):
             continue
         if one.subject == PIPELINE:
-            value = _rate(figures) if one.needs_search else _of_pipeline(pipeline, one.figure)
+            value = (
+                sustainable_rate(figures)
+                if one.needs_search
+                else _of_pipeline(pipeline, one.figure)
+            )
             yield name, "", value
             continue
         for stage, cell in pipeline["stages"].items():
@@ -135,7 +139,7 @@ def _of_input(found: Figures, figure: str) -> float | None:
     return _number(found.get(figure))
 
 
-def _rate(figures: Figures) -> float | None:
+def sustainable_rate(figures: Figures) -> float | None:
     """The sustainable rate, records per second: of several searches the median."""
     several = (figures.get("repetition") or {}).get("search") or {}
     one = figures.get("conclusion", {}).get("search") or {}

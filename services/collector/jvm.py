@@ -130,5 +130,6 @@ def _files(pid: int, proc: Path) -> Iterator[Path]:
     for name in names:
         with suppress(OSError):
             found = (folder / name).lstat()
-            if stat.S_ISDIR(found.st_mode) and found.st_uid == user:
-                yield from (path for path in [folder / name / number] if path.exists())
+            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == user
+            if is_own and (path := folder / name / number).exists():
+                yield path

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from analysis.thresholds import sentence
+from analysis.thresholds import sentence, sustainable_rate
 from schemas.protocol import FAILED_VERDICTS
 from services.console.repeated import complaints
 
@@ -77,12 +77,12 @@ def benchmark(report: Report) -> bytes:
 
 
 def _searched(report: Report) -> list[dict[str, Any]]:
-    several = report.get("repetition", {}).get("search") or {}
-    search = report["conclusion"].get("search") or {}
-    rate = several.get("median_per_second", search.get("rate_per_second"))
-    (name,) = report["pipelines"] if rate else ("",)
+    rate = sustainable_rate(report)
+    if not rate:
+        return []
+    (name,) = report["pipelines"]
     unit = "µs per record at the sustainable rate"
-    return [{"name": f"{name} time", "unit": unit, "value": 1e6 / rate}] if rate else []
+    return [{"name": f"{name} time", "unit": unit, "value": 1e6 / rate}]
 
 
 def _figures(report: Report) -> Iterator[dict[str, Any]]:

@@ -25,7 +25,7 @@ from services.runtime.engines import load_engines
 from services.runtime.installed import installed
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.settings import ServiceSettings
 
 NO_WALL = (
     "a query that bypasses the store's checks could read all your files; use Linux 5.19 or newer"
@@ -77,10 +77,9 @@ def examine(
 
 def notify(settings: ServiceSettings) -> Iterator[Finding]:
     """Post a test message to every webhook, from a process of the conductor."""
-    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "services.conductor.notices.trial"],
-        env=os.environ | variables,
+        env=os.environ | settings.child_variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -29,8 +29,8 @@ RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
 AT_ONCE = 1_000  # frames handled before other events are checked
 KEPT_BYTES = 4_096  # bytes kept of data that is not a frame
 ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wait in the socket
+UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)  # strangers must not fill the log
 # Address of libzmq's socket monitor, and its message: event number and file descriptor.
-UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
 
 

@@ -103,6 +103,12 @@ class ServiceSettings(BaseSettings):
         return self.kafka_bootstrap or f"{self.host}:{self.port('kafka_internal')}"
 
     @property
+    def child_variables(self) -> dict[str, str]:
+        """Variables with which a module of this project, started as a process, finds the project
+        and the data folder."""
+        return {"TIDEGAUGE_DATA": str(self.data.absolute()), "PYTHONPATH": str(ROOT)}
+
+    @property
     def open_bootstrap(self) -> str:
         """Kafka bootstrap servers for pipelines and users, who need no login."""
         elsewhere = self.kafka_open_bootstrap or self.kafka_bootstrap

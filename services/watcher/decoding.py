@@ -79,7 +79,7 @@ def confluent_json(value: bytes) -> Any:
 def key_decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
     """The decoder for keys of a topic that have fields."""
     if topic.key == "avro-confluent":
-        return confluent_avro(SchemaIds(topic.schema_ids, asking(registry) if registry else None))
+        return confluent_avro(_ids_of(topic, registry))
     return decode_json if topic.key == "json" else confluent_json
 
 
@@ -153,8 +153,11 @@ def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
         return lambda value: datum(schema, value)
     if topic.format == "avro-single-object":
         return _single_object(topic.schemas)
-    ids = SchemaIds(topic.schema_ids, asking(registry) if registry else None)
-    return confluent_avro(ids)
+    return confluent_avro(_ids_of(topic, registry))
+
+
+def _ids_of(topic: WatchedTopic, registry: Registry | None) -> SchemaIds:
+    return SchemaIds(topic.schema_ids, asking(registry) if registry else None)
 
 
 def confluent_avro(ids: SchemaIds) -> Decode:

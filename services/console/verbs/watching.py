@@ -22,7 +22,7 @@ from services.console.remote_stack import open_stack
 from services.console.verbs.common import dashboards, teller
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.definitions import DefinitionError
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.settings import ServiceSettings
 from services.runtime.watches import (
     end_watch,
     keep_watch,
@@ -98,10 +98,9 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
 def _infer(options: Namespace, settings: ServiceSettings) -> int:
     """Print inferred settings, from a process of the watcher. It gets logins on standard input."""
     told = _cluster(options).model_dump_json()
-    variables = {"TIDEGAUGE_DATA": str(settings.data.absolute()), "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         [sys.executable, "-m", "services.watcher.inferring", *options.infer],
-        env=os.environ | variables,
+        env=os.environ | settings.child_variables,
         input=told,
         text=True,
         check=False,
