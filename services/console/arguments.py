@@ -1,6 +1,7 @@
 """The command line: verbs, options and their help."""
 
 import argparse
+import re
 import textwrap
 from pathlib import Path
 from typing import TypeAlias, get_args
@@ -178,9 +179,9 @@ def _add_watch(verbs: Verbs) -> None:
     )
 
 
-def _positive(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, not {text!r}")
+def _limit(text: str) -> int:
+    if not re.fullmatch("[1-9][0-9]{0,5}", text):
+        raise argparse.ArgumentTypeError(f"must be from 1 to 999999, not {text[:80]!r}")
     return int(text)
 
 
@@ -261,7 +262,7 @@ def _add_results(verbs: Verbs) -> None:
     runs.add_argument("--json", action="store_true", help="as JSON")
     runs.add_argument(
         "--limit",
-        type=_positive,
+        type=_limit,
         default=200,
         metavar="N",
         help="newest runs to list (default: 200)",
