@@ -11,8 +11,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
+from analysis.comparability import doubts_of, needed_of
 from analysis.costs import COST
 from analysis.described import Row, row
 from analysis.intervals import Interval, student_t
@@ -27,6 +29,7 @@ LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "p999": 2_000, "mean": 10, "m
 OTHERS = ("p999", COST)
 FIGURES = tuple(figure for figure in LEAST_OUTPUTS if figure not in OTHERS)
 Values = Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]]
+Report = dict[str, Any]
 Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): latency in ms: count
 
 
@@ -194,6 +197,52 @@ def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:
     error = deviation / ((1 - 2 * cut / count) * math.sqrt(count))
     within = student_t(len(kept) - 1, confidence) * error
     return Difference(value, value - within, value + within)
+
+
+def decision(order: Sequence[str], values: Values, reports: Sequence[Report]) -> Report:
+    """The keys `confidence`, `differences`, `described` and `said` of `interleaved`.
+
+    order: of the pipelines. values: by stage, the figures of both blocks of each pair, and with the
+    stage '' those of the whole pipeline. reports: of the runs with these pairs.
+    """
+    first, second = dict.fromkeys(order)
+    of_stages = {stage: pairs for stage, pairs in values.items() if stage}
+    found = differences(of_stages)
+    levels = {
+        stage: {
+            figure: mean(pair[0][figure] for pair in values[stage] if figure in pair[0])
+            for figure in figures
+        }
+        for stage, figures in found.items()
+    }
+    doubts = [doubt for report in reports for doubt in doubts_of(report)]
+    text = as_said(first, second, found, levels, doubts)
+    return {
+        "confidence": CONFIDENCE,
+        "differences": as_json(found, doubted=bool(doubts)),
+        "described": other_rows(values),
+        "said": f"{text} {needed_of(reports)}".rstrip(),
+    }
+
+
+def pooled(reports: Sequence[Report]) -> Report | None:
+    """The key `interleaved` of several runs of the same: the decision from the pairs of all of
+    them, without those of runs that are in doubt if there are others. None if no run has it."""
+    having = [report for report in reports if report.get("interleaved")]
+    used = [report for report in having if not doubts_of(report)] or having
+    found = [report["interleaved"] for report in used]
+    if len(found) < 2:
+        return found[0] if found else None
+    pairs = [pair for one in found for pair in one["pairs"]]
+    stages = list(pairs[0]["stages"]) if pairs else []
+    values = {stage: [pair["stages"][stage] for pair in pairs] for stage in stages}
+    costs = {"": [pair["costs"] for pair in pairs]}
+    return found[0] | {
+        "runs": [report["run_id"] for report in used],
+        "blocks": sum(one["blocks"] for one in found),
+        "pairs": pairs,
+        **decision(found[0]["order"], values | costs, used),
+    }
 
 
 def as_said(

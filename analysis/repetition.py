@@ -9,6 +9,7 @@ from typing import Any
 from analysis.bootstrap import median_confidence, median_interval
 from analysis.comparability import doubts_of
 from analysis.costs import COST
+from analysis.interleaving import pooled
 from analysis.thresholds import outcome
 from schemas.protocol import DEFINITIONS
 
@@ -19,11 +20,13 @@ FIGURES = ("p50", "p95", "p99")
 def summarise(reports: list[Report]) -> Report:
     """The report of the median run with `repetition`: the runs, and for each figure of each stage
     and the cost of each pipeline its median over the valid runs with a bootstrap interval and its
-    confidence, which is low for few runs. Without a valid run: the last report.
+    confidence, which is low for few runs. `interleaved` is the decision from the blocks of all
+    valid runs. Without a valid run: the last report.
     """
     valid = [report for report in reports if report["valid"]]
     chosen = median_run(valid) if valid else reports[-1]
     return chosen | {
+        "interleaved": pooled(valid) or chosen.get("interleaved"),
         "repetition": {
             "runs": [outcome(report) | {"doubts": doubts_of(report)} for report in reports],
             "median_run": chosen["run_id"] if valid else None,
@@ -31,7 +34,7 @@ def summarise(reports: list[Report]) -> Report:
             "intervals_by": "how runs vary",
             "pipelines": _intervals(valid),
             "search": _searched(valid),
-        }
+        },
     }
 
 

@@ -9,7 +9,14 @@ from typing import Any
 
 from analysis.described import plain
 from schemas.protocol import FAILED_VERDICTS
-from schemas.threshold import EVERY_STAGE, INPUT, LATENCY_FIGURES, PIPELINE, Threshold
+from schemas.threshold import (
+    EVERY_STAGE,
+    INPUT,
+    LATENCY_FIGURES,
+    PIPELINE,
+    Threshold,
+    parse_threshold,
+)
 
 Figures = dict[str, Any]
 Row = dict[str, Any]
@@ -113,6 +120,15 @@ def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]
 def ended_by_threshold(report: Figures) -> bool:
     """Whether a run is not valid only because a threshold ended it early."""
     return any(reason.startswith(ENDED) for reason in report["invalid_reasons"])
+
+
+def left_to_thresholds(rows: Iterable[Row]) -> frozenset[str]:
+    """Verdicts that a watch limits by a threshold, so that fewer are no problem. rows: the judged
+    thresholds of a run."""
+    figures = {parse_threshold(row["threshold"]).figure for row in rows}
+    if "not_exact" in figures:
+        return frozenset(FAILED_VERDICTS)
+    return frozenset(figures & {*FAILED_VERDICTS})
 
 
 def outcome(report: Figures) -> Figures:

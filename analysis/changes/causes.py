@@ -8,13 +8,13 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
+from analysis.changes.machine import work_of
 from analysis.changes.series import Point
 
 # In order of likelihood: the pipeline's own settings first, our revision last.
 PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")
 REST = ("host", "system", "python", "judgement", "phases", "validity", "tidegauge")
 IGNORED = ("summary", "run_id", "seed", "suite", "step_of", "name")
-GENERATOR = ("tidegauge", "python")  # facts that change the generator's own CPU time
 BUSIER_CORES = 0.5
 SLOWER = 0.1
 MOST_CAUSES = 12
@@ -29,9 +29,8 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
         for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
         if old.get(name) != new.get(name)
     ]
-    same_program = all(old.get(name) == new.get(name) for name in GENERATOR)
-    same_work = _work(before[-1]) == _work(after[0]) is not None
-    slower = _slower(before, after) if same_program and same_work else []
+    same_work = work_of(before[-1]) == work_of(after[0]) is not None
+    slower = _slower(before, after) if same_work else []
     return (_busier(before, after) + slower + found)[:MOST_CAUSES]
 
 
@@ -68,15 +67,6 @@ def _busier(before: Sequence[Point], after: Sequence[Point]) -> list[str]:
     if old is None or new is None or abs(new - old) < BUSIER_CORES:
         return []
     return [f"CPU use by other processes: {max(0, old):.1f} → {max(0, new):.1f} cores"]
-
-
-def _work(point: Point) -> str | None:
-    """What the generator's CPU time per record depends on besides the series; None if the rate
-    varies within the series, because a search finds it."""
-    workload = point.request["workload"]
-    if workload.get("search") or workload.get("sustainable_share"):
-        return None
-    return str(workload.get("transport", "kafka"))
 
 
 def _slower(before: Sequence[Point], after: Sequence[Point]) -> list[str]:

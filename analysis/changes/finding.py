@@ -7,18 +7,20 @@ from typing import Any
 
 from analysis.change_points import ChangePointConfig, change_points
 from analysis.changes.causes import likely_causes
+from analysis.changes.machine import without_machine
 from analysis.changes.season import without_season
-from analysis.changes.series import HIGHER_IS_BETTER, Point, Series
+from analysis.changes.series import HIGHER_IS_BETTER, LATENCIES, TYPICAL, Point, Series
 
 NEAR_RUNS = 2  # tolerance for the place of a change when more runs are known
 # Minimum difference of medians, in the metric's unit. Timestamps are whole milliseconds, whose
 # rounding cancels only in means.
-LEAST_STEPS = {"mean_ms": 0.1}
+LEAST_STEPS = {TYPICAL: 0.1}
 
 
 @dataclass(frozen=True)
 class Change:
-    """One change point. before, after: the runs of the level before and after, oldest first."""
+    """One change point. before, after: the runs of the level before and after, oldest first, with
+    their adjusted values."""
 
     series: Series
     before: tuple[Point, ...]
@@ -57,9 +59,10 @@ def find_changes(
     config = config or ChangePointConfig()
     found = []
     for series in histories:
-        points = series.points[-config.most_runs :]
+        # The season and the machine's pace are those of all runs.
+        points = adjusted(series)[-config.most_runs :]
         step = LEAST_STEPS.get(series.metric, config.least_step)
-        values = without_season(series.points)[-config.most_runs :]  # the season is of all days
+        values = [point.value for point in points]
         splits = change_points(values, replace(config, least_step=step))
         edges = [0, *(split.index for split in splits), len(points)]
         for number, split in enumerate(splits):
@@ -67,6 +70,18 @@ def find_changes(
             after = points[edges[number + 1] : edges[number + 2]]
             found.append(Change(series, before, after, split.p_value))
     return found
+
+
+def adjusted(series: Series) -> tuple[Point, ...]:
+    """The runs with values adjusted for the time of day, and latencies for the machine's pace."""
+    points = series.points
+    if series.metric in LATENCIES:
+        points = _with(points, without_machine(points))
+    return _with(points, without_season(points))
+
+
+def _with(points: Sequence[Point], values: Sequence[float]) -> tuple[Point, ...]:
+    return tuple(replace(one, value=value) for one, value in zip(points, values, strict=True))
 
 
 def is_known(change: Change, known: Sequence[dict[str, Any]]) -> bool:

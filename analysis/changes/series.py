@@ -1,10 +1,10 @@
 """History of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
 
-Runs belong to one series if they had the same load, content, faults, windows, kills, stages,
-concurrent pipelines and search parameters; settings, versions and machines may differ, because
-changes of these are to be detected. Only valid runs that were not search steps count, and only
-steady ones, unless most of a series were not steady. A search has no rate of its own: its initial
-rate does not distinguish series.
+Runs belong to one series if they had the same domain, load, content, faults, windows, kills,
+stages, concurrent pipelines and search parameters; settings, versions and machines may differ,
+because changes of these are to be detected. Only valid runs that were not search steps count, and
+only steady ones, unless most of a series were not steady. A search has no rate of its own: its
+initial rate does not distinguish series.
 """
 
 import json
@@ -13,9 +13,11 @@ from typing import Any
 
 from analysis.comparability import LOAD
 from schemas.threshold import SUSTAINABLE_RATE
+from schemas.workload import DEFAULT_DOMAIN
 from services.runtime.clickhouse import query
 
-LATENCIES = ("mean_ms", "p50_ms", "p99_ms")
+TYPICAL = "middle_ms"  # mean of the middle half: resolves less than a millisecond, ignores stalls
+LATENCIES = (TYPICAL, "p99_ms")
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 USED = ("others_cores", "generator_us")
@@ -39,7 +41,7 @@ RUNS = (
     " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
 )
 FIGURES = (
-    "SELECT run_id, pipeline, stage, mean_ms, p50_ms, p99_ms FROM tidegauge.latency_summary"
+    f"SELECT run_id, pipeline, stage, {', '.join(LATENCIES)} FROM tidegauge.latency_summary"
     f" WHERE phase = 'measure' AND definition = 'latest' AND run_id IN {NEWEST}"
 )
 RATES = (
@@ -76,8 +78,8 @@ class Point:
 @dataclass(frozen=True)
 class Series:
     """The history of one figure, oldest run first. workload: name, with its rate if constant;
-    metric: `mean_ms`, `p50_ms` or `p99_ms` of `latest`, or for a search
-    `sustainable_rate_per_second`, whose stage is all the stages that ran."""
+    metric: `middle_ms` or `p99_ms` of `latest`, or for a search `sustainable_rate_per_second`,
+    whose stage is all the stages that ran."""
 
     workload: str
     pipeline: str
@@ -145,7 +147,8 @@ def alike(request: dict[str, Any]) -> str:
         load.pop("rate_per_second", None)  # the initial rate, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
-    return json.dumps([told, pipelines, request["stages"]], sort_keys=True)
+    domain = domain_of(request) or DEFAULT_DOMAIN
+    return json.dumps([told, domain, pipelines, request["stages"]], sort_keys=True)
 
 
 def windows_of(request: dict[str, Any]) -> dict[str, int]:
@@ -159,8 +162,20 @@ def windows_of(request: dict[str, Any]) -> dict[str, int]:
 
 
 def label(request: dict[str, Any]) -> str:
-    """Display name of the workload: its name, and its rate if it has one."""
+    """Display name of the workload: its name, its rate if it has one, and its domain if that is not
+    the default."""
     workload = request["workload"]
     rate = None if workload.get("search") else workload.get("load", {}).get("rate_per_second")
-    name = str(workload["name"])
-    return f"{name} at {rate:g}/s" if rate else name
+    domain = domain_of(request)
+    return "".join(
+        (
+            str(workload["name"]),
+            f" at {rate:g}/s" if rate else "",
+            f" of {domain}" if domain not in ("", DEFAULT_DOMAIN) else "",
+        )
+    )
+
+
+def domain_of(request: dict[str, Any]) -> str:
+    """Name of the domain; empty for watches and for runs of versions before domains."""
+    return str((request.get("domain") or {}).get("name", ""))

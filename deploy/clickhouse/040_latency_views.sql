@@ -4,7 +4,9 @@
 -- sums per minute, which have about twenty times fewer rows and remain when raw rows expire.
 
 CREATE OR REPLACE VIEW tidegauge.latency_summary AS
-WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
+WITH
+    quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms,
+    sumMap([latency_ms], [r.count]) AS by_latency
 SELECT
     run_id,
     pipeline,
@@ -19,7 +21,16 @@ SELECT
     percentiles_ms[4] AS p99_ms,
     percentiles_ms[5] AS p999_ms,
     max(latency_ms) AS max_ms,
-    sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
+    sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms,
+    -- of each latency the outputs whose rank is in the middle half
+    arraySum(
+        (latency, outputs, upto) -> latency * greatest(
+            0, least(toFloat64(upto), 0.75 * count) - greatest(upto - toFloat64(outputs), 0.25 * count)
+        ),
+        by_latency.1,
+        by_latency.2,
+        arrayCumSum(by_latency.2)
+    ) / (0.5 * count) AS middle_ms
 FROM tidegauge.latency_minutes AS r
 GROUP BY run_id, pipeline, stage, definition, phase
 COMMENT 'Latency of every run, pipeline, stage, definition and phase, milliseconds';
@@ -38,7 +49,8 @@ ALTER TABLE tidegauge.latency_summary
     COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
     COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
-    COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
+    COMMENT COLUMN mean_ms 'Mean latency, milliseconds',
+    COMMENT COLUMN middle_ms 'Mean latency of the middle half of the outputs, milliseconds';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_minute AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms

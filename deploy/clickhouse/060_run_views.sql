@@ -91,7 +91,8 @@ FROM
     WITH
         anyIf(detail, event IN ('run_requested', 'watch_begun')) AS request,
         anyIf(detail, event = 'concluded') AS conclusion,
-        JSONExtractFloat(request, 'workload', 'load', 'rate_per_second') AS rate
+        JSONExtractFloat(request, 'workload', 'load', 'rate_per_second') AS rate,
+        JSONExtractString(request, 'domain', 'name') AS domain
     SELECT
         run_id,
         ifNull(minOrNullIf(e.time, event IN ('run_requested', 'watch_begun')), min(e.time)) AS requested_at,
@@ -105,7 +106,8 @@ FROM
                     AND JSONExtractFloat(request, 'workload', 'sustainable_share') = 0,
                 concat(' at ', toString(rate), '/s'),
                 ''
-            )
+            ),
+            if(domain NOT IN ('', 'traffic'), concat(' of ', domain), '')
         ) AS load_name,
         arrayMap(
             p -> JSONExtractString(p, 'name'), JSONExtractArrayRaw(request, 'pipelines')
@@ -147,13 +149,13 @@ LEFT JOIN
     WHERE kind = 'run'
     GROUP BY run_id
 ) AS c ON c.run_id = l.run_id
-COMMENT 'One row per run: the request (load_name: the workload, with its rate if that is constant), the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
+COMMENT 'One row per run: the request (load_name: the workload, with its rate if that is constant, and its domain if that is not traffic), the start of each phase, whether the run is valid, whether every output was exact (clean), and whether it was steady in the measured phase (moving: the figures that were not)';
 
 ALTER TABLE tidegauge.runs
     COMMENT COLUMN run_id 'The run',
     COMMENT COLUMN requested_at 'When the run was requested',
     COMMENT COLUMN workload 'Name of the workload',
-    COMMENT COLUMN load_name 'The workload, with its rate if that is constant',
+    COMMENT COLUMN load_name 'The workload, with its rate if that is constant, and its domain if that is not traffic',
     COMMENT COLUMN pipelines 'Names of its pipelines',
     COMMENT COLUMN warm_up_at 'Start of the warm-up',
     COMMENT COLUMN measure_at 'Start of the measured phase',

@@ -125,26 +125,29 @@ def _add_run(verbs: Verbs) -> None:
         help="kill this part during the run",
     )
     run.add_argument(
+        "--baseline",
+        metavar="FILE.json|RUN_ID",
+        help="earlier report or run to compare with; with five runs each, worse is exit code 3",
+    )
+    _add_judging(run)
+
+
+def _add_judging(verb: argparse.ArgumentParser) -> None:
+    """Options of the verbs that judge what they measured."""
+    verb.add_argument(
         "--threshold",
         action="append",
         default=[],
         metavar='"FIGURE <= N"',
         help='such as "join.p99_ms <= 50"; exit code 3 if it fails; may be repeated',
     )
-    run.add_argument(
-        "--baseline",
-        metavar="FILE.json|RUN_ID",
-        help="earlier report or run to compare with; with five runs each, worse is exit code 3",
-    )
-    run.add_argument(
-        "--report", type=Path, metavar="FILE.json", help="also write the report as JSON"
-    )
     for option, metavar, what in (
+        ("--report", "FILE.json", "also write the report as JSON"),
         ("--markdown", "FILE.md", "also write it as Markdown, such as a CI job summary"),
         ("--junit", "FILE.xml", "also write its checks as JUnit XML"),
         ("--benchmark", "FILE.json", "also write its figures for github-action-benchmark"),
     ):
-        run.add_argument(option, type=Path, metavar=metavar, help=what)
+        verb.add_argument(option, type=Path, metavar=metavar, help=what)
 
 
 def _add_study(verbs: Verbs) -> None:
@@ -163,6 +166,13 @@ def _add_watch(verbs: Verbs) -> None:
     watch = _verb(verbs, "watch", "measure your own pipeline as it runs, or list watches")
     watch.add_argument("file", nargs="?", type=Path, metavar="FILE.toml", help="topics to watch")
     watch.add_argument("--detach", action="store_true", help="watch in the background")
+    watch.add_argument(
+        "--duration",
+        type=int,
+        metavar="S",
+        help="watch for so many seconds, then print a report; exit codes as of `run`",
+    )
+    _add_judging(watch)
     watch.add_argument("--json", action="store_true", help="the list of watches as JSON")
     watch.add_argument("--end", metavar="NAME", help="end a watch that runs in the background")
     watch.add_argument(

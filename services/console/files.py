@@ -1,8 +1,14 @@
 """Output files named on the command line: checked before the work, written after it."""
 
+import json
 import os
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from services.console.ci import benchmark, junit
+from services.console.page.markdown import markdown
 from services.runtime.definitions import DefinitionError
 
 
@@ -25,3 +31,15 @@ def write_file(option: str, path: Path, data: bytes) -> None:
         path.write_bytes(data)
     except OSError as error:
         raise DefinitionError(f"{option} {path}: {error.strerror}.") from error
+
+
+def report_files(
+    options: Namespace,
+) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:
+    """Files that a report is written to: option, path or None, and the writer."""
+    return (
+        ("--report", options.report, lambda report: (json.dumps(report, indent=2) + "\n").encode()),
+        ("--markdown", options.markdown, lambda report: markdown(report).encode()),
+        ("--junit", options.junit, junit),
+        ("--benchmark", options.benchmark, benchmark),
+    )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from analysis import described, interleaving
-from analysis.comparability import doubts_of, needed_of
 from analysis.costs import COST, core_seconds_per_million_records
 from analysis.interleaving import Turns
 from schemas.protocol import MACHINE, Interleaving
@@ -150,16 +149,7 @@ def judged(
         )
         for stage in stages
     }
-    differences = interleaving.differences(values)
-    levels = {
-        stage: {
-            figure: _mean([pair[0][figure] for pair in values[stage] if figure in pair[0]])
-            for figure in figures
-        }
-        for stage, figures in differences.items()
-    }
-    doubts = doubts_of(report)
-    text = interleaving.as_said(first, second, differences, levels, doubts)
+    costs_of = _costs(pairs, costs)
     return {
         "order": list(turns.order),
         "block_s": turns.block_s,
@@ -169,13 +159,11 @@ def judged(
             {
                 "start_s": [block.start_s for block in pair],
                 "stages": {stage: list(values[stage][place]) for stage in stages},
+                "costs": list(costs_of[place]),
             }
             for place, pair in enumerate(pairs)
         ],
-        "confidence": interleaving.CONFIDENCE,
-        "differences": interleaving.as_json(differences, doubted=bool(doubts)),
-        "described": interleaving.other_rows(values | {"": _costs(pairs, costs)}),
-        "said": f"{text} {needed_of([report])}".rstrip(),
+        **interleaving.decision(turns.order, values | {"": costs_of}, [report]),
     }
 
 
@@ -212,22 +200,20 @@ def latencies_of(url: str, run_id: str) -> Latencies:
     return found
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
-
-
 def interleaved_sentences(report: Report) -> list[str]:
     """The decision and its basis in words; empty for a run that was not interleaved."""
     found = report.get("interleaved")
     if found is None:
         return []
     pairs, length = len(found["pairs"]), found["block_s"] - 2 * found["edge_s"]
+    of_runs = f" of {len(found['runs'])} runs" if "runs" in found else ""
     rows = [described.in_words(row) for row in found.get("described", ()) if not row["stage"]]
     order = " → ".join(dict.fromkeys(found.get("order", ())))
     beside = f"Described only, {order}, with an interval of its own: "
     return [
         f"Interleaved: {found['said']}",
-        f"From {pairs} pairs of blocks of {found['block_s']} s, using the middle {length} s of "
-        f"each; all intervals hold together with {found['confidence']:.0%} confidence.",
+        f"From {pairs} pairs of blocks of {found['block_s']} s{of_runs}, using the middle "
+        f"{length} s of each; all intervals hold together with {found['confidence']:.0%} "
+        "confidence.",
         *([f"{beside}{'; '.join(rows)}."] if rows else []),
     ]

@@ -43,6 +43,16 @@ class CommandLine:
             check=False,
         )
 
+    @contextmanager
+    def stack(self, **environment: str) -> Iterator[None]:
+        """A running stack during the context."""
+        up = self("up", "--detach", **environment)
+        assert up.returncode == 0, up.stdout + up.stderr
+        try:
+            yield
+        finally:
+            assert self("down").returncode == 0
+
     def begin(self, output: Path, *arguments: str) -> "subprocess.Popen[bytes]":
         """Start a command without waiting for it, in its own process group, as a shell does. Its
         output goes to a file."""

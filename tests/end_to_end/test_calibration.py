@@ -48,10 +48,8 @@ delay_ms = {delay_ms}
 @pytest.fixture(scope="module")
 def tidegauge(tmp_path_factory):
     command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=540)
-    up = command("up", "--detach")
-    assert up.returncode == 0, up.stdout + up.stderr
-    yield command
-    assert command("down").returncode == 0
+    with command.stack():
+        yield command
 
 
 def files_of(tidegauge, delays_ms):

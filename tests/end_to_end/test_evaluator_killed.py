@@ -88,9 +88,7 @@ def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics
     pipeline, path = tmp_path / "lossy.toml", tmp_path / "report.json"
     pipeline.write_text(PIPELINE)
     workload = changed_workload("latency", tmp_path / "never-late.toml", NEVER_LATE)
-    up = tidegauge("up", "--detach")
-    assert up.returncode == 0, up.stdout + up.stderr
-    try:
+    with tidegauge.stack():
         with ThreadPoolExecutor(1) as pool:
             run = pool.submit(
                 tidegauge,
@@ -104,8 +102,6 @@ def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics
         report = json.loads(path.read_text())
         assert (report["valid"], report["invalid_reasons"]) == (True, [])
         implied = judged_by_brute_force(settings, report["run_id"], ("lossy",), 10_000)
-    finally:
-        assert tidegauge("down").returncode == 0
     expected, latencies = implied["lossy"]
     assert expected["parse", "missing"] > 0
     for stage in STAGES:

@@ -53,9 +53,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ended, Ende
         "TIDEGAUGE_WEBHOOKS": json.dumps({"team": {"url": url}}),
         "TIDEGAUGE_WEBHOOK_MOST_RETRY_S": "2",
     }
-    up = command("up", "--detach", **webhooks)
-    assert up.returncode == 0, up.stdout + up.stderr
-    try:
+    with command.stack(**webhooks):
         failed = slowed_run(command, "failed", 2, LIMIT, HOLDS)
         aborted = slowed_run(command, "aborted", LONG_S, f"{LIMIT} abort")
         wait_until_waiting(folder, 2)
@@ -64,8 +62,6 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ended, Ende
             wait_until_waiting(folder, 0)
             bodies = list(back.bodies)
         yield failed, aborted, bodies
-    finally:
-        assert command("down").returncode == 0
 
 
 def slowed_run(command: CommandLine, name: str, seconds: int, *limits: str) -> Ended:

@@ -2,43 +2,27 @@
 
 import json
 import socket
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from schemas.protocol import DEFINITIONS, VERDICTS
 from tests.end_to_end.command import CommandLine
-from tests.end_to_end.workload_files import patient_workload
+from tests.end_to_end.conftest import BASE_PORT, MEASURE_S, RATE, Finished
 from tests.traffic import STAGES
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_070
-MEASURE_S = 6
-RATE = 100
+
+@pytest.fixture
+def tidegauge(finished: Finished) -> CommandLine:
+    return finished.command
 
 
-@pytest.fixture(scope="module")
-def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=540)
-    yield command
-    command("down")  # an aborted run leaves its stack running
-
-
-@pytest.fixture(scope="module")
-def run(tidegauge: CommandLine) -> dict[str, object]:
-    """A short run of both pipelines on the same input."""
-    path = tidegauge.data / "report.json"
-    done = tidegauge(
-        *("run", str(patient_workload(tidegauge.data))),
-        *("--pipeline", "spark-realtime,spark-microbatch", "--rate", str(RATE)),
-        *("--warm-up", "4", "--duration", str(MEASURE_S), "--report", str(path)),
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "VALID: every expected output was published once, exact and in time." in done.stdout
-    report: dict[str, object] = json.loads(path.read_text())
-    return report
+@pytest.fixture
+def run(finished: Finished) -> dict[str, Any]:
+    return finished.report
 
 
 def test_every_expected_output_of_every_stage_is_exact(run) -> None:
@@ -53,6 +37,13 @@ def test_every_expected_output_of_every_stage_is_exact(run) -> None:
         assert exact["join"] == lanes * MEASURE_S
         assert exact["tumbling"] == exact["sliding"] > 0
         assert exact["tumbling"] % MEASURE_S == 0
+
+
+def test_a_program_of_ones_own_is_measured_on_the_same_input(run) -> None:
+    stages = run["pipelines"]["external-python"]["stages"]
+    assert set(stages) == {"ingest", "parse"}
+    for stage in stages.values():
+        assert stage["verdicts"]["exact"] == sum(stage["verdicts"].values()) == RATE * MEASURE_S
 
 
 def test_the_report_has_the_keys_of_the_contract(run) -> None:
@@ -111,7 +102,7 @@ def test_sql_from_the_raw_counts_equals_the_report(run, tidegauge: CommandLine) 
     done = tidegauge("sql", sql, "--format", "JSONCompactEachRow")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) == 2 * 5 * 3
+    assert len(rows) == (2 * len(STAGES) + 2) * len(DEFINITIONS)
     for pipeline, stage, definition, count, p50, p99, most in rows:
         figures = run["pipelines"][pipeline]["stages"][stage]["latency_ms"][definition]
         wanted = [figures[name] for name in ("count", "p50", "p99", "max")]
@@ -126,14 +117,14 @@ def test_the_report_can_be_asked_for_again(run, tidegauge: CommandLine) -> None:
     assert ("NOT steady" in line) == (run["steady"] is False)
 
 
-def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine) -> None:
-    path = tidegauge.data / "report.html"
+def test_the_report_is_also_a_page_of_its_own(run, tidegauge: CommandLine, finished) -> None:
+    path = finished.place / "report.html"
     done = tidegauge("report", "--html", str(path))
     assert done.returncode == 0, done.stderr
     text = path.read_text()
     assert run["run_id"] in text
     # Four charts and the ledger of each pipeline; two of resources.
-    assert text.count("<svg") == 2 * 5 + 2
+    assert text.count("<svg") == len(run["pipelines"]) * 5 + 2
 
 
 def test_no_process_is_left_behind(run, tidegauge: CommandLine) -> None:

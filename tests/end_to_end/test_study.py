@@ -65,20 +65,21 @@ def test_a_study_that_is_interrupted_goes_on(
     tidegauge = CommandLine(tmp_path / "data", BASE_PORT, timeout_s=DEADLINE_S)
     study = ("study", str(tmp_path / "mine.toml"), "--scale", "tiny", "--folder", str(tmp_path))
     output = tmp_path / "output.txt"
-    begun = tidegauge.begin(output, *study)
-    try:
-        end_s = time.monotonic() + DEADLINE_S
-        while not notes(tidegauge.data):
-            assert time.monotonic() < end_s, output.read_text()
-            assert begun.poll() is None, output.read_text()
-            time.sleep(0.1)  # poll interval
-    finally:
-        begun.send_signal(signal.SIGINT)
-        code = begun.wait(DEADLINE_S)
-    assert code == 130, output.read_text()
-    ((first, done),) = notes(tidegauge.data).items()
-    assert [note["valid"] for note in done] == [True]
-    again = tidegauge(*study)
+    with tidegauge.stack():
+        begun = tidegauge.begin(output, *study)
+        try:
+            end_s = time.monotonic() + DEADLINE_S
+            while not notes(tidegauge.data):
+                assert time.monotonic() < end_s, output.read_text()
+                assert begun.poll() is None, output.read_text()
+                time.sleep(0.1)  # poll interval
+        finally:
+            begun.send_signal(signal.SIGINT)
+            code = begun.wait(DEADLINE_S)
+        assert code == 130, output.read_text()
+        ((first, done),) = notes(tidegauge.data).items()
+        assert [note["valid"] for note in done] == [True]
+        again = tidegauge(*study)
     assert again.returncode == 0, again.stdout + again.stderr
     assert notes(tidegauge.data)[first] == done
     runs = [note["run_id"] for own in notes(tidegauge.data).values() for note in own]

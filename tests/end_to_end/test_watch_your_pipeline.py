@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -15,12 +16,13 @@ from schemas.watch import Watch
 from services.runtime.settings import ROOT
 from services.runtime.watches import read_watch
 from tests.documentation import blocks
+from tests.end_to_end.workload_files import changed_text
 from tests.integration.kafka_broker import free_base_port, running_broker
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(300)]
 
 PAGE = ROOT / "docs" / "watch-your-pipeline.md"
-SHOP, INFER, WATCH, AROUND = blocks(PAGE, "sh")
+SHOP, INFER, WATCH, AROUND, GATE = blocks(PAGE, "sh")
 
 
 class Reader:
@@ -103,3 +105,13 @@ def test_the_page_leads_to_reports_of_ones_own_topics(reader: Reader) -> None:
     assert re.search(r"watch-orders-\d{8}-\d{6}", said)
     assert "All timestamps are LogAppendTime from one broker." in said
     assert "The watch orders is ended." in said
+    said = reader.type(changed_text(GATE, {"120": "10", "p99_ms <= 500": "p99_ms <= 50000"}))
+    assert "VALID" in said
+    failed = reader.begin(changed_text(GATE, {"120": "10", "p99_ms <= 500": "p99_ms <= 0"}))
+    said, _ = failed.communicate(timeout=100)
+    assert failed.returncode == 3, said
+    assert "failed: output.p99_ms <= 0; orders output has" in said
+    cases = ElementTree.parse(reader.folder / "watch.xml").iter("testcase")
+    assert [case.get("name") for case in cases if case.find("failure") is not None] == [
+        "output.p99_ms <= 0"
+    ]

@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,15 @@ def blocks() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the page's commands work, without the repository's own files."""
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder in which the page's commands work, without the repository's own files, and a running
+    stack, so that not each of its runs starts one."""
     folder = tmp_path_factory.mktemp("reader")
     (folder / "tidegauge").symlink_to(ROOT / "tidegauge")
-    return folder
+    up = typed("./tidegauge up --detach", folder)
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield folder
+    assert typed("./tidegauge down", folder).returncode == 0
 
 
 def typed(text: str, folder: Path) -> "subprocess.CompletedProcess[str]":

@@ -79,7 +79,16 @@ def test_figures_are_those_of_the_other_views(engine, figures):
         (latest,) = engine.rows(
             f"SELECT * FROM tidegauge.latency_summary {where} AND definition = 'latest'"
         )
-        names = ("min_ms", "p50_ms", "p95_ms", "p99_ms", "p999_ms", "max_ms", "mean_ms")
+        names = (
+            "min_ms",
+            "p50_ms",
+            "p95_ms",
+            "p99_ms",
+            "p999_ms",
+            "max_ms",
+            "mean_ms",
+            "middle_ms",
+        )
         assert [row[name] for name in names] == [latest[name] for name in names]
         (verdicts,) = engine.rows(f"SELECT * FROM tidegauge.verdict_totals {where}")
         names = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")

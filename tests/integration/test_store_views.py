@@ -39,6 +39,10 @@ def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
             outputs[-1],
         )
         assert math.isclose(row["mean_ms"], sum(outputs) / len(outputs))
+        # Quarters of outputs, so that the middle half has whole ones.
+        quarters = sorted(4 * outputs)[len(outputs) : 3 * len(outputs)]
+        middle_ms = sum(quarters) / len(quarters)
+        assert math.isclose(row["middle_ms"], middle_ms, rel_tol=1e-9, abs_tol=1e-9)
 
     check()
 

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from analysis.changes.words import change_sentence
-from analysis.thresholds import sentence
+from analysis.thresholds import left_to_thresholds, sentence
 from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
@@ -158,7 +158,7 @@ class Looking:
         verdicts = detail.get("verdicts") or {}
         limited: frozenset[str] = frozenset()
         if watches.is_of_watch(detail):
-            limited = watches.left_to_thresholds(rows)
+            limited = left_to_thresholds(rows)
             reasons = tuple(one for one in reasons if self._told.note(record["run_id"], one))
         unclean = unclean_lines(
             {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited

@@ -1,6 +1,5 @@
 """Verbs that measure: `run` and `evaluate`."""
 
-import json
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -34,10 +33,8 @@ from services.console.choosing import (
     long_enough,
     with_options,
 )
-from services.console.ci import benchmark, junit
 from services.console.evaluating import evaluate_again
-from services.console.files import check_file, write_file
-from services.console.page.markdown import markdown
+from services.console.files import check_file, report_files, write_file
 from services.console.profiles import (
     MEASURE_S,
     check_quiet,
@@ -177,7 +174,7 @@ def _wanted(options: Namespace, url: str) -> Wanted:
     stages = _stages(options, domain)
     if not 1 <= options.repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
-    for option, path, _ in _files(options):
+    for option, path, _ in report_files(options):
         check_file(option, path)
     baseline = Baseline(options.baseline, url) if options.baseline else None
     if baseline is not None:
@@ -290,20 +287,10 @@ def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> di
     show_report(console, report)
     if is_repeated:
         show_repetition(console, report)
-    for option, path, write in _files(options):
+    for option, path, write in report_files(options):
         if path is not None:
             write_file(option, path, write(report))
     return report
-
-
-def _files(options: Namespace) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:
-    """Files that the report is written to: option, path or None, and the writer."""
-    return (
-        ("--report", options.report, lambda report: (json.dumps(report, indent=2) + "\n").encode()),
-        ("--markdown", options.markdown, lambda report: markdown(report).encode()),
-        ("--junit", options.junit, junit),
-        ("--benchmark", options.benchmark, benchmark),
-    )
 
 
 def _summary(reports: list[dict[str, Any]], profile: Profile) -> dict[str, Any]:

@@ -29,4 +29,4 @@ def a_point(number: int, value: float, others: float | None = None, **environmen
 def a_series(values: list[float], stage: str = "join") -> Series:
     """A series of such runs."""
     points = tuple(a_point(number, value) for number, value in enumerate(values))
-    return Series("latency at 400/s", "spark-realtime", stage, "p50_ms", points)
+    return Series("latency at 400/s", "spark-realtime", stage, "p99_ms", points)

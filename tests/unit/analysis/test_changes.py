@@ -111,7 +111,7 @@ def test_where_nothing_changed_no_cause_is_made_up() -> None:
 
 
 def rows(*run_ids: str) -> list[dict[str, Any]]:
-    figures = {"pipeline": "spark-realtime", "stage": "join", "p50_ms": 5, "p99_ms": 9}
+    figures = {"pipeline": "spark-realtime", "stage": "join", "middle_ms": 5, "p99_ms": 9}
     return [{"run_id": run_id, **figures} for run_id in run_ids]
 
 
@@ -126,9 +126,9 @@ def test_runs_with_another_load_are_another_series() -> None:
     found = assemble(requests, rows("a", "b", "c"), {"a": {"others_cores": 0.5, "generator_us": 9}})
     ids = {(s.workload, s.metric): [p.run_id for p in s.points] for s in found}
     assert ids == {
-        ("latency at 400/s", "p50_ms"): ["a", "c"],
+        ("latency at 400/s", "middle_ms"): ["a", "c"],
         ("latency at 400/s", "p99_ms"): ["a", "c"],
-        ("latency at 900/s", "p50_ms"): ["b"],
+        ("latency at 900/s", "middle_ms"): ["b"],
         ("latency at 900/s", "p99_ms"): ["b"],
     }
     point = found[0].points[0]
@@ -202,8 +202,8 @@ def test_a_sustainable_rate_that_falls_is_worse() -> None:
 def test_the_console_says_it_in_a_sentence() -> None:
     (change,) = find_changes([a_series(LOW + HIGH)])
     assert change_sentence(change.detail()) == (
-        "join of spark-realtime, latency at 400/s: the median latency rose from 100 to 150 ms"
-        " (+50%) with run run-10 (10 runs before, 10 since); no recorded setting changed."
+        "join of spark-realtime, latency at 400/s: the 99th percentile of latency rose from 100 to"
+        " 150 ms (+50%) with run run-10 (10 runs before, 10 since); no recorded setting changed."
     )
 
 
@@ -268,8 +268,8 @@ def test_runs_that_were_not_steady_do_not_count_unless_most_were_not() -> None:
     assert steady_ones([*moving, points[3]]) == (*moving, points[3])
 
 
-def test_a_tenth_of_a_mean_below_a_millisecond_is_a_change() -> None:
-    series = replace(a_series([3.1, 3.0] * 6 + [3.4, 3.3] * 6), metric="mean_ms")
+def test_a_tenth_of_a_typical_latency_of_some_milliseconds_is_a_change() -> None:
+    series = replace(a_series([3.1, 3.0] * 6 + [3.4, 3.3] * 6), metric="middle_ms")
     (change,) = find_changes([series])
     assert (change.first_run_id, round(change.detail()["change"], 2)) == ("run-12", 0.1)
-    assert find_changes([replace(series, metric="p50_ms")]) == []
+    assert find_changes([replace(series, metric="p99_ms")]) == []

@@ -6,6 +6,7 @@ import pytest
 
 from analysis.costs import COST
 from analysis.interleaving import Block, Turns, blocks
+from analysis.repetition import summarise
 from schemas.protocol import Interleaving
 from services.console.interleaved import Latencies, Usage, interleaved_sentences, judged
 from services.console.page.markdown import markdown
@@ -100,6 +101,38 @@ def test_a_run_that_was_not_steady_calls_nothing_real_and_says_what_is_needed() 
         "This is not conclusive: 20260101-000000-abcd was not steady. Needed: a longer warm-up "
         "(--warm-up auto)."
     )
+
+
+def one_of_several(number: int, slower_ms: int, **fields: Any) -> dict[str, Any]:
+    """A run with three of the six pairs of `told`."""
+    found = told(slower_ms, costs=True)
+    return report_of(
+        run_id=f"run-{number}",
+        interleaved=found | {"blocks": 6, "pairs": found["pairs"][:3]},
+        **fields,
+    )
+
+
+def test_several_runs_are_decided_together() -> None:
+    report = summarise([one_of_several(number, 2) for number in range(2)])
+    found = report["interleaved"]
+    assert (found["runs"], found["blocks"], len(found["pairs"])) == (["run-0", "run-1"], 12, 6)
+    assert found["said"].startswith("b is slower in join p50 (+2 ms, ")
+    assert [row["figure"] for row in found["described"]] == [COST]
+    assert interleaved_sentences(report)[1].startswith(
+        "From 6 pairs of blocks of 6 s of 2 runs, using the middle 4 s of each"
+    )
+
+
+def test_of_several_runs_those_in_doubt_do_not_decide_unless_all_are() -> None:
+    unsteady = [one_of_several(number, 1, steady=False) for number in range(2)]
+    steady = [one_of_several(number, 2) for number in range(2, 4)]
+    found = summarise([*unsteady, *steady])["interleaved"]
+    assert (found["runs"], found["differences"]["join"]["mean"]["real"]) == (
+        ["run-2", "run-3"],
+        True,
+    )
+    assert "This is not conclusive" in summarise(unsteady)["interleaved"]["said"]
 
 
 def test_terminal_and_markdown_have_the_decision() -> None:

@@ -1,4 +1,4 @@
-"""Errors of the verb `watch`."""
+"""The verb `watch`: errors, the list, and a watch of some seconds."""
 
 import json
 import os
@@ -7,9 +7,10 @@ from argparse import Namespace
 import pytest
 from rich.console import Console
 
+from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
-from services.console.verbs.watching import _cluster, watch
+from services.console.verbs.watching import _cluster, _exit_code, _for_some_seconds, watch
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import keep_watch, position_path
 
@@ -68,3 +69,74 @@ def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, t
     watch(options, ServiceSettings(data=tmp_path), Console())
     said = "orders: its file cannot be read; end it with: tidegauge watch --end orders\n"
     assert capsys.readouterr().out == said
+
+
+ORDERS = Watch.model_validate(
+    {"name": "orders", "inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
+)
+
+
+def gate(**fields):
+    return Namespace(**{"detach": False, "duration": 60, "threshold": []} | fields)
+
+
+@pytest.mark.parametrize("duration", [5, 60, 43_200])
+@pytest.mark.parametrize("begin_s", [1_800_000_000 - 1, 1_800_000_000, 1_800_001_234])
+def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
+    monkeypatch.setattr("time.time", lambda: begin_s + 0.5)
+    found = _for_some_seconds(gate(duration=duration, threshold=["p99_ms <= 5"]), ORDERS)
+    assert begin_s // found.run_s == (begin_s + duration + 60) // found.run_s
+    assert found.thresholds == ("p99_ms <= 5",)
+
+
+@pytest.mark.parametrize(
+    ("fields", "file", "sentence"),
+    [
+        ({"detach": True}, {}, "--duration and --detach"),
+        ({"duration": 4}, {}, "--duration must be from 5 to 43200 seconds."),
+        ({"duration": 43_201}, {}, "--duration must be from 5 to 43200 seconds."),
+        ({}, {"begin": "earliest"}, '--duration needs begin = "now"'),
+        ({"threshold": ["wrong <= 0"]}, {}, "--threshold: .*a one_to_one watch has no wrong"),
+    ],
+)
+def test_a_watch_of_some_seconds_refuses(fields, file, sentence):
+    with pytest.raises(DefinitionError, match=f"^{sentence}"):
+        _for_some_seconds(gate(**fields), ORDERS.model_copy(update=file))
+
+
+def test_an_option_of_a_gate_needs_a_duration(tmp_path):
+    file = tmp_path / "orders.toml"
+    file.write_text('name = "orders"\ninputs = [{topic = "in"}]\noutputs = [{topic = "out"}]\n')
+    files = dict.fromkeys(("report", "markdown", "junit", "benchmark"))
+    options = gate(**files | {"duration": None, "junit": tmp_path / "x.xml"}, infer=None, end=None)
+    options.file = file
+    with pytest.raises(DefinitionError, match=r"^--junit needs --duration S; "):
+        watch(options, ServiceSettings(data=tmp_path), Console())
+
+
+def judged(passed=(), valid=True, refused=0, **verdicts):
+    counts = dict.fromkeys(VERDICTS, 0) | {"exact": 9} | verdicts
+    return {
+        "valid": valid,
+        "thresholds": [{"threshold": text, "passed": good} for text, good in passed],
+        "conclusion": {"watch": {"refused": refused}},
+        "pipelines": {"orders": {"stages": {"output": {"verdicts": counts}}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("report", "code"),
+    [
+        (judged(), 0),
+        (judged(valid=False, passed=[("output.p99_ms <= 5", False)]), 1),
+        (judged(passed=[("output.p99_ms <= 5", True), ("output.missing <= 5", False)]), 3),
+        (judged(missing=1), 1),
+        (judged(missing=1, passed=[("output.missing <= 5", True)]), 0),
+        (judged(missing=1, late=1, passed=[("output.missing <= 5", True)]), 1),
+        (judged(missing=1, late=1, passed=[("output.not_exact <= 5", True)]), 0),
+        (judged(refused=1), 1),
+        (judged(exact=0), 1),
+    ],
+)
+def test_the_exit_code_of_a_gate(report, code):
+    assert _exit_code(report) == code
