@@ -230,7 +230,7 @@ def pooled(reports: Sequence[Report]) -> Report | None:
     them, without those of runs that are in doubt if there are others. None if no run has it."""
     having = [report for report in reports if report.get("interleaved")]
     used = [report for report in having if not doubts_of(report)] or having
-    found = [report["interleaved"] for report in used]
+    found: list[Report] = [report["interleaved"] for report in used]
     if len(found) < 2:
         return found[0] if found else None
     pairs = [pair for one in found for pair in one["pairs"]]
