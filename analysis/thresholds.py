@@ -114,7 +114,8 @@ def judged_search(thresholds: Iterable[Threshold], pipeline: str, found: Figures
 def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
     """As `judged`, for a run that a threshold ended: without those whose figures are known only at
     the end."""
-    return [row for row in judged(thresholds, figures) if row["value"] is not None]
+    known = (one for one in thresholds if not one.is_of_verdicts or one.is_known_early)
+    return [row for row in judged(known, figures) if row["value"] is not None]
 
 
 def ended_by_threshold(report: Figures) -> bool:

@@ -83,6 +83,20 @@ class Threshold(Model):
         """Whether it limits the result of a search for the sustainable rate."""
         return self.figure == SUSTAINABLE_RATE
 
+    @property
+    def is_of_verdicts(self) -> bool:
+        """Whether it limits a number of outputs by their verdict."""
+        return self.figure in VERDICT_FIGURES
+
+    @property
+    def is_known_early(self) -> bool:
+        """Whether it can be judged while a run is going on. Of verdicts only a maximum, because
+        their numbers grow."""
+        if self.is_of_verdicts:
+            is_maximum = self.operator in ("<=", "<") or (self.operator == "==" and not self.value)
+            return is_maximum and self.figure != "exact"
+        return self.figure in (*LATENCY_FIGURES, *OF_RESOURCES)
+
     def holds(self, value: float | None) -> bool:
         """Whether a figure is within the limit; an unknown figure is not."""
         return value is not None and COMPARE[self.operator](value, self.value)
@@ -119,8 +133,8 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
         )
     if bool(found["times"]) != bool(found["value"] and found["baseline"]):
         raise ValueError(f"{line[:80]!r}: the limit must be a number, or a number * baseline")
-    _check(found["subject"], found["definition"], found["figure"], bool(found["abort"]))
-    return Threshold(
+    _check(found["subject"], found["definition"], found["figure"])
+    threshold = Threshold(
         text=line,
         pipeline=found["pipeline"] or "",
         subject=found["subject"],
@@ -131,6 +145,12 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
         of_baseline=bool(found["baseline"]),
         abort=bool(found["abort"]),
     )
+    if threshold.abort and not threshold.is_known_early:
+        raise ValueError(
+            f"{threshold.figure} is known only at the end of a run; abort supports latencies,"
+            " figures of a pipeline's resources, and upper limits of verdicts other than exact"
+        )
+    return threshold
 
 
 def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Threshold:
@@ -156,7 +176,7 @@ def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Thres
     return found
 
 
-def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> None:
+def _check(subject: str, definition: str | None, figure: str) -> None:
     allowed = {PIPELINE: OF_PIPELINE, INPUT: OF_INPUT}.get(subject, OF_STAGE)
     if figure not in allowed:
         raise ValueError(f"{subject} has no figure {figure!r}; it has: {', '.join(allowed)}")
@@ -164,6 +184,3 @@ def _check(subject: str, definition: str | None, figure: str, aborts: bool) -> N
         raise ValueError(f"there is no latency {definition!r}; there are: {', '.join(DEFINITIONS)}")
     if definition is not None and figure not in LATENCY_FIGURES:
         raise ValueError(f"{figure} is not a latency, so it has no {definition}")
-    if aborts and figure not in (*LATENCY_FIGURES, *OF_RESOURCES):
-        raise ValueError(f"{figure} is known only at the end of a run; abort supports latencies"
-                         " and figures of a pipeline's resources")  # fmt: skip

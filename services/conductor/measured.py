@@ -13,8 +13,9 @@ from schemas import catalogue, protocol
 from schemas.percentiles import levels, summary
 from schemas.protocol import MACHINE, Drained, PhasePlan, RunRequest
 
-BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE)  # in addition to the topics of every run
-TIMED = (*BUS, catalogue.RESOURCES)
+TIMED = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.RESOURCES)
+# In addition to the topics of every run.
+BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.VERDICTS)
 # Buffered events that arrive before the phase times are known. Only those of the measured phase
 # matter, which begins at most a second before.
 EARLY = 500
@@ -29,6 +30,7 @@ class Measured:
         self._early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY)
         self._latencies: defaultdict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
         self._send_delays_us: Counter[int] = Counter()
+        self._verdicts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         self._turns: Turns | None = None
         self._sent: Counter[str] = Counter()  # by pipeline of the turn; empty without turns
         self._outputs: Counter[tuple[str, str]] = Counter()
@@ -53,6 +55,9 @@ class Measured:
         if topic == catalogue.LATENCY and record["phase"] == "measure":
             of = self._latencies[record["pipeline"], record["stage"], record["definition"]]
             _count(of, record["latencies_ms"], record["counts"])
+        elif topic == catalogue.VERDICTS and record["phase"] == "measure":
+            of_stage = self._verdicts[record["pipeline"], record["stage"]]
+            of_stage.update({name: record[name] for name in protocol.VERDICTS})
         elif topic in TIMED or (topic == catalogue.GENERATOR and record["phase"] == "measure"):
             if self._bounds is None:
                 self._early.append((topic, record))
@@ -101,9 +106,10 @@ class Measured:
             return len(self._turns.seconds_of(pipeline))
         return (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
 
-    def figures(self, drained: Drained | None = None) -> dict[str, Any]:
-        """The figures so far, structured as a report. drained: the final verdicts."""
-        verdicts = drained.verdicts if drained else {}
+    def figures(self, drained: Drained | None = None, *, early: bool = False) -> dict[str, Any]:
+        """The figures so far, structured as a report. drained: the final verdicts. early: without
+        them, count the verdicts so far."""
+        final = drained.verdicts if drained else {}
         seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
         sent = self._sent.total()
         return {
@@ -120,7 +126,7 @@ class Measured:
                     "resources": self._resources(one.name, ended=drained is not None),
                     "lag_records": {"max": self._lag.get(one.name)},
                     "stages": {
-                        stage: self._stage(one.name, stage, verdicts)
+                        stage: self._stage(one.name, stage, final, early and not final)
                         for stage in self._request.stages_of(one)
                     },
                 }
@@ -128,12 +134,12 @@ class Measured:
             },
         }
 
-    def _stage(self, pipeline: str, stage: str, verdicts: Any) -> dict[str, Any]:
+    def _stage(self, pipeline: str, stage: str, final: Any, early: bool) -> dict[str, Any]:
         seconds = self._seconds_of(pipeline)
-        counts = dict(verdicts.get(pipeline, {}).get(stage, {}))
+        counts = dict(final.get(pipeline, {}).get(stage, {}))
         came = sum(count for verdict, count in counts.items() if verdict != "missing")
         return {
-            "verdicts": counts,
+            "verdicts": dict(self._verdicts[pipeline, stage]) if early else counts,
             "outputs": came if counts else None,
             "records_per_second": self._outputs[pipeline, stage] / seconds if seconds else None,
             "latency_ms": {

@@ -233,7 +233,7 @@ class Run:
         if not self._aborting or measured is None or now_ms() < self._judge_ms:
             return
         self._judge_ms = now_ms() + JUDGE_EVERY_MS
-        rows = judged(self._aborting, measured.figures())
+        rows = judged(self._aborting, measured.figures(early=True))
         failed = [row for row in rows if not row["passed"] and row["value"] is not None]
         if failed:
             raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")

@@ -62,8 +62,10 @@ def conclude(state: RunState) -> Conclusion:
     if state.phases is not None:
         detail |= state.watched.told(state.phases)
     if state.measured is not None:
-        judge = judged_early if state.failure.startswith(ENDED) else judged
-        detail["thresholds"] = judge(state.thresholds, state.measured.figures(state.drained))
+        is_early = state.failure.startswith(ENDED)
+        figures = state.measured.figures(state.drained, early=is_early)
+        judge = judged_early if is_early else judged
+        detail["thresholds"] = judge(state.thresholds, figures)
     if not reasons:
         reasons += _calm_reasons(state.request.workload.validity, detail)
     return Conclusion(clean, tuple(reasons), detail)

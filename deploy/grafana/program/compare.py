@@ -9,7 +9,11 @@ from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
 RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
-INVALID = "run_id IN (SELECT run_id FROM results_conclusions WHERE kind = 'run' AND NOT valid)"
+# By the newest conclusion: a run that is evaluated again has several.
+INVALID = (
+    "run_id IN (SELECT run_id FROM results_conclusions AS k WHERE kind = 'run' GROUP BY run_id"
+    " HAVING NOT argMax(k.valid, k.time))"
+)
 COMPARABLE = (
     f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT}"
     f" AND NOT {INVALID})"

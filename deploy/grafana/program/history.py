@@ -105,7 +105,8 @@ def _changes() -> table.Panel:
         About(
             "Change points",
             "First runs after a figure changed by more than noise, with its median before and "
-            "after, and what else changed at that run.",
+            "after, and what else changed at that run. Latencies are adjusted for the pace of the "
+            "machine; middle_ms is the mean of the middle half.",
             "string",
             width=16,
             empty="No change point was found in this time range.",

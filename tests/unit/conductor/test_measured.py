@@ -73,6 +73,32 @@ def test_a_run_that_a_threshold_ended_fails_no_threshold_on_what_is_known_at_the
     assert len(conclude(state).detail["thresholds"]) == 2 + len(STAGES)
 
 
+def verdicts(state: RunState, stage: str, phase: str = "measure", **counts: int) -> None:
+    none = dict.fromkeys(protocol.VERDICTS, 0)
+    event = an_event(pipeline="spark-realtime", stage=stage, phase=phase, second=0, samples=[],
+                     **none | counts)  # fmt: skip
+    state.add("results.verdicts", event)
+
+
+def test_a_maximum_of_verdicts_is_judged_while_the_run_goes_on() -> None:
+    state = a_run("join.wrong <= 2 abort", "*.not_exact == 0", "join.exact >= 1000")
+    assert state.measured is not None
+    verdicts(state, "join", phase="warm_up", wrong=9)
+    verdicts(state, "join", exact=100, wrong=2)
+    verdicts(state, "join", exact=100, missing=1)
+    verdicts(state, "join", missing=-1, late=1)
+    cell = state.measured.figures(early=True)["pipelines"]["spark-realtime"]["stages"]["join"]
+    assert (cell["verdicts"]["wrong"], cell["verdicts"]["missing"], cell["outputs"]) == (2, 0, None)
+    verdicts(state, "join", wrong=1)
+    limit = "join.wrong <= 2 abort"
+    state.failure = f"{ENDED} that failed: {limit}; spark-realtime join has 3"
+    found = conclude(state).detail["thresholds"]
+    assert [(row["threshold"], row["stage"], row["value"], row["passed"]) for row in found] == [
+        (limit, "join", 3, False),
+        ("*.not_exact == 0", "join", 4, False),
+    ]
+
+
 def test_rates_and_use_count_between_the_bounds() -> None:
     state = a_run("join.records_per_second == 10", "pipeline.cpu_cores == 0.5",
                   "pipeline.memory_mb == 2", "pipeline.lag_records == 7")  # fmt: skip
