@@ -49,25 +49,7 @@ def build_report(url: str, run_id: str) -> Report:
     request, conclusion = request_of(url, run_id), _conclusion(url, run_id)
     watched = is_watched(request)
     bounds = watched_bounds(conclusion["detail"]) or _measure_bounds(url, run_id, watched)
-    pipelines: dict[str, Any] = {
-        pipeline["name"]: {
-            "stages": {
-                stage: {
-                    "outputs": 0,
-                    "records_per_second": 0.0,
-                    "verdicts": dict.fromkeys(VERDICTS, 0),
-                    "latency_ms": {},
-                    "cost_ms": None,
-                }
-                for stage in stages_of(request, pipeline)
-            },
-            "topology": request.get("topologies", {}).get(pipeline["name"]),
-            "lag_records": None,
-            "resources": {},
-            "restarts": [],
-        }
-        for pipeline in request["pipelines"]
-    }
+    pipelines = _empty_pipelines(request)
     cells = Cells(pipelines)
     deadline_ms = request["workload"]["judgement"]["deadline_ms"]
     expired = seconds_expired(url, run_id)
@@ -90,13 +72,7 @@ def build_report(url: str, run_id: str) -> Report:
     source = watched_input(url, run_id, measured_s) if watched else _input(url, run_id, bounds)
     for pipeline in pipelines.values():
         if used := pipeline["resources"]:
-            cost = core_seconds_per_million_records(
-                used["cpu_seconds"], source["records"], machine_s=machine_s, measured_s=measured_s
-            )
-            used["core_seconds_per_million_records"] = cost
-            used["core_seconds_interval"] = scaled_bounds(
-                cost, used["cpu_cores"], used.pop("cpu_cores_by_sample")
-            )
+            _add_cost_per_record(used, source["records"], machine_s, measured_s)
     report: Report = {
         "run_id": run_id,
         "workload": request["workload"]["name"],
@@ -122,6 +98,42 @@ def build_report(url: str, run_id: str) -> Report:
     report["identity"] = Facts(report, request, {}).identity()
     add_interleaved(url, run_id, request, report)
     return report
+
+
+def _empty_pipelines(request: dict[str, Any]) -> dict[str, Any]:
+    """The key `pipelines` of a report before anything is added."""
+    return {
+        pipeline["name"]: {
+            "stages": {
+                stage: {
+                    "outputs": 0,
+                    "records_per_second": 0.0,
+                    "verdicts": dict.fromkeys(VERDICTS, 0),
+                    "latency_ms": {},
+                    "cost_ms": None,
+                }
+                for stage in stages_of(request, pipeline)
+            },
+            "topology": request.get("topologies", {}).get(pipeline["name"]),
+            "lag_records": None,
+            "resources": {},
+            "restarts": [],
+        }
+        for pipeline in request["pipelines"]
+    }
+
+
+def _add_cost_per_record(
+    used: dict[str, Any], records: int, machine_s: float, measured_s: float
+) -> None:
+    """Set the cost of a pipeline and its interval in its resources."""
+    cost = core_seconds_per_million_records(
+        used["cpu_seconds"], records, machine_s=machine_s, measured_s=measured_s
+    )
+    used["core_seconds_per_million_records"] = cost
+    used["core_seconds_interval"] = scaled_bounds(
+        cost, used["cpu_cores"], used.pop("cpu_cores_by_sample")
+    )
 
 
 def build_whole_report(url: str, run_id: str) -> Report:
@@ -162,8 +174,8 @@ def request_of(url: str, run_id: str) -> dict[str, Any]:
     """The whole request of a run, as JSON. Raises QueryError if the run is not known."""
     rows = query(
         url,
-        "SELECT detail FROM tidegauge.results_lifecycle"
-        " WHERE run_id = {run_id:String} AND event IN ('run_requested', 'watch_begun') LIMIT 1",
+        "SELECT detail FROM tidegauge.results_lifecycle AS l WHERE run_id = {run_id:String}"
+        " AND event IN ('run_requested', 'watch_begun') ORDER BY l.time LIMIT 1",
         run_id=run_id,
     )
     if not rows:
@@ -175,8 +187,8 @@ def request_of(url: str, run_id: str) -> dict[str, Any]:
 def _conclusion(url: str, run_id: str) -> dict[str, Any]:
     rows = query(
         url,
-        "SELECT valid, invalid_reasons, detail FROM tidegauge.results_conclusions"
-        " WHERE run_id = {run_id:String} AND kind = 'run' LIMIT 1",
+        "SELECT valid, invalid_reasons, detail FROM tidegauge.results_conclusions AS k"
+        " WHERE run_id = {run_id:String} AND kind = 'run' ORDER BY k.time DESC LIMIT 1",
         run_id=run_id,
     )
     if not rows:

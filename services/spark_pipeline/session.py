@@ -41,6 +41,7 @@ JAVA_OPTIONS = (
 COLLECTOR = "-XX:+UseSerialGC"
 # With a warm-up this long, the optimising compiler finishes before anything is measured.
 LONG_WARM_UP_S = 60
+OWN_CLUSTER = "local-cluster["  # executors are processes of this machine
 CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM accepts only one
 ONLY_QUICK = ("-XX:TieredStopAtLevel=1",)
 # Ten times the default thresholds of the optimising compiler, which by default compiles much code
@@ -58,6 +59,47 @@ EXCLUDED_RULES = ",".join(
     f"org.apache.spark.sql.catalyst.optimizer.{rule}"
     for rule in ("PushDownPredicates", "PushPredicateThroughNonJoin")
 )
+
+ALWAYS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # Otherwise every micro-batch renders its plan, with the Avro schemas in it, for the
+    # disabled UI. The gain is not established: runs of a minute vary by more.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.ui.liveUpdate.period": "-1",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.streaming.numRecentProgressUpdates": str(RECENT_UPDATES),
+    "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,
+    "spark.sql.adaptive.enabled": "false",  # unsupported by streams; saves a warning per query
+    # Commit changes instead of a snapshot of the whole store.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # No empty batches just to remove old state: the next batch with data removes it, and update
+    # mode publishes nothing when state is removed.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # The local file system already writes a checksum file for every file.
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+# On a local disk the default manager starts a `readlink` process for every file it renames: 150
+# processes per second with five queries in micro-batches.
+LOCAL_CHECKPOINTS = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing"
+        ".FileSystemBasedCheckpointFileManager"
+    )
+}
+REAL_TIME = {
+    # Latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
+    "spark.shuffle.streaming.networkBufferMaxWaitTimeMs": "2",
+    # With 32 MB buffers, the default, one topic may get 100,000 rows ahead of the other in a
+    # backlog. Spark caches only the 1,000 groups changed last and reads all others from the
+    # state store. Small buffers keep the topics closer together.
+    "spark.shuffle.streaming.readerMaxMemory": str(128 * 1024),
+    "spark.shuffle.streaming.writerMaxMemory": str(64 * 1024),
+    # To count rows, RocksDB looks up the old row before every write: a sixth of the cost of a
+    # window in a backlog, for a number that is reported only at the end of a batch.
+    _COUNTS_STATE_ROWS: "false",
+}
 
 
 def slots(
@@ -118,7 +160,7 @@ def spark_conf(
     cores, memory_mb = workers or needed, pipeline.driver_memory_mb
     local = f"local[{cores}]"
     if pipeline.has_own_cluster:
-        local = f"local-cluster[{cores},1,{memory_mb}]"
+        local = f"{OWN_CLUSTER}{cores},1,{memory_mb}]"
     master = given.get("spark.master") or settings.spark_master or local
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
@@ -135,63 +177,34 @@ def spark_conf(
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
         "spark.local.dir": str(scratch),
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        # Otherwise every micro-batch renders its plan, with the Avro schemas in it, for the
-        # disabled UI. The gain is not established: runs of a minute vary by more.
-        "spark.sql.ui.explainMode": "simple",
-        "spark.sql.maxPlanStringLength": "1000",
-        "spark.ui.liveUpdate.period": "-1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.streaming.numRecentProgressUpdates": str(RECENT_UPDATES),
-        "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,
-        "spark.sql.adaptive.enabled": "false",  # unsupported by streams; saves a warning per query
         "spark.sql.shuffle.partitions": str(pipeline.shuffle_partitions),
         "spark.sql.streaming.stateStore.providerClass": STATE_STORES[pipeline.state_store],
-        # Commit changes instead of a snapshot of the whole store.
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-        # No empty batches just to remove old state: the next batch with data removes it, and update
-        # mode publishes nothing when state is removed.
-        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-        # The local file system already writes a checksum file for every file.
-        "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+        **ALWAYS,
+        **(LOCAL_CHECKPOINTS if not settings.spark_checkpoints else {}),
+        **(REAL_TIME if pipeline.mode == "real-time" else {}),
+        **_login(master),
     }
-    if not settings.spark_checkpoints:
-        # On a local disk the default manager starts a `readlink` process for every file it renames:
-        # 150 processes per second with five queries in micro-batches.
-        conf["spark.sql.streaming.checkpointFileManagerClass"] = (
-            "org.apache.spark.sql.execution.streaming.checkpointing"
-            ".FileSystemBasedCheckpointFileManager"
-        )
-    # The ports of the driver, and of executors on this machine, are open to its other users.
-    if master.startswith("local"):
-        conf["spark.authenticate"] = "true"
-    if master.startswith("local-cluster["):
-        conf["spark.authenticate.secret"] = secrets.token_hex(32)
     if master != "local" and not master.startswith("local["):
-        # Executors are separate processes. Use no more cores than needed: pipelines share the
-        # cluster.
-        conf["spark.cores.max"] = str(cores)
-        conf["spark.executor.memory"] = f"{memory_mb}m"
-        # Other machines do not have the folder.
-        is_here = master.startswith("local-cluster[")
-        conf["spark.executor.extraJavaOptions"] = (
-            f"{left} {java_options}" if is_here else java_options
-        )
-        if workers:
-            conf["spark.executor.cores"] = "1"
-    if pipeline.mode == "real-time":
-        # Latency floor of a shuffle: how long a network buffer waits to fill (default ~50).
-        conf["spark.shuffle.streaming.networkBufferMaxWaitTimeMs"] = "2"
-        # With 32 MB buffers, the default, one topic may get 100,000 rows ahead of the other in a
-        # backlog. Spark caches only the 1,000 groups changed last and reads all others from the
-        # state store. Small buffers keep the topics closer together.
-        conf["spark.shuffle.streaming.readerMaxMemory"] = str(128 * 1024)
-        conf["spark.shuffle.streaming.writerMaxMemory"] = str(64 * 1024)
-        # To count rows, RocksDB looks up the old row before every write: a sixth of the cost of a
-        # window in a backlog, for a number that is reported only at the end of a batch.
-        conf[_COUNTS_STATE_ROWS] = "false"
+        conf |= {
+            # Use no more cores than needed: pipelines share the cluster.
+            "spark.cores.max": str(cores),
+            "spark.executor.memory": f"{memory_mb}m",
+            # Other machines do not have the folder.
+            "spark.executor.extraJavaOptions": (
+                f"{left} {java_options}" if master.startswith(OWN_CLUSTER) else java_options
+            ),
+            **({"spark.executor.cores": "1"} if workers else {}),
+        }
     return conf | given
+
+
+def _login(master: str) -> dict[str, str]:
+    """A secret for the ports of the driver, and of executors on this machine, which are open to its
+    other users."""
+    found = {"spark.authenticate": "true"} if master.startswith("local") else {}
+    if master.startswith(OWN_CLUSTER):
+        found["spark.authenticate.secret"] = secrets.token_hex(32)
+    return found
 
 
 def driver_archive(pipeline: SparkPipeline, settings: SparkSettings) -> ClassArchive | None:
