@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from schemas.workload import DEFAULT_DOMAIN
+
 Fields = dict[str, str]
 # Fields that distinguish loads of workloads with the same name, and their display names.
 LOAD = {
@@ -160,6 +162,14 @@ def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
         if values[0] != values[1] and not any(value in UNKNOWN for one in values for value in one):
             found.append(f"{name} {' or '.join(values[0])} and {' or '.join(values[1])}")
     return found
+
+
+def domain_of(request: dict[str, Any]) -> str:
+    """Domain of a run, given its request as JSON; a watch has none."""
+    if "watch" in request:
+        return ""
+    domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
+    return str(domain.get("name", DEFAULT_DOMAIN))
 
 
 def needed_of(reports: Iterable[dict[str, Any]]) -> str:

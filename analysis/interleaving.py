@@ -231,7 +231,7 @@ def pooled(reports: Sequence[Report]) -> Report | None:
     having = [report for report in reports if report.get("interleaved")]
     used = [report for report in having if not doubts_of(report)] or having
     found: list[Report] = [report["interleaved"] for report in used]
-    if len(found) < 2:
+    if len(having) < 2:
         return found[0] if found else None
     pairs = [pair for one in found for pair in one["pairs"]]
     stages = list(pairs[0]["stages"]) if pairs else []

@@ -20,8 +20,8 @@ FIGURES = ("p50", "p95", "p99")
 def summarise(reports: list[Report]) -> Report:
     """The report of the median run with `repetition`: the runs, and for each figure of each stage
     and the cost of each pipeline its median over the valid runs with a bootstrap interval and its
-    confidence, which is low for few runs. `interleaved` is the decision from the blocks of all
-    valid runs. Without a valid run: the last report.
+    confidence, which is low for few runs. `interleaved` is the decision from the blocks of the
+    valid runs (`interleaving.pooled`). Without a valid run: the last report.
     """
     valid = [report for report in reports if report["valid"]]
     chosen = median_run(valid) if valid else reports[-1]

@@ -29,6 +29,7 @@ VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),
     "not_exact",
 )
+GROWING_VERDICTS: Final = ("wrong", "late", "duplicate", "unexpected")
 RATE: Final = "records_per_second"
 OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE)
 SUSTAINABLE_RATE: Final = "sustainable_rate_per_second"
@@ -90,11 +91,11 @@ class Threshold(Model):
 
     @property
     def is_known_early(self) -> bool:
-        """Whether it can be judged while a run is going on. Of verdicts only a maximum, because
-        their numbers grow."""
+        """Whether it can be judged while a run is going on: of verdicts a maximum of those whose
+        number only grows. An output that is missing may still come."""
         if self.is_of_verdicts:
             is_maximum = self.operator in ("<=", "<") or (self.operator == "==" and not self.value)
-            return is_maximum and self.figure != "exact"
+            return is_maximum and self.figure in GROWING_VERDICTS
         return self.figure in (*LATENCY_FIGURES, *OF_RESOURCES)
 
     def holds(self, value: float | None) -> bool:
@@ -148,7 +149,8 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
     if threshold.abort and not threshold.is_known_early:
         raise ValueError(
             f"{threshold.figure} is known only at the end of a run; abort supports latencies,"
-            " figures of a pipeline's resources, and upper limits of verdicts other than exact"
+            " figures of a pipeline's resources, and upper limits of"
+            f" {', '.join(GROWING_VERDICTS)}"
         )
     return threshold
 

@@ -7,6 +7,9 @@ than computing. The exponent is the one that leaves the smallest absolute differ
 near each other: few of these pairs are on two sides of a change of the pipeline. Differences of
 consecutive runs alone would give too small an exponent, because errors of the CPU time dominate
 them.
+
+Another revision of Tidegauge may have another generator. If the CPU time is another one from its
+first runs on, that is taken as the generator's, not as the machine's.
 """
 
 import math
@@ -18,37 +21,27 @@ from analysis.changes.series import Point
 SAME_PROGRAM = ("tidegauge", "python")  # facts that change the generator's own CPU time
 LEAST_RUNS = 12
 REACH = 16  # runs
+EDGE = 4  # runs before and after another revision that are compared
+SAME_PACE = 0.03  # maximum difference of their CPU times that is the machine's
 LARGEST_EXPONENT = 4.0
 
 Work = tuple[str, ...]
 
 
 def without_machine(points: Sequence[Point]) -> list[float]:
-    """The values adjusted to the median pace of the machine. Unchanged without the generator's CPU
-    time, and with fewer than LEAST_RUNS runs of the same generator."""
+    """The values adjusted to the median pace of the machine. Runs without the generator's CPU time
+    are unchanged, and all are with fewer than LEAST_RUNS others, or if a value is not positive."""
     values = [point.value for point in points]
-    if min(values, default=0) <= 0:
+    paces = _paces(points)
+    if len(paces) < LEAST_RUNS or min(values) <= 0:
         return values
-    differences: list[tuple[float, float]] = []
-    paces: dict[int, float] = {}
-    for numbers in _of_same_work(points):
-        logs = [math.log(points[n].generator_us or 1) for n in numbers]
-        usual = median(logs)
-        paces |= {n: log - usual for n, log in zip(numbers, logs, strict=True)}
-        differences += [
-            (math.log(values[b] / values[a]), paces[b] - paces[a]) for a, b in _near(numbers)
-        ]
-    exponent = _exponent(differences)
+    exponent = _exponent(
+        [(math.log(values[b] / values[a]), paces[b] - paces[a]) for a, b in _near([*paces])]
+    )
+    usual = median(paces.values())
     for n, pace in paces.items():
-        values[n] /= math.exp(exponent * pace)
+        values[n] /= math.exp(exponent * (pace - usual))
     return values
-
-
-def _near(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of runs at most REACH apart."""
-    for place, first in enumerate(numbers):
-        for second in numbers[place + 1 : place + 1 + REACH]:
-            yield first, second
 
 
 def work_of(point: Point) -> Work | None:
@@ -62,14 +55,28 @@ def work_of(point: Point) -> Work | None:
     return (*program, str(workload.get("transport", "kafka")))
 
 
-def _of_same_work(points: Sequence[Point]) -> list[list[int]]:
-    """Indexes of the runs whose paces can be compared, in order."""
-    found: dict[Work, list[int]] = {}
+def _paces(points: Sequence[Point]) -> dict[int, float]:
+    """Logarithm of the generator's CPU time per record by index, in order, as of one generator."""
+    logs: dict[Work, dict[int, float]] = {}
     for n, point in enumerate(points):
         work = work_of(point)
         if work is not None and point.generator_us:
-            found.setdefault(work, []).append(n)
-    return [numbers for numbers in found.values() if len(numbers) >= LEAST_RUNS]
+            logs.setdefault(work, {})[n] = math.log(point.generator_us)
+    found: dict[int, float] = {}
+    for own in logs.values():
+        first = min(own)
+        before = [found[n] for n in sorted(found) if n < first][-EDGE:]
+        step = median([*own.values()][:EDGE]) - median(before) if before else 0.0
+        of_generator = step if abs(step) > SAME_PACE else 0.0
+        found |= {n: log - of_generator for n, log in own.items()}
+    return dict(sorted(found.items()))
+
+
+def _near(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Pairs of runs at most REACH apart."""
+    for place, first in enumerate(numbers):
+        for second in numbers[place + 1 : place + 1 + REACH]:
+            yield first, second
 
 
 def _exponent(differences: Sequence[tuple[float, float]]) -> float:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.comparability import LOAD
+from analysis.comparability import LOAD, domain_of
 from schemas.threshold import SUSTAINABLE_RATE
 from schemas.workload import DEFAULT_DOMAIN
 from services.runtime.clickhouse import query
@@ -35,8 +35,9 @@ RUNS = (
     " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request,"
     " any(s.steady) AS steady"
     " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
-    " toNullable(any(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'))) AS steady"
-    " FROM tidegauge.results_conclusions WHERE kind = 'run' GROUP BY run_id) AS s"
+    " argMax(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'), (k.time, k._offset))"
+    " AS steady"
+    " FROM tidegauge.results_conclusions AS k WHERE kind = 'run' GROUP BY run_id) AS s"
     f" ON s.run_id = l.run_id WHERE l.run_id IN {NEWEST}"
     " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
 )
@@ -147,8 +148,7 @@ def alike(request: dict[str, Any]) -> str:
         load.pop("rate_per_second", None)  # the initial rate, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
-    domain = domain_of(request) or DEFAULT_DOMAIN
-    return json.dumps([told, domain, pipelines, request["stages"]], sort_keys=True)
+    return json.dumps([told, domain_of(request), pipelines, request["stages"]], sort_keys=True)
 
 
 def windows_of(request: dict[str, Any]) -> dict[str, int]:
@@ -174,8 +174,3 @@ def label(request: dict[str, Any]) -> str:
             f" of {domain}" if domain not in ("", DEFAULT_DOMAIN) else "",
         )
     )
-
-
-def domain_of(request: dict[str, Any]) -> str:
-    """Name of the domain; empty for watches and for runs of versions before domains."""
-    return str((request.get("domain") or {}).get("name", ""))

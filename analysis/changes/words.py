@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from analysis.described import plain
+
 METRICS = {
     "middle_ms": ("typical latency (mean of the middle half)", "ms"),
     "p99_ms": ("99th percentile of latency", "ms"),
@@ -13,7 +15,7 @@ METRICS = {
 
 
 def change_sentence(change: dict[str, Any]) -> str:
-    """`join of spark-realtime, latency at 400/s: the median latency rose from 5 to 8 ms …`."""
+    """`join of spark-realtime, latency at 400/s: the sustainable rate fell from …`."""
     before, after = change["before"]["median"], change["after"]["median"]
     metric, unit = METRICS[change["metric"]]
     by = "" if change["change"] is None else f" ({change['change']:+.0%})"
@@ -21,7 +23,7 @@ def change_sentence(change: dict[str, Any]) -> str:
     causes = "likely causes:" if change["likely_causes"] else "no recorded setting changed."
     return (
         f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
-        f"{metric} {verb} from {before:g} to {after:g} {unit}{by} with run "
+        f"{metric} {verb} from {plain(before)} to {plain(after)} {unit}{by} with run "
         f"{change['first_run_after']} ({change['before']['runs']} runs before, "
         f"{change['after']['runs']} since); {causes}"
     )

@@ -31,5 +31,6 @@ def levels(change: dict[str, Any]) -> list[str]:
         f" in {at['runs']} runs"
         for side, at in (("before", change["before"]), ("since", change["after"]))
     ]
+    adjusted = "Latencies are adjusted for the pace of the machine and the time of day."
     odds = f"Of shuffled histories {change['p_value']:.2%} show as great a change."
-    return [*found, odds]
+    return [*found, adjusted, odds]

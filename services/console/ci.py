@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from analysis.thresholds import left_to_thresholds, sentence, sustainable_rate
+from analysis.thresholds import sentence, sustainable_rate
 from schemas.protocol import FAILED_VERDICTS
 from services.console.repeated import complaints
+from services.console.watched import watch_complaints
 
 Report = dict[str, Any]
 NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
@@ -21,13 +22,10 @@ def junit(report: Report) -> bytes:
     pipeline and stage, every figure compared with a baseline, and every one of several runs."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     is_watch = "watch" in report["conclusion"]
-    limited = left_to_thresholds(report["thresholds"]) if is_watch else ()
-    judged = [verdict for verdict in FAILED_VERDICTS if verdict not in limited]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
-            bad = [f"{cell['verdicts'][v]} {v}" for v in judged if cell["verdicts"][v]]
-            none = "" if any(cell["verdicts"].values()) else "no output was judged"
-            cases.append(_case(f"{name}.{stage}", "every output is exact", ", ".join(bad) or none))
+            bad = " ".join(watch_complaints(report)) if is_watch else _not_exact(cell["verdicts"])
+            cases.append(_case(f"{name}.{stage}", "every output is exact", bad))
     for row in report["thresholds"]:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
         cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
@@ -53,6 +51,11 @@ def junit(report: Report) -> bytes:
     whole.append(suite)
     ElementTree.indent(whole)
     return bytes(ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _not_exact(verdicts: dict[str, int]) -> str:
+    bad = [f"{verdicts[one]} {one}" for one in FAILED_VERDICTS if verdicts[one]]
+    return ", ".join(bad) if any(verdicts.values()) else "no output was judged"
 
 
 def _several(report: Report) -> list[dict[str, Any]]:

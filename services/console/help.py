@@ -66,11 +66,16 @@ HELP: dict[str, Help] = {
         "Reads the input and output topics of a pipeline that you run and pairs their records."
         " Reports latency, missing and duplicate outputs; every hour is a run. Writes nothing to"
         " these topics and joins no consumer group. Starts the stack if it is not running. With"
-        " --detach the watch runs until it is ended. docs/watch-your-pipeline.md is a tutorial.",
+        " --detach the watch runs until it is ended, with --duration for some seconds, which are"
+        " one run with a report and an exit code. docs/watch-your-pipeline.md is a tutorial.",
         (
             ("./tidegauge watch --infer orders shipped --kafka kafka:9092", "suggest a watch file"),
             ("./tidegauge watch orders.toml", "watch until Ctrl-C"),
             ("./tidegauge watch orders.toml --detach", "in the background"),
+            (
+                './tidegauge watch orders.toml --duration 120 --threshold "p99_ms <= 500"',
+                "gate a CI job",
+            ),
             ("./tidegauge watch", "list the watches"),
             ("./tidegauge watch --end orders", "end a watch; its runs are kept"),
         ),

@@ -7,11 +7,10 @@ computes exact percentiles from raw counts.
 import json
 from typing import Any
 
-from analysis.comparability import Facts
+from analysis.comparability import Facts, domain_of
 from analysis.costs import core_seconds_per_million_records, cost_of_observing, scaled_bounds
 from analysis.expiry import seconds_expired
 from schemas.protocol import VERDICTS
-from schemas.workload import DEFAULT_DOMAIN
 from services.console.attributed import floor_of, taken_from
 from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
@@ -143,14 +142,6 @@ def build_whole_report(url: str, run_id: str) -> Report:
     return report | {"scalability": scalability_of(url, request_of(url, run_id), build_report)}
 
 
-def domain_of(request: dict[str, Any]) -> str:
-    """Domain of a run, given its request as JSON; a watch has none."""
-    if is_watched(request):
-        return ""
-    domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
-    return str(domain["name"])
-
-
 def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:
     """The stages that a pipeline publishes in a run, in order, given the request as JSON."""
     asked = [stage for stage in request["stages"] if stage in pipeline["stages"]]
@@ -188,7 +179,8 @@ def _conclusion(url: str, run_id: str) -> dict[str, Any]:
     rows = query(
         url,
         "SELECT valid, invalid_reasons, detail FROM tidegauge.results_conclusions AS k"
-        " WHERE run_id = {run_id:String} AND kind = 'run' ORDER BY k.time DESC LIMIT 1",
+        " WHERE run_id = {run_id:String} AND kind = 'run'"
+        " ORDER BY k.time DESC, k._offset DESC LIMIT 1",
         run_id=run_id,
     )
     if not rows:

@@ -18,7 +18,7 @@ from services.console.scaling import scaling_table
 from services.console.searched import steps_of, steps_table, unsteady_sentences
 from services.console.terminal import headed, titled_table
 from services.console.warmth import warm_up_sentence
-from services.console.watched import watch_sentences
+from services.console.watched import watch_complaints, watch_sentences
 from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
@@ -150,7 +150,9 @@ def verdict_sentence(report: Report) -> Text:
         sentence = f"VALID, but the ledger is not clean: {wrong}. {why}".rstrip()
         return Text(sentence, style="bold yellow")
     if not report["conclusion"]["clean"]:
-        return Text("VALID, but no output was judged.", style="bold yellow")
+        is_watch = "watch" in report["conclusion"]
+        why = " ".join(watch_complaints(report)) if is_watch else "no output was judged."
+        return Text(f"VALID, but {why}", style="bold yellow")
     return Text("VALID: every expected output was published once, exact and in time.", "bold green")
 
 

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from analysis.thresholds import left_to_thresholds
+from schemas.protocol import FAILED_VERDICTS
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
@@ -45,6 +47,22 @@ def watched_input(url: str, run_id: str, seconds: float) -> dict[str, Any]:
         "records_per_second": records / seconds if seconds else 0.0,
         "send_delay_ms": dict.fromkeys(("p50", "p99", "max")),
     }
+
+
+def watch_complaints(report: Report) -> list[str]:
+    """Why the outputs of a watch's run are not good, a sentence each: verdicts other than exact
+    that no threshold limits, records that could not be evaluated, or no exact output at all."""
+    limited = left_to_thresholds(report["thresholds"])
+    found = []
+    for pipeline in report["pipelines"].values():
+        for stage, cell in pipeline["stages"].items():
+            counts = cell["verdicts"]
+            bad = [f"{counts[v]} {v}" for v in FAILED_VERDICTS if counts[v] and v not in limited]
+            found += [f"{stage} has {', '.join(bad)}."] if bad else []
+            found += [] if counts["exact"] else [f"{stage} has no exact output."]
+    if refused := report["conclusion"].get("watch", {}).get("refused"):
+        found.append(f"{refused} records were not evaluated.")
+    return found
 
 
 def watch_sentences(report: Report) -> list[str]:

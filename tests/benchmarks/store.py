@@ -159,7 +159,7 @@ def _change(number: int, at_ms: int) -> dict[str, Any]:
     level = {"median": 5.0, "low": 4.0, "high": 6.0, "runs": 20}
     detail = {
         **{"workload": "latency", "pipeline": "spark-realtime", "stage": "join"},
-        **{"metric": "mean_ms", "last_run_before": run_id_of(number - 1), "before": level},
+        **{"metric": "middle_ms", "last_run_before": run_id_of(number - 1), "before": level},
         **{"first_run_after": run_id_of(number), "after": level | {"median": 6.0}},
         **{"change": 0.2, "worse": True, "p_value": 0.001, "likely_causes": ["java: 17 → 21"]},
     }

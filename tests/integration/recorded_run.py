@@ -111,7 +111,7 @@ def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
     levels = {"metric": "p99_ms", "before": {"median": 900.0}, "after": {"median": 1200.0}}
     why = {"worse": True, "likely_causes": ["pyspark"]}
     yield _concluded(run_id, at_ms, "change_point", place | levels | why)
-    better = {"metric": "p50_ms", "before": {"median": 600.0}, "after": {"median": 400.0}}
+    better = {"metric": "middle_ms", "before": {"median": 600.0}, "after": {"median": 400.0}}
     why = {"worse": False, "likely_causes": []}
     yield _concluded(run_id, at_ms, "change_point", place | better | why)
 

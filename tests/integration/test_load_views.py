@@ -73,6 +73,9 @@ def test_a_run_is_named_with_its_rate_unless_that_varies_from_run_to_run(engine)
         "plain": REQUEST,
         "search": with_workload(search=Search()),
         "share": with_workload(sustainable_share=1),
+        "domain": REQUEST.model_copy(
+            update={"domain": REQUEST.domain.model_copy(update={"name": "clicks"})}
+        ),
     }
     loads(engine, *(requested(name, request) for name, request in changed.items()))
     rows = engine.rows("SELECT run_id, load_name FROM tidegauge.runs")
@@ -80,6 +83,7 @@ def test_a_run_is_named_with_its_rate_unless_that_varies_from_run_to_run(engine)
         "plain": "latency at 400/s",
         "search": "latency",
         "share": "latency",
+        "domain": "latency at 400/s of clicks",
     }
 
 

@@ -12,7 +12,7 @@ RECENT = "requested_at BETWEEN $__fromTime - 86400 AND $__toTime"
 # By the newest conclusion: a run that is evaluated again has several.
 INVALID = (
     "run_id IN (SELECT run_id FROM results_conclusions AS k WHERE kind = 'run' GROUP BY run_id"
-    " HAVING NOT argMax(k.valid, k.time))"
+    " HAVING NOT argMax(k.valid, (k.time, k._offset)))"
 )
 COMPARABLE = (
     f"(SELECT run_id FROM run_loads WHERE load = ${{load:sqlstring}} AND {RECENT}"

@@ -155,6 +155,14 @@ def test_windows_of_a_domain_are_those_that_earlier_versions_wrote_into_the_work
     assert alike(earlier) == alike(now)
 
 
+def test_runs_of_another_domain_are_another_series_and_named_so() -> None:
+    other = with_rate(400)
+    other["domain"]["name"] = "clicks"
+    found = assemble({"a": with_rate(400), "b": other}, rows("a", "b"), {})
+    names = ["latency at 400/s", "latency at 400/s of clicks"]
+    assert [series.workload for series in found[::2]] == names
+
+
 def test_runs_with_other_windows_or_kills_are_another_series() -> None:
     windows, kills = with_rate(400), with_rate(400)
     windows["domain"]["stages"][STAGES.index("tumbling")]["window"]["size_s"] = 60

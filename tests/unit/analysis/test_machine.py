@@ -82,6 +82,17 @@ def test_other_revisions_of_the_generator_have_levels_of_their_own() -> None:
     assert np.median(found[:RUNS]) == pytest.approx(np.median(found[RUNS:]), rel=0.03)
 
 
+def test_a_few_runs_of_a_new_revision_are_adjusted_with_those_before() -> None:
+    """The last of them are in a slow phase of the machine."""
+    drifting = runs_of(2.5)
+    points = [replace(one, request=a_point(n, 1.0, tidegauge="1" if n < 49 else "2").request)
+              for n, one in enumerate(drifting[:56])]  # fmt: skip
+    assert spread([point.value for point in points]) > 0.15
+    found = without_machine(points)
+    assert spread(found) < 0.05
+    assert np.median(found[49:]) == pytest.approx(np.median(found[:49]), rel=0.05)
+
+
 @pytest.mark.parametrize("workload", [{"search": {"policy": "x"}}, {"sustainable_share": 0.9}])
 def test_other_work_of_the_generator_changes_nothing(workload: dict[str, Any]) -> None:
     points = runs_of(2.5)

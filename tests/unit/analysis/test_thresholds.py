@@ -79,7 +79,8 @@ def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
         ("input.exact == 1", "input has no figure 'exact'"),
         ("join.best.p99_ms <= 50", "there is no latency 'best'"),
         ("join.mean.late == 0", "late is not a latency"),
-        ("join.missing >= 0 abort", "missing is known only at the end of a run"),
+        ("join.missing == 0 abort", "missing is known only at the end of a run"),
+        ("join.wrong >= 3 abort", "wrong is known only at the end of a run"),
         ("join.late == 3 abort", "late is known only at the end of a run"),
         ("join.exact <= 3 abort", "exact is known only at the end of a run"),
         (

@@ -161,7 +161,7 @@ def test_a_change_point_is_told_with_what_else_changed() -> None:
             workload="latency at 400/s",
             pipeline="p",
             stage="join",
-            metric="p50_ms",
+            metric="middle_ms",
             first_run_after="run-9",
             before={"median": 100.0, "runs": 8},
             after={"median": 120.0, "runs": 4},
@@ -174,8 +174,8 @@ def test_a_change_point_is_told_with_what_else_changed() -> None:
     assert (found.kinds, found.run_id) == (("change_point",), "run-9")
     assert found.title == "join of p, latency at 400/s got worse"
     assert found.lines == (
-        "join of p, latency at 400/s: the median latency rose from 100 to 120 ms (+20%) with run "
-        "run-9 (8 runs before, 4 since); likely causes:",
+        "join of p, latency at 400/s: the typical latency (mean of the middle half) rose from 100 "
+        "to 120 ms (+20%) with run run-9 (8 runs before, 4 since); likely causes:",
         "java: 21 → 25",
     )
 

@@ -59,6 +59,23 @@ def test_every_check_is_a_test_case() -> None:
     assert (suite.get("tests"), suite.get("failures")) == ("4", "2")
 
 
+def test_outputs_of_a_watch_fail_unless_a_threshold_limits_their_verdict() -> None:
+    limit = {"threshold": "output.missing <= 5", "pipeline": "a", "stage": "output", "passed": True}
+    limited = {"thresholds": [limit], "conclusion": {"watch": {"refused": 0}}}
+
+    def failure(exact: int = 9, **changes: Any) -> str:
+        cell = {"verdicts": CLEAN | {"exact": exact, "missing": 3}, "latency_ms": {}}
+        pipelines = {"a": {"stages": {"output": cell}, "resources": {}}}
+        told = limited | {"pipelines": pipelines} | changes
+        return cases(junit(report(**told)))["tidegauge.a.output every output is exact"]
+
+    assert failure() == ""
+    assert failure(thresholds=[]) == "output has 3 missing."
+    assert failure(exact=0) == "output has no exact output."
+    refused = {"watch": {"refused": 2}}
+    assert failure(conclusion=refused) == "2 records were not evaluated."
+
+
 def test_of_several_runs_each_that_was_not_good_fails() -> None:
     good = {"run_id": "r1", "valid": True, "clean": True, "invalid_reasons": []}
     runs = [

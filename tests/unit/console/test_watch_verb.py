@@ -10,7 +10,8 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
-from services.console.verbs.watching import _cluster, _exit_code, _for_some_seconds, watch
+from services.console.verbs.gating import checked, exit_code, in_one_run
+from services.console.verbs.watching import _cluster, watch
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import keep_watch, position_path
 
@@ -42,7 +43,7 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
     settings = ServiceSettings(data=tmp_path)
     sides = {"inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
     keep_watch(tmp_path, Watch.model_validate({"name": "orders", **sides}))
-    options = Namespace(infer=None, end=None, file=None, json=False)
+    options = Namespace(infer=None, end=None, file=None, json=False, duration=None)
     watch(options, settings, Console())
     assert capsys.readouterr().out == "orders: in → out, position saved never\n"
     position = position_path(tmp_path, "orders")
@@ -65,7 +66,7 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
 def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, text):
     (tmp_path / "watches").mkdir()
     (tmp_path / "watches" / "orders.json").write_text(text)
-    options = Namespace(infer=None, end=None, file=None, json=False)
+    options = Namespace(infer=None, end=None, file=None, json=False, duration=None)
     watch(options, ServiceSettings(data=tmp_path), Console())
     said = "orders: its file cannot be read; end it with: tidegauge watch --end orders\n"
     assert capsys.readouterr().out == said
@@ -76,17 +77,27 @@ ORDERS = Watch.model_validate(
 )
 
 
+FILES = dict.fromkeys(("report", "markdown", "junit", "benchmark"))
+
+
 def gate(**fields):
-    return Namespace(**{"detach": False, "duration": 60, "threshold": []} | fields)
+    return Namespace(**FILES | {"detach": False, "duration": 60, "threshold": []} | fields)
 
 
 @pytest.mark.parametrize("duration", [5, 60, 43_200])
 @pytest.mark.parametrize("begin_s", [1_800_000_000 - 1, 1_800_000_000, 1_800_001_234])
 def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
     monkeypatch.setattr("time.time", lambda: begin_s + 0.5)
-    found = _for_some_seconds(gate(duration=duration, threshold=["p99_ms <= 5"]), ORDERS)
-    assert begin_s // found.run_s == (begin_s + duration + 60) // found.run_s
-    assert found.thresholds == ("p99_ms <= 5",)
+    found = in_one_run(ORDERS, duration)
+    assert begin_s // found.run_s == (begin_s + duration + 120) // found.run_s
+
+
+def test_thresholds_of_the_command_are_added_to_those_of_the_file():
+    file = ORDERS.model_copy(update={"thresholds": ("missing <= 0",)})
+    assert checked(gate(threshold=["p99_ms <= 5"]), file).thresholds == (
+        "missing <= 0",
+        "p99_ms <= 5",
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,16 +112,20 @@ def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
 )
 def test_a_watch_of_some_seconds_refuses(fields, file, sentence):
     with pytest.raises(DefinitionError, match=f"^{sentence}"):
-        _for_some_seconds(gate(**fields), ORDERS.model_copy(update=file))
+        checked(gate(**fields), ORDERS.model_copy(update=file))
 
 
 def test_an_option_of_a_gate_needs_a_duration(tmp_path):
     file = tmp_path / "orders.toml"
     file.write_text('name = "orders"\ninputs = [{topic = "in"}]\noutputs = [{topic = "out"}]\n')
-    files = dict.fromkeys(("report", "markdown", "junit", "benchmark"))
-    options = gate(**files | {"duration": None, "junit": tmp_path / "x.xml"}, infer=None, end=None)
-    options.file = file
+    options = gate(duration=None, junit=tmp_path / "x.xml", infer=None, end=None, file=file)
     with pytest.raises(DefinitionError, match=r"^--junit needs --duration S; "):
+        watch(options, ServiceSettings(data=tmp_path), Console())
+
+
+def test_a_duration_needs_a_file(tmp_path):
+    options = gate(infer=None, end=None, file=None, json=False)
+    with pytest.raises(DefinitionError, match=r"^--duration needs a FILE\.toml\.$"):
         watch(options, ServiceSettings(data=tmp_path), Console())
 
 
@@ -139,4 +154,4 @@ def judged(passed=(), valid=True, refused=0, **verdicts):
     ],
 )
 def test_the_exit_code_of_a_gate(report, code):
-    assert _exit_code(report) == code
+    assert exit_code(report) == code

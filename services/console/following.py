@@ -1,0 +1,135 @@
+"""Follows a watch from its start to its end, for the verb `watch`."""
+
+import math
+import time
+from collections.abc import Callable, Set
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from schemas.watch import Watch
+from services.console.verbs.common import dashboards
+from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.settings import ServiceSettings
+from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path
+
+LOOK_S = 0.25
+TELL_S = 10.0
+END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
+PROJECTED_S = 10.0
+RUNS = (
+    "SELECT run_id, concluded FROM tidegauge.runs"
+    " WHERE match(run_id, concat('^watch-', {name:String}, '-[0-9]{8}-[0-9]{6}(-[0-9a-f]+)?$'))"
+)
+FIGURES = (
+    "SELECT sum(l.count) AS outputs, quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
+    " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
+    " FROM tidegauge.results_latency AS l WHERE pipeline = {name:String}"
+    " AND startsWith(run_id, 'watch-') AND l.time > now64(3) - toIntervalSecond(10)"
+    " HAVING outputs > 0"
+)
+VERDICTS = (
+    "SELECT sum(v.missing) AS missing, sum(v.late) AS late, sum(v.duplicate) AS duplicate,"
+    " sum(v.unexpected) AS unexpected FROM tidegauge.results_verdicts AS v"
+    " WHERE pipeline = {name:String} AND startsWith(run_id, 'watch-')"
+    " AND v.time > now64(3) - toIntervalSecond(10)"
+)
+TROUBLE = (
+    "SELECT JSONExtractString(detail, 'reason') AS reason FROM tidegauge.results_lifecycle AS l"
+    " WHERE event = 'watch_trouble' AND JSONExtractString(detail, 'watch') = {name:String}"
+    " AND l.time > now64(3) - toIntervalSecond(120) ORDER BY l.time DESC LIMIT 1"
+)
+
+
+@dataclass(frozen=True)
+class Following:
+    """A watch that a command started or continues. check: raises if the stack has stopped."""
+
+    watch: Watch
+    settings: ServiceSettings
+    console: Console
+    check: Callable[[], None]
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the stack has a watch of this name."""
+        return self.watch.name in kept_watches(self.settings.data)
+
+    def begin(self, what: str) -> None:
+        """Start or update the watch, and print what it reads. what: such as `runs for 60 s`; empty
+        for `starts` or `continues`."""
+        is_new = keep_watch(self.settings.data, self.watch)
+        inputs = ", ".join(one.topic for one in self.watch.inputs)
+        outputs = ", ".join(one.topic for one in self.watch.outputs)
+        what = what or ("starts" if is_new else "continues")
+        text = f"The watch {self.watch.name} {what}: {inputs} → {outputs}"
+        self.console.print(text, soft_wrap=True)
+        page = f"{dashboards(self.settings)}d/tidegauge-watch"
+        self.console.print(f"Watch it at {page}", soft_wrap=True)
+
+    def follow(self, most_s: float = math.inf) -> None:
+        """Print a line with the latest figures every TELL_S, for so many seconds."""
+        begin_s = told_s = time.monotonic()
+        while time.monotonic() - begin_s < most_s:
+            self.check()
+            if time.monotonic() - told_s >= TELL_S:
+                told_s = time.monotonic()
+                self.console.print(self._figures(), soft_wrap=True)
+            time.sleep(LOOK_S)
+
+    def end(self, known: Set[str] = frozenset()) -> None:
+        """End the watch and wait until its runs are concluded and projected by the store. known:
+        earlier runs of this name, which are not waited for."""
+        if self.is_kept:
+            end_watch(self.settings.data, self.watch.name)
+        position = position_path(self.settings.data, self.watch.name)
+        self.wait(lambda: not position.exists(), END_S)
+        self.wait(lambda: not self._open_runs(known), PROJECTED_S)
+
+    def wait(self, done: Callable[[], bool], most_s: float) -> bool:
+        """Wait until something is done, or for so many seconds; returns whether it is."""
+        end_s = time.monotonic() + most_s
+        while not (is_done := done()) and time.monotonic() < end_s:
+            self.check()
+            time.sleep(LOOK_S)
+        return is_done
+
+    def runs(self) -> dict[str, bool]:
+        """The runs of this name, and whether each is concluded. Raises QueryError."""
+        rows = query(store_url(self.settings), RUNS, name=self.watch.name)
+        return {row["run_id"]: bool(row["concluded"]) for row in rows}
+
+    def new_runs(self, known: Set[str]) -> set[str]:
+        """The runs that are not known; none while the store does not answer."""
+        try:
+            return set(self.runs()) - known
+        except QueryError:
+            return set()
+
+    def trouble(self) -> str:
+        """The latest problem that was reported of this watch; empty without one."""
+        try:
+            rows = query(store_url(self.settings), TROUBLE, name=self.watch.name)
+        except QueryError:
+            return ""
+        return str(rows[0]["reason"]) if rows else ""
+
+    def _open_runs(self, known: Set[str]) -> bool:
+        try:
+            return any(not done for run, done in self.runs().items() if run not in known)
+        except QueryError:
+            return True
+
+    def _figures(self) -> str:
+        """The last ten seconds in one line."""
+        url, name = store_url(self.settings), self.watch.name
+        try:
+            rows, (bad,) = query(url, FIGURES, name=name), query(url, VERDICTS, name=name)
+        except QueryError as error:
+            return f"The store does not answer: {error}"
+        wrong = ", ".join(f"{count} {verdict}" for verdict, count in bad.items() if int(count))
+        if not rows:
+            return f"no output was paired in the last 10 s{'; ' if wrong else ''}{wrong}"
+        row = rows[0]
+        latency = f"p50 {row['p50_ms']}, p99 {row['p99_ms']}, max {row['max_ms']} ms"
+        return f"{int(row['outputs']) / TELL_S:.1f} pairs/s, {latency}; {wrong or 'no errors'}"

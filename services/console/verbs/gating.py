@@ -1,0 +1,119 @@
+"""The verb `watch` with --duration: a watch of some seconds that gates a job."""
+
+import time
+from argparse import Namespace
+from itertools import count
+from typing import Any
+
+from pydantic import ValidationError
+from rich.console import Console
+
+from deploy.local.parts import lasting_parts
+from schemas.validation_errors import first_mistake
+from schemas.watch import Watch
+from services.console.files import check_file, report_files, write_file
+from services.console.following import END_S, Following
+from services.console.remote_stack import open_stack
+from services.console.report import build_whole_report
+from services.console.show import show_report
+from services.console.verbs.common import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_THRESHOLD,
+    teller,
+)
+from services.console.watched import watch_complaints
+from services.runtime.clickhouse import store_url
+from services.runtime.definitions import DefinitionError
+from services.runtime.settings import ServiceSettings
+
+LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
+
+
+def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Console) -> int:
+    """Watch for some seconds, as a single run, and print its report. Exit code as of `run`. file:
+    the watch as written in its file."""
+    found = checked(options, file)
+    stack, say = open_stack(settings, lasting_parts), teller(console)
+    try:
+        stack.up(say)
+        watch = Following(in_one_run(found, options.duration), settings, console, stack.check)
+        if watch.is_kept:
+            raise DefinitionError(
+                f"The watch {found.name} already exists: tidegauge watch --end {found.name}"
+            )
+        known = set(watch.runs())
+        try:
+            interrupted = _followed(watch, known, options.duration)
+        finally:
+            watch.end(known)
+        new = watch.new_runs(known)
+        if interrupted and not new:
+            return EXIT_INTERRUPTED
+        if len(new) != 1:
+            raise DefinitionError(f"The watch {found.name} has {len(new)} runs instead of one.")
+        report = build_whole_report(store_url(settings), *new)
+        show_report(console, report)
+    finally:
+        stack.close(say)
+    for option, path, write in report_files(options):
+        if path is not None:
+            write_file(option, path, write(report))
+    return EXIT_INTERRUPTED if interrupted else exit_code(report)
+
+
+def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
+    """Start the watch and follow it from the begin of its run; returns whether that was
+    interrupted. Raises DefinitionError if it does not begin."""
+    try:
+        watch.begin(f"runs for {duration_s} s")
+        if not watch.wait(lambda: bool(watch.new_runs(known)), END_S):
+            reason = watch.trouble() or "see the log of the watcher."
+            raise DefinitionError(f"The watch {watch.watch.name} did not begin: {reason}")
+        watch.follow(duration_s)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def checked(options: Namespace, found: Watch) -> Watch:
+    """The watch with the thresholds of the command. Raises DefinitionError for wrong options."""
+    if options.detach:
+        raise DefinitionError("--duration and --detach: a watch in the background has no end.")
+    if not LEAST_DURATION_S <= options.duration <= MOST_DURATION_S:
+        raise DefinitionError(
+            f"--duration must be from {LEAST_DURATION_S} to {MOST_DURATION_S} seconds."
+        )
+    if found.begin != "now":
+        raise DefinitionError('--duration needs begin = "now" in the file.')
+    for option, path, _ in report_files(options):
+        check_file(option, path)
+    changed = {"thresholds": (*found.thresholds, *options.threshold)}
+    try:
+        return Watch.model_validate(found.model_dump() | changed)
+    except ValidationError as error:
+        raise DefinitionError(f"--threshold: {first_mistake(error)}.") from error
+
+
+def in_one_run(found: Watch, duration_s: int) -> Watch:
+    """The watch with runs so long that one contains all of it, from now on."""
+    now_s, span_s = int(time.time()), duration_s + int(2 * END_S)
+    run_s = next(one for one in count(span_s) if now_s // one == (now_s + span_s) // one)
+    return found.model_copy(update={"run_s": run_s})
+
+
+def refuse_without_duration(options: Namespace) -> None:
+    """Raises DefinitionError if an option needs --duration."""
+    given = [name for name, path, _ in report_files(options) if path]
+    given += ["--threshold"] if options.threshold else []
+    if given:
+        raise DefinitionError(f"{given[0]} needs --duration S; the file has thresholds of its own.")
+
+
+def exit_code(report: dict[str, Any]) -> int:
+    """0 only for a valid run without complaints."""
+    if not report["valid"]:
+        return EXIT_FAILED
+    if any(not row["passed"] for row in report["thresholds"]):
+        return EXIT_THRESHOLD
+    return EXIT_FAILED if watch_complaints(report) else 0
