@@ -8,8 +8,8 @@ near each other: few of these pairs are on two sides of a change of the pipeline
 consecutive runs alone would give too small an exponent, because errors of the CPU time dominate
 them.
 
-Another revision of Tidegauge may have another generator. If the CPU time is another one from its
-first runs on, that is taken as the generator's, not as the machine's.
+Another revision of Tidegauge may have another generator. If the CPU time differs more between its
+first runs and those before than it did anywhere before, that is taken as the generator's.
 """
 
 import math
@@ -21,8 +21,8 @@ from analysis.changes.series import Point
 SAME_PROGRAM = ("tidegauge", "python")  # facts that change the generator's own CPU time
 LEAST_RUNS = 12
 REACH = 16  # runs
-EDGE = 4  # runs before and after another revision that are compared
-SAME_PACE = 0.03  # maximum difference of their CPU times that is the machine's
+EDGE = 4  # runs on each side of a step
+LEAST_STEP = 0.03  # of a generator
 LARGEST_EXPONENT = 4.0
 
 Work = tuple[str, ...]
@@ -65,11 +65,17 @@ def _paces(points: Sequence[Point]) -> dict[int, float]:
     found: dict[int, float] = {}
     for own in logs.values():
         first = min(own)
-        before = [found[n] for n in sorted(found) if n < first][-EDGE:]
-        step = median([*own.values()][:EDGE]) - median(before) if before else 0.0
-        of_generator = step if abs(step) > SAME_PACE else 0.0
+        before = [found[n] for n in sorted(found) if n < first]
+        step = _step(before, [*own.values()])
+        usual = (abs(_step(before[:n], before[n:])) for n in range(EDGE, len(before) - EDGE + 1))
+        of_generator = step if abs(step) > max((LEAST_STEP, *usual)) else 0.0
         found |= {n: log - of_generator for n, log in own.items()}
     return dict(sorted(found.items()))
+
+
+def _step(before: Sequence[float], after: Sequence[float]) -> float:
+    """Difference between the last values before and the first after; 0 without values before."""
+    return median(after[:EDGE]) - median(before[-EDGE:]) if before else 0.0
 
 
 def _near(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
