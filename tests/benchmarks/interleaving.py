@@ -7,7 +7,7 @@ real, in any stage.
 Settings, by environment variable: TIDEGAUGE_BENCH_RUNS (10 of each kind), TIDEGAUGE_BENCH_PIPELINES
 (calibration,kafka-streams: pipelines compared with themselves), TIDEGAUGE_BENCH_STAGES (1-3),
 TIDEGAUGE_BENCH_WARM_UP (30 s), TIDEGAUGE_BENCH_SECONDS (180, measured), TIDEGAUGE_BENCH_BLOCKS (a
-file for the blocks of every run, for the replays of tests/unit/analysis).
+file for the blocks of every run so far, for the replays of tests/unit/analysis).
 """
 
 import json
@@ -60,8 +60,8 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
                 )
                 url = StoreUrl.of("127.0.0.1", stack.base_port + PORT_OFFSETS["store"], stack.data)
                 kept.append({"kind": kind.name} | recorded_blocks(url, report["run_id"]))
-    if path := os.environ.get("TIDEGAUGE_BENCH_BLOCKS"):
-        Path(path).write_bytes(lzma.compress(json.dumps(kept).encode()))
+                if path := os.environ.get("TIDEGAUGE_BENCH_BLOCKS"):
+                    Path(path).write_bytes(lzma.compress(json.dumps(kept).encode()))
     figures = {f"{name}_valid_runs": float(count) for name, count in done.items()}
     return Measured(
         figures | {f"{name}_called_different_runs": float(found[name]) for name in done}
