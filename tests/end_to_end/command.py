@@ -94,10 +94,12 @@ class CommandLine:
             while not over.wait(WATCH_INTERVAL_S):
                 for process in psutil.process_iter():
                     with suppress(psutil.Error):
-                        variables = process.environ()
+                        line, variables = process.cmdline(), process.environ()
+                        # Of a process that another program replaces just now, they do not match.
+                        if line != process.cmdline():
+                            continue
                         if variables.get("TIDEGAUGE_DATA") == str(self.data):
-                            line = " ".join(process.cmdline())
-                            seen.add(Seen(line, tuple(variables.items())))
+                            seen.add(Seen(" ".join(line), tuple(variables.items())))
 
         watcher = threading.Thread(target=watch)
         watcher.start()

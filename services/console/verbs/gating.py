@@ -28,6 +28,7 @@ from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
+MARGIN_S = 600
 
 
 def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Console) -> int:
@@ -96,9 +97,11 @@ def checked(options: Namespace, found: Watch) -> Watch:
 
 
 def in_one_run(found: Watch, duration_s: int) -> Watch:
-    """The watch with runs so long that one contains all of it, from now on."""
-    now_s, span_s = int(time.time()), duration_s + int(2 * END_S)
-    run_s = next(one for one in count(span_s) if now_s // one == (now_s + span_s) // one)
+    """The watch with runs so long that one contains all of it, and MARGIN_S on both sides: the
+    first inputs are older than the watch."""
+    first_s = int(time.time()) - MARGIN_S
+    last_s = first_s + MARGIN_S + duration_s + MARGIN_S
+    run_s = next(one for one in count(last_s - first_s) if first_s // one == last_s // one)
     return found.model_copy(update={"run_s": run_s})
 
 

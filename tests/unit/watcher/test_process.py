@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from schemas import catalogue, protocol
-from services.console.verbs.watching import END_S
+from services.console.following import END_S
 from services.runtime.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
 from services.watcher.position import Published
