@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rich.console import Console
 
 from schemas.watch import Watch
-from services.console.verbs.common import dashboards
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path
@@ -43,11 +42,13 @@ TROUBLE = (
 
 @dataclass(frozen=True)
 class Following:
-    """A watch that a command started or continues. check: raises if the stack has stopped."""
+    """A watch that a command started or continues. page: address of its dashboard. check: raises if
+    the stack has stopped."""
 
     watch: Watch
     settings: ServiceSettings
     console: Console
+    page: str
     check: Callable[[], None]
 
     @property
@@ -64,8 +65,7 @@ class Following:
         what = what or ("starts" if is_new else "continues")
         text = f"The watch {self.watch.name} {what}: {inputs} → {outputs}"
         self.console.print(text, soft_wrap=True)
-        page = f"{dashboards(self.settings)}d/tidegauge-watch"
-        self.console.print(f"Watch it at {page}", soft_wrap=True)
+        self.console.print(f"Watch it at {self.page}", soft_wrap=True)
 
     def follow(self, most_s: float = math.inf) -> None:
         """Print a line with the latest figures every TELL_S, for so many seconds."""

@@ -36,6 +36,11 @@ def dashboards(settings: ServiceSettings) -> str:
     return f"{public_address(settings)}/dashboards/"
 
 
+def watch_page(settings: ServiceSettings) -> str:
+    """Address of the dashboard about watches."""
+    return f"{dashboards(settings)}d/tidegauge-watch"
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON to standard output, one item per line for legibility."""
     print(json.dumps(value, indent=2))

@@ -21,6 +21,7 @@ from services.console.verbs.common import (
     EXIT_INTERRUPTED,
     EXIT_THRESHOLD,
     teller,
+    watch_page,
 )
 from services.console.watched import watch_complaints
 from services.runtime.clickhouse import store_url
@@ -38,7 +39,8 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
     stack, say = open_stack(settings, lasting_parts), teller(console)
     try:
         stack.up(say)
-        watch = Following(in_one_run(found, options.duration), settings, console, stack.check)
+        one_run, page = in_one_run(found, options.duration), watch_page(settings)
+        watch = Following(one_run, settings, console, page, stack.check)
         if watch.is_kept:
             raise DefinitionError(
                 f"The watch {found.name} already exists: tidegauge watch --end {found.name}"

@@ -18,7 +18,7 @@ from schemas.validation_errors import first_mistake
 from schemas.watch import Cluster, Registry, WatchedKafka
 from services.console.following import Following
 from services.console.remote_stack import open_stack
-from services.console.verbs.common import teller
+from services.console.verbs.common import teller, watch_page
 from services.console.verbs.gating import gate, refuse_without_duration
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
@@ -56,7 +56,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         return gate(options, found, settings, console)
     refuse_without_duration(options)
     stack, say, began = open_stack(settings, lasting_parts), teller(console), False
-    following = Following(found, settings, console, stack.check)
+    following = Following(found, settings, console, watch_page(settings), stack.check)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         was_there, began = following.is_kept, True

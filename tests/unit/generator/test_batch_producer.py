@@ -62,14 +62,18 @@ def test_a_property_that_is_not_known_is_refused_in_words():
         new_producer(library, {"colour": "red"})
 
 
-def test_the_way_record_by_record_stays_open():
-    backend = open_backend(GeneratorSettings(generator_client="record"), ("t",), 400, in_order=True)
+def test_the_way_record_by_record_stays_open(tmp_path):
+    settings = GeneratorSettings(generator_client="record", data=tmp_path)
+    backend = open_backend(settings, ("t",), 400, in_order=True)
     assert isinstance(backend, RecordProducer)
     backend.close()
 
 
-def test_acknowledgements_of_all_brokers_come_with_idempotence():
-    all_, one = (load_properties(GeneratorSettings(generator_acks=a), 400) for a in ("all", "1"))
+def test_acknowledgements_of_all_brokers_come_with_idempotence(tmp_path):
+    all_, one = (
+        load_properties(GeneratorSettings(generator_acks=a, data=tmp_path), 400)
+        for a in ("all", "1")
+    )
     assert (all_["enable.idempotence"], all_["acks"]) == (True, "all")
     assert (one["enable.idempotence"], one["acks"]) == (False, "1")
 

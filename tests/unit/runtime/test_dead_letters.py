@@ -38,8 +38,9 @@ def test_of_one_that_would_not_pass_again_the_begin_is_kept_and_the_reason_says_
 
 
 @pytest.mark.parametrize("length", [999_000, 1_000_000, BROKERS_LIMIT, 20_000_000])
-def test_the_client_takes_the_letter_of_a_record_of_any_size(length):
-    events = Events(event_producer(ServiceSettings(base_port=1024), "tests"), "tests")
+def test_the_client_takes_the_letter_of_a_record_of_any_size(length, tmp_path):
+    settings = ServiceSettings(base_port=1024, data=tmp_path)
+    events = Events(event_producer(settings, "tests"), "tests")
     events.dead_letter(Message(b"v" * length, b"k" * length), "\u20ac" * length)
     assert events.give_up(0) == 1
 

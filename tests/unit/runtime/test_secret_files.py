@@ -32,12 +32,14 @@ def written(folder, data, mode=0o600):
 
 
 def test_a_missing_secret_is_made_once_closed_and_alone_in_its_folder(tmp_path):
-    path = tmp_path / "secrets" / NAME
+    data = tmp_path / "above" / "data"
+    path = data / "secrets" / NAME
     first = kept_secret(path)
     assert kept_secret(path) == first
     assert re.fullmatch(r"[\w-]{32}", first)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    for folder in (data, path.parent):  # a data folder that others can enter is refused later
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert [each.name for each in path.parent.iterdir()] == [NAME]
 
 
