@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from rich.console import Console
 
@@ -100,9 +101,13 @@ class Following:
         return {row["run_id"]: bool(row["concluded"]) for row in rows}
 
     def new_runs(self, known: Set[str]) -> set[str]:
-        """The runs that are not known; none while the store does not answer."""
+        """The unknown runs of this time with the length of this watch; an earlier watch of this
+        name may still be ending. None while the store does not answer."""
+        begin_s = int(time.time()) // self.watch.run_s * self.watch.run_s
+        begin = datetime.fromtimestamp(begin_s, UTC)
+        own = f"watch-{self.watch.name}-{begin:%Y%m%d-%H%M%S}"
         try:
-            return set(self.runs()) - known
+            return {run for run in self.runs() if run.startswith(own)} - known
         except QueryError:
             return set()
 

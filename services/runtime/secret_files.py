@@ -121,8 +121,8 @@ def _mistake(found: str | None) -> str:
 def _make(path: Path) -> None:
     """Create a secret atomically, unless another process is faster. The data folder above its own
     may be missing, too; `mkdir` applies its mode to the last folder only."""
-    for folder in (path.parent.parent, path.parent):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for missing in (path.parent.parent, path.parent):
+        missing.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
     try:
         with os.fdopen(descriptor, "w") as file:
