@@ -4,7 +4,7 @@ Figures are structured as a report: `input`, and `pipelines` by name with `stage
 the rate found by a search is in `conclusion`.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from analysis.described import plain
@@ -130,6 +130,13 @@ def left_to_thresholds(rows: Iterable[Row]) -> frozenset[str]:
     if "not_exact" in figures:
         return frozenset(FAILED_VERDICTS)
     return frozenset(figures & {*FAILED_VERDICTS})
+
+
+def not_exact(verdicts: Mapping[str, int], limited: Collection[str] = ()) -> str:
+    """The outputs of a stage with other verdicts than exact: `3 missing, 2 late`; empty without
+    any. limited: verdicts that do not count."""
+    names = (one for one in FAILED_VERDICTS if one not in limited)
+    return ", ".join(f"{verdicts[one]} {one}" for one in names if verdicts.get(one))
 
 
 def outcome(report: Figures) -> Figures:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from xml.etree import ElementTree
 
-from analysis.thresholds import sentence, sustainable_rate
-from schemas.protocol import FAILED_VERDICTS
+from analysis.thresholds import not_exact, sentence, sustainable_rate
 from services.console.repeated import complaints
 from services.console.watched import watch_complaints
 
@@ -24,7 +23,9 @@ def junit(report: Report) -> bytes:
     is_watch = "watch" in report["conclusion"]
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
-            bad = " ".join(watch_complaints(report)) if is_watch else _not_exact(cell["verdicts"])
+            none = "" if any(cell["verdicts"].values()) else "no output was judged"
+            bad = not_exact(cell["verdicts"]) or none
+            bad = " ".join(watch_complaints(report)) if is_watch else bad
             cases.append(_case(f"{name}.{stage}", "every output is exact", bad))
     for row in report["thresholds"]:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
@@ -51,11 +52,6 @@ def junit(report: Report) -> bytes:
     whole.append(suite)
     ElementTree.indent(whole)
     return bytes(ElementTree.tostring(whole, encoding="utf-8", xml_declaration=True)) + b"\n"
-
-
-def _not_exact(verdicts: dict[str, int]) -> str:
-    bad = [f"{verdicts[one]} {one}" for one in FAILED_VERDICTS if verdicts[one]]
-    return ", ".join(bad) if any(verdicts.values()) else "no output was judged"
 
 
 def _several(report: Report) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from analysis.costs import used_by_others
 from analysis.intervals import margin
 from analysis.recovery import sentence as recovery_sentence
-from analysis.thresholds import sentence
+from analysis.thresholds import not_exact, sentence
 from schemas.protocol import FAILED_VERDICTS, MACHINE
 from services.console.attributed import attributed_lines, waiting_of
 from services.console.interleaved import interleaved_sentences
@@ -171,9 +171,8 @@ def _not_exact(report: Report) -> str:
     found = []
     for name, pipeline in report["pipelines"].items():
         for stage, cell in pipeline["stages"].items():
-            bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
-            if bad:
-                found.append(f"{name} {stage} has {', '.join(bad)}")
+            if bad := not_exact(cell["verdicts"]):
+                found.append(f"{name} {stage} has {bad}")
     return "; ".join(found)
 
 
@@ -187,7 +186,7 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
         table.add_column(column, justify="right", overflow="fold", min_width=least)
     for stage, cell in pipeline["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
-        bad = [f"{cell['verdicts'][v]} {v}" for v in FAILED_VERDICTS if cell["verdicts"][v]]
+        bad = not_exact(cell["verdicts"])
         table.add_row(
             stage,
             *(figure_and_margin(latest, figure) for figure in ("p50", "p95", "p99", "max")),
@@ -195,7 +194,7 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
             str(cell["verdicts"]["exact"]),
-            Text(", ".join(bad), style="red") if bad else _unspoiled(cell["verdicts"]),
+            Text(bad, style="red") if bad else _unspoiled(cell["verdicts"]),
         )
     table.caption = "ms from latest input to output"
     if has_intervals(pipeline["stages"]):

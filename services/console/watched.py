@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from analysis.thresholds import left_to_thresholds
-from schemas.protocol import FAILED_VERDICTS
+from analysis.thresholds import left_to_thresholds, not_exact
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
@@ -56,10 +55,9 @@ def watch_complaints(report: Report) -> list[str]:
     found = []
     for pipeline in report["pipelines"].values():
         for stage, cell in pipeline["stages"].items():
-            counts = cell["verdicts"]
-            bad = [f"{counts[v]} {v}" for v in FAILED_VERDICTS if counts[v] and v not in limited]
-            found += [f"{stage} has {', '.join(bad)}."] if bad else []
-            found += [] if counts["exact"] else [f"{stage} has no exact output."]
+            bad = not_exact(cell["verdicts"], limited)
+            found += [f"{stage} has {bad}."] if bad else []
+            found += [] if cell["verdicts"]["exact"] else [f"{stage} has no exact output."]
     if refused := report["conclusion"].get("watch", {}).get("refused"):
         found.append(f"{refused} records were not evaluated.")
     return found

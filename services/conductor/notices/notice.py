@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from analysis.changes.words import change_sentence
-from analysis.thresholds import left_to_thresholds, sentence
+from analysis.thresholds import left_to_thresholds, not_exact, sentence
 from schemas import catalogue, protocol
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
@@ -203,11 +203,10 @@ def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> li
     """One line for each pipeline and stage with outputs that are not exact. limited: verdicts that
     do not count."""
     lines = []
-    names = [one for one in protocol.FAILED_VERDICTS if one not in limited]
     for pipeline, stages in sorted(verdicts.items()):
         for stage, counts in stages.items():
-            found = [f"{counts[v]} {v}" for v in names if counts.get(v)]
-            lines += [f"{pipeline} {stage}: {', '.join(found)}"] if found else []
+            found = not_exact(counts, limited)
+            lines += [f"{pipeline} {stage}: {found}"] if found else []
     return lines
 
 
