@@ -22,7 +22,7 @@ SAME_PROGRAM = ("tidegauge", "python")  # facts that change the generator's own 
 LEAST_RUNS = 12
 REACH = 16  # runs
 EDGE = 4  # runs on each side of a step
-LEAST_STEP = 0.03  # of a generator
+LEAST_STEP = 0.03  # smallest step that can be the generator's
 LARGEST_EXPONENT = 4.0
 
 Work = tuple[str, ...]

@@ -101,8 +101,8 @@ class Following:
         return {row["run_id"]: bool(row["concluded"]) for row in rows}
 
     def new_runs(self, known: Set[str]) -> set[str]:
-        """The unknown runs of this time with the length of this watch; an earlier watch of this
-        name may still be ending. None while the store does not answer."""
+        """The runs of this watch that are not known. An earlier watch of this name may still be
+        ending: the date of its run differs. Empty while the store does not answer."""
         begin_s = int(time.time()) // self.watch.run_s * self.watch.run_s
         begin = datetime.fromtimestamp(begin_s, UTC)
         own = f"watch-{self.watch.name}-{begin:%Y%m%d-%H%M%S}"

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from schemas.protocol import FAILED_VERDICTS, VERDICTS
+from analysis.thresholds import not_exact
+from schemas.protocol import VERDICTS
 from services.console.page import svg
 from services.console.page.markup import Markup, element, joined
 
@@ -37,8 +38,7 @@ def ledger_table(report: dict[str, Any]) -> Markup:
 
 def in_words(verdicts: dict[str, int]) -> str:
     """`1000 exact`, and all other verdicts that occur."""
-    bad = [f"{verdicts[v]} {v}" for v in FAILED_VERDICTS if verdicts[v]]
-    return ", ".join([f"{verdicts['exact']} exact", *bad])
+    return ", ".join(filter(None, (f"{verdicts['exact']} exact", not_exact(verdicts))))
 
 
 def widths(verdicts: dict[str, int], whole: float) -> dict[str, float]:
