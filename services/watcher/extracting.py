@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from operator import itemgetter
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -180,15 +180,11 @@ def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
         refused[reason] = Refused(message.partition(), message.offset())
 
 
-def stamps(messages: list[Message]) -> tuple[set[int], Ints, Ints]:
-    """The timestamp types that occur, the type of each message, and its epoch milliseconds."""
-    found = list(map(Message.timestamp, messages))
-    count = len(found)
-    times = np.fromiter(map(itemgetter(1), found), np.int64, count)
-    types = set(map(itemgetter(0), found))
-    if len(types) == 1:
-        return types, np.broadcast_to(np.array([*types]), count), times
-    return types, np.fromiter(map(itemgetter(0), found), np.int64, count), times
+def stamps(messages: list[Message]) -> tuple[Ints, Ints]:
+    """The timestamp type of each message, and its epoch milliseconds."""
+    found = chain.from_iterable(map(Message.timestamp, messages))
+    types, times = np.fromiter(found, np.int64, 2 * len(messages)).reshape(-1, 2).T.copy()
+    return types, times
 
 
 def sizes(messages: list[Message]) -> Iterator[int]:

@@ -76,7 +76,7 @@ class Watched:
         """Add records of one topic in reading order. Returns for each partition the last offset,
         the time up to which its records say that it is read, and their newest time; NONE_MS if no
         time is valid. A producer's time after now says nothing about records of other producers."""
-        types, kinds, times = stamps(messages)
+        kinds, times = stamps(messages)
         count = len(messages)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         codes = np.empty(count, np.int32)
@@ -94,7 +94,7 @@ class Watched:
             last.append((place, newest.offset(), read_ms, newest_ms))
         latest_ms = int(times.max(initial=NONE_MS, where=~ahead))
         seen = self._last_seen.setdefault(topic, {})
-        for kind in (KINDS.get(one, "none") for one in types):
+        for kind in (KINDS.get(one, "none") for one in np.unique(kinds).tolist()):
             seen[kind] = max(seen.get(kind, NONE_MS), latest_ms)
         self._refuse_times(topic, messages, AHEAD, ahead)
         self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
