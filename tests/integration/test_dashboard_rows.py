@@ -264,6 +264,33 @@ def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engin
     ]
 
 
+def test_the_thresholds_of_a_run_are_listed_with_their_figures(ask, engine):
+    rows = [LIMIT | {"passed": True, "value": 4}, LIMIT | {"stage": "parse", "passed": False}]
+    project(engine, [requested("r"), *concluded("r", thresholds=rows)])
+    found = panel(ask, "run", "Thresholds", run="r")
+    assert [(row["stage"], row["value"], row["result"]) for row in found] == [
+        ("parse", None, "FAILED"),
+        ("join", 4, "passed"),
+    ]
+
+
+def test_the_history_of_a_threshold_counts_its_failures(ask, engine):
+    """Limits from baselines differ between runs, but their factor does not."""
+    for number, (baseline, value) in enumerate(((10, 9), (20, 33))):
+        run, after_ms = f"r{number}", 10_000 * number
+        limit = {"limit": 1.5 * baseline, "value": value, "passed": value <= 1.5 * baseline}
+        text = f"join.p99_ms <= {1.5 * baseline:g}  # 1.5 * baseline ({baseline} in x.json)"
+        rows = [LIMIT | {"value": 4, "passed": True}, LIMIT | limit | {"threshold": text}]
+        ended = concluded(run, after_ms + 1000, thresholds=rows)
+        project(engine, [requested(run, after_ms), *ended])
+    found = panel(ask, "history", "Thresholds")
+    assert [(row["limited"], row["runs"], row["failed"]) for row in found] == [
+        ("join.p99_ms <= 1.5 * baseline", 2, 1),
+        ("join.p99_ms <= 5", 2, 0),
+    ]
+    assert (found[0]["newest value"], found[0]["newest limit"]) == (33, 30)
+
+
 def test_the_link_to_a_long_run_ends_after_the_run(ask, engine):
     project(engine, [requested("r"), *concluded("r", HOUR_MS)])
     insert_latencies(engine, "r", join={2: 1})

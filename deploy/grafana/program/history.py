@@ -5,7 +5,7 @@ from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
-from deploy.grafana.program.panels import About, figures, graph, rows
+from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
 NO_RUNS = (
     "No run of this workload was concluded in this time range. To run a suite indefinitely:"
@@ -74,6 +74,7 @@ def build() -> dash.Dashboard:
         _cost(),
         _send_delay(),
         _input(),
+        _thresholds(),
         _runs(),
     )
 
@@ -286,6 +287,45 @@ LIMIT 20000
 """,
         {"input": palette.GREY},
         gap_ms=A_DAY_MS,
+    )
+
+
+def _thresholds() -> table.Panel:
+    return rows(
+        About(
+            "Thresholds",
+            "Each threshold of these runs: in how many it failed, and the figure and the limit of "
+            "the newest run.",
+            "short",
+            width=24,
+            height=7,
+            empty="No run of this workload in this time range has thresholds.",
+        ),
+        f"""
+SELECT
+    if(
+        match(threshold, '[*] baseline'),
+        concat(
+            extract(threshold, '^[^<>=!]*[<>=!]+'), ' ',
+            extract(threshold, '[0-9.]+ [*] baseline')
+        ),
+        trimBoth(extract(threshold, '^([^#]*)'))
+    ) AS limited,
+    pipeline,
+    stage,
+    count() AS runs,
+    countIf(NOT passed) AS failed,
+    argMax(value, t.time) AS "newest value",
+    argMax(threshold_limit, t.time) AS "newest limit",
+    max(t.time) AS "newest run"
+FROM threshold_results AS t
+WHERE run_id IN (SELECT run_id FROM {THESE})
+GROUP BY limited, pipeline, stage
+ORDER BY failed > 0 DESC, "newest run" DESC, limited, pipeline, stage
+LIMIT 200
+""",
+        {"newest run": "dateTimeAsIso"},
+        judged={"failed": NONE_IS_GOOD},
     )
 
 

@@ -63,6 +63,7 @@ def build() -> dash.Dashboard:
         _moved(),
         _summary(),
         _cost(),
+        _thresholds(),
         _over_time(0.5),
         _over_time(0.99),
         _heat(),
@@ -212,6 +213,32 @@ ORDER BY pipeline, {sql.stage_order()}
         palette.STAGES,
         "pipeline",
         pivoted=("pipeline", "stage", "cost"),
+    )
+
+
+def _thresholds() -> table.Panel:
+    return rows(
+        About(
+            "Thresholds",
+            "Each threshold of the run, and the figure that it limits.",
+            "short",
+            width=24,
+            height=6,
+            empty="The run has no thresholds, or it is not concluded.",
+        ),
+        f"""
+SELECT
+    threshold,
+    pipeline,
+    stage,
+    value,
+    threshold_limit AS "limit",
+    if(passed, 'passed', 'FAILED') AS result
+FROM threshold_results
+WHERE {THIS_RUN}
+ORDER BY passed, threshold, pipeline, stage
+LIMIT 200
+""",
     )
 
 
