@@ -16,13 +16,12 @@ from analysis.comparability import apart, doubts_of
 from analysis.comparison import CONFIDENCE, ENOUGH_RUNS
 from analysis.costs import COST
 from analysis.described import plain
-from analysis.intervals import run_difference
+from analysis.intervals import BETTER, SAME, UNKNOWN, WORSE, run_difference
 from schemas.threshold import SUSTAINABLE_RATE
 
 Report = dict[str, Any]
 Row = dict[str, Any]
 LATENCIES = ("p50", "p95", "p99")
-SAME, WORSE, BETTER, UNKNOWN = "same", "worse", "better", "unknown"
 
 
 @dataclass(frozen=True)

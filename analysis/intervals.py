@@ -26,6 +26,7 @@ LEAST_ABOVE = 5
 MOST_ALIKE = 0.95
 LEAST_FREEDOM = 3.0  # minimum degrees of freedom
 NORMAL_KURTOSIS = 3.0
+SAME, WORSE, BETTER, UNKNOWN = "same", "worse", "better", "unknown"  # verdicts on a difference
 STEPS = 2_000  # integration steps for Student's t: accurate to a thousandth
 
 Bounds = tuple[float, float]

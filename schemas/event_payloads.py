@@ -148,6 +148,32 @@ class RunJudged(Detail):
     clean: bool
 
 
+class SeveralJudged(Detail):
+    """Base of conclusions about several runs."""
+
+    runs: tuple[str, ...]
+    rows: tuple[dict[str, Any], ...]
+
+
+class RunsRepeated(SeveralJudged):
+    """Of the conclusion `repetition`: the same key of a report."""
+
+    repetition: dict[str, Any]
+
+
+class PipelinesInterleaved(SeveralJudged):
+    """Of the conclusion `interleaved`."""
+
+    against: str
+    said: str
+
+
+class BaselineCompared(PipelinesInterleaved):
+    """Of the conclusion `baseline`: the same key of a report."""
+
+    baseline: dict[str, Any]
+
+
 EVENTS: dict[str, type[BaseModel]] = {
     protocol.READY: Ready,
     protocol.FAILED: Reason,
@@ -167,6 +193,9 @@ CONCLUSIONS: dict[str, type[BaseModel]] = {
     "run": RunJudged,
     "search_step": StepJudged,
     "sustainable_throughput": RateFound,
+    "repetition": RunsRepeated,
+    "interleaved": PipelinesInterleaved,
+    "baseline": BaselineCompared,
 }
 # Measures whose values are summed. A sample of a foreign metric may be infinite.
 FINITE = {

@@ -10,7 +10,7 @@ from typing import Any
 from analysis.thresholds import resolved
 from schemas.protocol import Workload
 from schemas.threshold import parse_threshold
-from services.console.report import build_report
+from services.console.report import build_whole_report
 from services.runtime.definitions import DefinitionError
 
 Report = dict[str, Any]
@@ -34,7 +34,7 @@ class Baseline:
     @cached_property
     def report(self) -> Report:
         """The report, read once. Raises DefinitionError, and QueryError for an unknown run."""
-        found = self._read() if self.is_file else build_report(self._url, self.given)
+        found = self._read() if self.is_file else build_whole_report(self._url, self.given)
         if not found["valid"]:
             raise DefinitionError(f"--baseline: the run in {self.given} is not valid.")
         return found

@@ -31,7 +31,7 @@ def show_repetition(console: Console, report: Report) -> None:
     repeated = report["repetition"]
     runs = repeated["runs"]
     valid = sum(run["valid"] for run in runs)
-    told = f", {valid} valid; above is {_median_run(repeated)}."
+    told = f", {valid} valid; {_median_run(report)}."
     console.print(Text.assemble((f"{len(runs)} runs", "bold"), told))
     for line in complaint_lines(report):
         console.print(f"  {line}", soft_wrap=True)
@@ -86,9 +86,12 @@ def searches_sentence(searched: dict[str, Any]) -> str:
     )
 
 
-def _median_run(repeated: dict[str, Any]) -> str:
-    run_id = repeated["median_run"]
-    return f"the median run {run_id}" if run_id else "the last run, because none is valid"
+def _median_run(report: Report) -> str:
+    run_id = report["repetition"]["median_run"]
+    if not run_id:
+        return "above is the last run, because none is valid"
+    is_above = run_id == report["run_id"]
+    return f"above is the median run {run_id}" if is_above else f"the median run is {run_id}"
 
 
 def _interval(interval: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from analysis.costs import core_seconds_per_million_records, cost_of_observing, 
 from analysis.expiry import seconds_expired
 from schemas.protocol import VERDICTS
 from services.console.attributed import floor_of, taken_from
+from services.console.comparisons import add_comparisons
 from services.console.disturbances import add_recoveries
 from services.console.interleaved import add_interleaved
 from services.console.intervals import read_intervals
@@ -136,10 +137,11 @@ def _add_cost_per_record(
 
 
 def build_whole_report(url: str, run_id: str) -> Report:
-    """The same with the key `scalability`: the result of the series that the run belongs to, null
-    without one. Raises QueryError."""
+    """The same with the results of commands about several runs: the key `scalability`, null for a
+    run outside a series, and those of `add_comparisons`. Raises QueryError."""
     report = build_report(url, run_id)
-    return report | {"scalability": scalability_of(url, request_of(url, run_id), build_report)}
+    scalability = scalability_of(url, request_of(url, run_id), build_report)
+    return add_comparisons(url, report | {"scalability": scalability}, build_report)
 
 
 def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:

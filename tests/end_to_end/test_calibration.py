@@ -211,6 +211,15 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
     assert latest["p50"]["values"] == medians
     assert min(medians) >= 50  # the delay of the pipeline
     assert run_ids == sorted(set(run_ids))  # two runs, one after the other
+    for run_id in run_ids:
+        again = tidegauge("report", run_id)
+        (line,) = (one for one in again.stdout.splitlines() if "median run" in one)
+        assert found["run_id"] in line
+        assert "calibration parse: p50 " in again.stdout
+    query = f"SELECT median FROM tidegauge.repetitions WHERE run_id = '{found['run_id']}'"
+    answer = tidegauge("sql", f"{query} AND stage = 'parse' AND definition = 'latest'", "--json")
+    told = [json.loads(line)["median"] for line in answer.stdout.splitlines()]
+    assert told == [latest[figure]["median"] for figure in ("p50", "p95", "p99")]
 
 
 def brief_run(tidegauge, *more, floor_s=0):
@@ -279,6 +288,16 @@ def test_a_baseline_is_a_report_of_before_which_may_have_a_floor(tidegauge):
     (row,) = found["thresholds"]
     assert (row["pipeline"], row["limit"], row["passed"]) == ("calibration", 15, False)
     assert f"1.5 * baseline (10 in {baseline})" in row["threshold"]
+    again = json.loads(tidegauge("report", found["run_id"], "--json").stdout)
+    assert again["baseline"] == found["baseline"]
+    query = (
+        "SELECT against, before, after, verdict FROM tidegauge.comparisons"
+        f" WHERE run_id = '{found['run_id']}' AND stage = 'parse' AND figure = 'p50'"
+    )
+    told = json.loads(tidegauge("sql", query, "--json").stdout)
+    compared = next(one for one in found["baseline"]["rows"] if one["figure"] == "p50")
+    assert (told["against"], told["verdict"]) == (str(baseline), compared["verdict"])
+    assert (told["before"], told["after"]) == (10, compared["now"])
 
 
 def test_a_warm_up_ends_when_all_is_steady(tidegauge):
@@ -341,3 +360,7 @@ def test_two_pipelines_in_turns_have_half_of_the_records_each(tidegauge):
         assert figures["mean"] >= delay_ms
     assert "it needs --duration 60 or longer" in done.stdout
     assert "Interleaved: Too few blocks to compare slow with quick" in done.stdout
+    query = f"SELECT * FROM tidegauge.comparisons WHERE run_id = '{found['run_id']}'"
+    told = json.loads(tidegauge("sql", query, "--json").stdout)
+    assert (told["kind"], told["against"]) == ("interleaved", "quick")
+    assert (told["said"], told["figure"]) == (turns["said"], "")

@@ -1,5 +1,6 @@
 """The DDL and the example queries on the embedded engine, with a generated history."""
 
+import json
 import re
 
 import pytest
@@ -18,7 +19,7 @@ SECONDS = 5
 @pytest.fixture(scope="module")
 def engine(module_engine):
     """An engine with two runs of five seconds, projected as the store does. The last stage only
-    publishes in the first second."""
+    publishes in the first second. The first was repeated and compared."""
     events = []
     for number in range(2):
         start_ms = NEW_YEAR_MS + 3_600_000 * number
@@ -33,8 +34,30 @@ def engine(module_engine):
     letter = {"run_id": "", "time": NEW_YEAR_MS, "producer": "store", "topic": "results.latency"}
     why = {"partition": 0, "offset": 1, "reason": "Broken.", "key": None, "value": b"x"}
     events.append((catalogue.DEAD_LETTER, letter | why))
+    events += several_runs()
     project(module_engine, events)
     return module_engine
+
+
+def several_runs():
+    """Conclusions about repeated runs and a comparison."""
+    where = {"pipeline": "b", "stage": "join", "figure": "p50"}
+    bounds = {"low": 1.5, "high": 2.5}
+    median = where | bounds | {"definition": "latest", "median": 2, "confidence": 0.94, "count": 5}
+    levels = {"before": 2, "after": 4, "unit": "ms", "value": 2, "verdict": "worse"}
+    details = {
+        "repetition": {"runs": ["2026-000000"], "repetition": {}, "rows": [median]},
+        "interleaved": {
+            "runs": ["2026-000000"],
+            "against": "a",
+            "said": "b is slower.",
+            "rows": [where | bounds | levels],
+        },
+    }
+    for kind, detail in details.items():
+        head = {"run_id": "2026-000000", "time": NEW_YEAR_MS, "producer": "console", "kind": kind}
+        told = {"valid": True, "invalid_reasons": [], "detail": json.dumps(detail)}
+        yield catalogue.CONCLUSIONS, head | told
 
 
 def answers(engine, path):
@@ -50,7 +73,7 @@ def example(engine, name):
 
 
 def test_questions_are_numbered_and_each_is_said_in_its_first_line():
-    assert [path.name[:2] for path in EXAMPLES] == [f"{n:02d}" for n in range(1, 26)]
+    assert [path.name[:2] for path in EXAMPLES] == [f"{n:02d}" for n in range(1, 28)]
     for path in EXAMPLES:
         first = path.read_text().splitlines()[0]
         assert re.fullmatch(r"-- [A-Z].*[?.]", first), path
@@ -59,6 +82,15 @@ def test_questions_are_numbered_and_each_is_said_in_its_first_line():
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_every_question_has_an_answer(engine, path):
     assert answers(engine, path)
+
+
+def test_results_of_several_runs_are_rows(engine):
+    (row,) = example(engine, "repeated-runs")
+    assert (row["stage"], row["figure"], row["median"]) == ("join", "p50", "2")
+    assert (row["low"], row["high"], row["valid_runs"]) == ("1.5", "2.5", "5")
+    (row,) = example(engine, "compared")
+    assert (row["kind"], row["against"], row["pipeline"]) == ("interleaved", "a", "b")
+    assert (row["before"], row["after"], row["verdict"]) == ("2", "4", "worse")
 
 
 def test_runs_are_listed_newest_first(engine):

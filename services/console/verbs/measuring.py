@@ -33,6 +33,7 @@ from services.console.choosing import (
     long_enough,
     with_options,
 )
+from services.console.comparisons import conclusions_of
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, report_files, write_file
 from services.console.profiles import (
@@ -60,6 +61,8 @@ from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
 from services.runtime.domains import Domain, checked
 from services.runtime.engines import load_engine
+from services.runtime.events import open_events
+from services.runtime.kafka import CONSOLE
 from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -130,7 +133,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     finally:
         try:
             if reports:
-                told = _tell(wanted, reports, console)
+                told = _tell(wanted, reports, settings, console)
         finally:
             stack.close(say)
     if interrupted:
@@ -276,8 +279,11 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         stack.close(say)
 
 
-def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
-    """Print the report, and write the requested files; returns the report."""
+def _tell(
+    wanted: Wanted, reports: list[dict[str, Any]], settings: ServiceSettings, console: Console
+) -> dict[str, Any]:
+    """Print the report, publish what it says about several runs, and write the requested files;
+    returns the report."""
     options = wanted.options
     # The last report of a series contains all its runs.
     is_repeated = options.repeat > 1 and not reports[-1].get("scalability")
@@ -287,10 +293,18 @@ def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> di
     show_report(console, report)
     if is_repeated:
         show_repetition(console, report)
+    _publish(settings, report)
     for option, path, write in report_files(options):
         if path is not None:
             write_file(option, path, write(report))
     return report
+
+
+def _publish(settings: ServiceSettings, report: dict[str, Any]) -> None:
+    if found := list(conclusions_of(report)):
+        events = open_events(settings, CONSOLE)
+        for one in found:
+            events.conclusion(one.kind, report["run_id"], one.reasons, one.detail)
 
 
 def _summary(reports: list[dict[str, Any]], profile: Profile) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.remote_stack import open_stack
+from services.console.repeated import show_repetition
 from services.console.report import build_whole_report, latest_run, request_of
 from services.console.show import show_report
 from services.console.verbs.common import answering, print_json
@@ -61,6 +62,8 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
         console.print(f"Written to {written}", soft_wrap=True)
     else:
         show_report(console, found)
+        if "repetition" in found:
+            show_repetition(console, found)
     return 0
 
 

@@ -1,0 +1,87 @@
+"""What is published about several runs."""
+
+import json
+from typing import Any
+
+import pytest
+
+from analysis.baseline import compared
+from analysis.costs import COST
+from analysis.repetition import summarise
+from schemas import catalogue
+from schemas.event_payloads import check_event
+from services.console.comparisons import Conclusion, conclusions_of
+from tests.unit.analysis.test_baseline import QUIET, repeated
+from tests.unit.console.test_interleaved import one_of_several, report_of, told
+
+pytestmark = pytest.mark.unit
+
+
+def published(report: dict[str, Any]) -> dict[str, Conclusion]:
+    """The conclusions by kind, each of which a consumer accepts."""
+    found = {one.kind: one for one in conclusions_of(report)}
+    for one in found.values():
+        check_event(catalogue.CONCLUSIONS, {"kind": one.kind, "detail": json.dumps(one.detail)})
+    return found
+
+
+def test_a_single_run_has_nothing_more_to_say() -> None:
+    assert published(report_of(interleaved=None)) == {}
+
+
+def test_each_figure_of_repeated_runs_is_a_row() -> None:
+    report = summarise([one_of_several(number, 2) for number in range(2)])
+    found = published(report)["repetition"]
+    assert (found.reasons, found.detail["runs"]) == ([], ["run-0", "run-1"])
+    assert found.detail["repetition"] == report["repetition"]
+    rows = {(one["pipeline"], one["stage"], one["figure"]): one for one in found.detail["rows"]}
+    cell = report["repetition"]["pipelines"]["a"]["stages"]["join"]["latency_ms"]["latest"]["p50"]
+    row = rows["a", "join", "p50"]
+    assert (row["definition"], row["median"], row["count"]) == ("latest", cell["median"], 2)
+    assert (row["low"], row["high"]) == (cell["low"], cell["high"])
+    assert rows["b", "", COST]["definition"] == ""
+
+
+def test_without_a_valid_run_a_repetition_is_not_valid() -> None:
+    report = summarise([one_of_several(0, 2, valid=False)])
+    assert published(report)["repetition"].reasons == ["No run is valid."]
+
+
+def test_the_decision_over_several_runs_is_of_the_second_pipeline() -> None:
+    report = summarise([one_of_several(number, 2) for number in range(2)])
+    detail = published(report)["interleaved"].detail
+    assert (detail["against"], detail["runs"]) == ("a", ["run-0", "run-1"])
+    assert detail["said"] == report["interleaved"]["said"]
+    rows = {(one["stage"], one["figure"]): one for one in detail["rows"]}
+    row = rows["join", "mean"]
+    assert (row["pipeline"], row["verdict"]) == ("b", "worse")
+    # 10 and 12 ms alternately; 2 ms more.
+    assert (row["before"], row["after"], row["value"]) == pytest.approx((11, 13, 2), abs=0.1)
+    assert rows["", COST]["verdict"] == "described"
+
+
+@pytest.mark.parametrize(
+    ("slower_ms", "steady", "verdict"),
+    [(-2, True, "better"), (0, True, "same"), (2, False, "unknown")],
+)
+def test_a_difference_has_a_verdict(slower_ms: int, steady: bool, verdict: str) -> None:
+    found = published(report_of(interleaved=told(slower_ms, steady=steady)))["interleaved"]
+    (mean,) = (one for one in found.detail["rows"] if one["figure"] == "mean")
+    assert (mean["verdict"], found.detail["runs"]) == (verdict, [report_of()["run_id"]])
+
+
+def test_a_comparison_with_a_baseline_has_its_verdicts() -> None:
+    report = repeated([ms + 10 for ms in QUIET])
+    baseline = compared(report, repeated(QUIET), "before.json")
+    found = published({"run_id": "run-1", "baseline": baseline})["baseline"]
+    assert (found.reasons, found.detail["against"]) == ([], "before.json")
+    (row,) = (one for one in found.detail["rows"] if one["figure"] == "p50")
+    assert (row["verdict"], row["value"]) == ("worse", 10)
+
+
+def test_what_cannot_be_compared_with_a_baseline_is_told() -> None:
+    before = repeated(QUIET) | {"identity": {"workload": "another"}}
+    baseline = compared(repeated(QUIET) | {"identity": {"workload": "one"}}, before, "before.json")
+    found = published({"run_id": "run-1", "baseline": baseline})["baseline"]
+    assert (found.detail["rows"], found.reasons) == ([], baseline["left_out"])
+    assert found.reasons
