@@ -37,7 +37,7 @@ VERDICTS = (
 TROUBLE = (
     "SELECT JSONExtractString(detail, 'reason') AS reason FROM tidegauge.results_lifecycle AS l"
     " WHERE event = 'watch_trouble' AND JSONExtractString(detail, 'watch') = {name:String}"
-    " AND l.time > now64(3) - toIntervalSecond(120) ORDER BY l.time DESC LIMIT 1"
+    " AND l.time >= fromUnixTimestamp64Milli({since_ms:Int64}) ORDER BY l.time DESC LIMIT 1"
 )
 
 
@@ -111,10 +111,11 @@ class Following:
         except QueryError:
             return set()
 
-    def trouble(self) -> str:
-        """The latest problem that was reported of this watch; empty without one."""
+    def trouble(self, since_ms: int) -> str:
+        """The latest problem of this watch since a time (epoch ms); empty without one."""
+        url, since = store_url(self.settings), str(since_ms)
         try:
-            rows = query(store_url(self.settings), TROUBLE, name=self.watch.name)
+            rows = query(url, TROUBLE, name=self.watch.name, since_ms=since)
         except QueryError:
             return ""
         return str(rows[0]["reason"]) if rows else ""

@@ -1,4 +1,5 @@
-"""Evaluates the filled topics as the service does, on one core: `… PLAN_FILE [client]`.
+"""Evaluates the filled topics as the service does, on one core: `… PLAN_FILE [client]`. The
+settings of the service make it one of several.
 
 client: only read and decode, the minimum that any evaluator of these topics has to do.
 """
@@ -7,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import psutil
@@ -14,13 +16,14 @@ import psutil
 from schemas import protocol
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.decode import decode
-from services.evaluator.reader import Reader
+from services.evaluator.reader import Reader, Shard
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
+from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.memory import release_memory, warm_up_process
 from services.runtime.settings import load_settings
-from tests.benchmarks._evaluator_topics import OF_STAGE, RUN_ID, messages_of, read_plan
+from tests.benchmarks._evaluator_topics import RUN_ID, output_of, read_plan
 from tests.traffic import CODEC, TRAFFIC
 
 MEBIBYTE = 1024 * 1024
@@ -38,7 +41,8 @@ def main() -> None:
     _command(current, plan, "start", phases)
     reader = current.reader
     assert reader is not None
-    messages = messages_of(plan.request.stages)
+    counts = counts_of(plan, settings)
+    messages = sum(counts.values())
     begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
     if sys.argv[2:] == ["client"]:
         _decode_only(reader, messages, settings)
@@ -51,7 +55,7 @@ def main() -> None:
     }
     held_mb = psutil.Process().memory_info().rss / MEBIBYTE
     if not sys.argv[2:]:
-        _check(current, plan.request.stages)
+        _check(current, plan.request.stages, counts)
     _command(current, plan, "stop", protocol.Stop(reason="run finished"))
     reader.close()
     release_memory()
@@ -98,13 +102,26 @@ def _decode_only(reader: Reader, messages: int, settings: EvaluatorSettings) -> 
             messages -= len(batch.values)
 
 
-def _check(current: RunSession, stages: tuple[str, ...]) -> None:
-    """Assert that every output has a verdict."""
+def _check(current: RunSession, stages: tuple[str, ...], counts: dict[str, int]) -> None:
+    """Assert that every output has a verdict. counts: of each topic."""
     assert current.publication is not None
     verdicts = current.publication.totals[RUN_ID]
     for stage in stages:
-        assert verdicts[stage]["exact"] == OF_STAGE[stage], (stage, verdicts[stage])
+        assert verdicts[stage]["exact"] == counts[output_of(stage)], (stage, verdicts[stage])
         assert all(verdicts[stage][one] == 0 for one in protocol.FAILED_VERDICTS), verdicts
+
+
+def counts_of(plan: RunPlan, settings: EvaluatorSettings) -> dict[str, int]:
+    """Number of records of each topic in the partitions of this evaluator."""
+    consumer = assigned_consumer(settings, "bench-counts")
+    shard = Shard(settings.evaluator_instance_index, settings.evaluator_instance_count)
+    found = Counter[str]()
+    for topic, starts in plan.start_offsets.items():
+        ends = shard.of({topic: tuple(end_offsets(consumer, topic))})
+        for (_, partition), end in ends.items():
+            found[topic] += end - starts[partition]
+    consumer.close()
+    return found
 
 
 if __name__ == "__main__":

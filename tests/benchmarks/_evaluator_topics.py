@@ -32,6 +32,7 @@ from services.runtime.topics import ensure_topics
 from tests.traffic import CODEC, STAGES, TRAFFIC, output_topics
 
 RUN_ID = "bench"
+PARTITIONS = 4
 SITES, LANES, SECONDS = 6_250, 4, 8
 PER_TOPIC = SITES * LANES * SECONDS  # inputs of one kind
 OF_STAGE = {
@@ -67,7 +68,8 @@ def messages_of(stages: tuple[str, ...]) -> int:
 def fill(settings: ServiceSettings, folder: Path) -> dict[str, Path]:
     """Write the topics; returns files with a run's plan and phases: for all stages, and for parse
     only."""
-    ensure_topics(admin_client(settings, "bench"), output_topics(RUN_ID))
+    topics_of = output_topics(RUN_ID, partitions=PARTITIONS)
+    ensure_topics(admin_client(settings, "bench"), topics_of)
     consumer = assigned_consumer(settings, "bench")
     start_ms = int(time.time()) * 1000
     plans = {}

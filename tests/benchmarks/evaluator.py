@@ -7,11 +7,14 @@ in its own process bound to one core:
   and publish events); only Faust's channel, one message per batch, is omitted;
 - parse: the same for stage 1 only, whose messages are mostly the largest ones;
 - client: only reads and decodes the messages of the five stages, which is an upper bound;
+- shard 0 to 3: four evaluators that share the run by partition, one after the other, so that each
+  has a free core;
 - the peer: a Faust agent that receives every event, counts it and reads its time.
 The broker has the other cores. A rate is the number of messages, inputs and outputs, from the first
 read to the last verdict, per second of processor time. On a busy machine a wall-clock second has
-less processor time; rates per wall-clock second are reported too. Memory is that of the process at
-the end, and after it was released.
+less processor time; rates per wall-clock second are reported too. The ratio of scaling compares
+four evaluators on four cores with four times a single one; the slowest determines their rate.
+Memory is that of the process at the end, and after it was released.
 """
 
 import json
@@ -25,7 +28,7 @@ from statistics import median
 from typing import Any
 
 from services.runtime.settings import ROOT
-from tests.benchmarks._evaluator_topics import fill, messages_of
+from tests.benchmarks._evaluator_topics import PARTITIONS, fill, messages_of
 from tests.benchmarks._measured import Measured, ratio
 from tests.integration.kafka_broker import running_broker
 from tests.traffic import STAGES
@@ -39,18 +42,20 @@ KINDS = {
     "client": ("_evaluator_ours", "stages", "client"),
     "faust": ("_evaluator_faust", "parse"),
 }
+SHARDS = [f"shard {number}" for number in range(PARTITIONS)]
 
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Rates in messages/s of one core, medians of the rounds."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with running_broker(scratch) as settings:
+    with running_broker(scratch, PARTITIONS) as settings:
         say(f"filling topics with {messages_of(STAGES):,} messages …")
         plans = fill(settings, scratch)
         for number in range(ROUNDS):
-            for kind, (module, plan, *more) in KINDS.items():
+            shards = dict.fromkeys(SHARDS, KINDS["stages"])
+            for kind, (module, plan, *more) in (KINDS | shards).items():
                 command = [f"tests.benchmarks.{module}", str(plans[plan]), *more]
-                one = _run(command, settings.bootstrap, scratch / module)
+                one = _run(command, settings.bootstrap, scratch / module, kind)
                 found[kind].append(one)
                 by_wall = one["messages"] / one["seconds"]
                 said = f"{rate(one):,.0f} messages per core-second, {by_wall:,.0f} a second"
@@ -68,10 +73,16 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         figures[f"{kind}_messages_per_second"] = median(walls)
     for name in ("memory_mb", "memory_given_back_mb"):
         figures[f"evaluator_{name}"] = max(one[name] for one in found["stages"])
+    total = found["stages"][0]["messages"]
+    together = [
+        total / max(found[shard][number]["cpu_seconds"] for shard in SHARDS)
+        for number in range(ROUNDS)
+    ]
     return Measured(
         figures,
         ratio("evaluator_to_faust_per_event", each["stages"], each["faust"])
-        | ratio("evaluator_to_client_and_decoding", each["stages"], each["client"]),
+        | ratio("evaluator_to_client_and_decoding", each["stages"], each["client"])
+        | ratio("evaluators_4_scaling", together, [len(SHARDS) * one for one in each["stages"]]),
     )
 
 
@@ -80,12 +91,15 @@ def rate(one: dict[str, Any]) -> float:
     return float(one["messages"]) / float(one["cpu_seconds"])
 
 
-def _run(command: list[str], bootstrap: str, data: Path) -> dict[str, Any]:
+def _run(command: list[str], bootstrap: str, data: Path, kind: str) -> dict[str, Any]:
     variables = {
         "TIDEGAUGE_KAFKA_BOOTSTRAP": bootstrap,
         "TIDEGAUGE_DATA": str(data),
         "TIDEGAUGE_BENCH_MESSAGES": str(PEER_MESSAGES),
     }
+    if kind in SHARDS:
+        variables["TIDEGAUGE_EVALUATOR_INSTANCE_INDEX"] = str(SHARDS.index(kind))
+        variables["TIDEGAUGE_EVALUATOR_INSTANCE_COUNT"] = str(len(SHARDS))
     done = subprocess.run(
         [sys.executable, "-m", *command],
         cwd=ROOT,

@@ -25,6 +25,7 @@ from services.console.verbs.common import (
 )
 from services.console.watched import watch_complaints
 from services.runtime.clickhouse import store_url
+from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
@@ -66,12 +67,22 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
 
 
 def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
-    """Start the watch and follow it from the begin of its run; returns whether that was
-    interrupted. Raises DefinitionError if it does not begin."""
+    """Start the watch and follow it from the begin of its run, which may have to wait for a topic;
+    returns whether that was interrupted. Raises DefinitionError if it does not begin."""
+    since_ms, reasons = now_ms(), [""]
+
+    def has_begun() -> bool:
+        if watch.new_runs(known):
+            return True
+        if (reason := watch.trouble(since_ms)) not in reasons:
+            reasons.append(reason)
+            watch.console.print(f"It waits, for at most {END_S:.0f} s: {reason}", soft_wrap=True)
+        return False
+
     try:
         watch.begin(f"runs for {duration_s} s")
-        if not watch.wait(lambda: bool(watch.new_runs(known)), END_S):
-            reason = watch.trouble() or "see the log of the watcher."
+        if not watch.wait(has_begun, END_S):
+            reason = reasons[-1] or "see the log of the watcher."
             raise DefinitionError(f"The watch {watch.watch.name} did not begin: {reason}")
         watch.follow(duration_s)
     except KeyboardInterrupt:

@@ -10,7 +10,7 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
-from services.console.verbs.gating import checked, exit_code, in_one_run
+from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
 from services.console.verbs.watching import _cluster, watch
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import keep_watch, position_path
@@ -157,3 +157,42 @@ def judged(passed=(), valid=True, refused=0, **verdicts):
 )
 def test_the_exit_code_of_a_gate(report, code):
     assert exit_code(report) == code
+
+
+class Waited:
+    """A watch that has problems for a while, one per look, then begins or not."""
+
+    def __init__(self, problems, begins):
+        self.watch = Namespace(name="orders")
+        self.console = Console(width=100)
+        self.followed_s = 0
+        self._problems, self._begins = problems, begins
+
+    def begin(self, _what): ...
+
+    def wait(self, done, _most_s):
+        looks = len(self._problems) + self._begins
+        return any(done() for _ in range(looks))
+
+    def new_runs(self, _known):
+        return set() if self._problems else {"watch-orders-20261125-220000"}
+
+    def trouble(self, _since_ms):
+        return self._problems.pop(0)
+
+    def follow(self, most_s):
+        self.followed_s = most_s
+
+
+def test_a_gate_tells_what_it_waits_for_once(capsys):
+    watched = Waited(["", "topic b does not exist", "topic b does not exist"], begins=True)
+    assert not _followed(watched, set(), 15)
+    assert capsys.readouterr().out == "It waits, for at most 60 s: topic b does not exist\n"
+    assert watched.followed_s == 15
+
+
+@pytest.mark.parametrize("problem", ["topic b does not exist", ""])
+def test_a_gate_that_does_not_begin_says_why(problem):
+    why = problem or "see the log of the watcher"
+    with pytest.raises(DefinitionError, match=f"The watch orders did not begin: {why}"):
+        _followed(Waited([problem], begins=False), set(), 15)
