@@ -200,7 +200,7 @@ class Relation(Model):
 class Watch(Model):
     """A watch file.
 
-    stage: name of the pipeline in tables and charts. begin: at the end of the topics, or at their
+    stage: its name in tables and charts; the pipeline has the name of the watch. begin: at the end of the topics, or at their
     earliest record. run_s: duration of a run; an hour, except in trials. share: of the identities
     counted, selected by hash; counts are exact for these. max_per_second: limit of records per
     second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no

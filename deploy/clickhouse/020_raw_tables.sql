@@ -453,7 +453,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_conclusions
         COMMENT 'Service instance that produced it'
         CODEC(ZSTD(1)),
     kind LowCardinality(String)
-        COMMENT 'run; later also sustainable_throughput, change_point'
+        COMMENT 'run, sustainable_throughput, search_step, change_point, repetition, interleaved or baseline'
         CODEC(ZSTD(1)),
     valid Bool
         COMMENT 'Whether the conclusion may be used'

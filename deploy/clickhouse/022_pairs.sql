@@ -78,7 +78,7 @@ SELECT
     output_partition,
     output_offset
 FROM tidegauge.results_pairs
-COMMENT 'One row per output: its latency by each definition, and the position of its record';
+COMMENT 'One row per output that is exact, wrong or late: its latency by each definition, and the position of its record';
 
 ALTER TABLE tidegauge.pairs
     COMMENT COLUMN run_id 'The run',
@@ -91,6 +91,6 @@ ALTER TABLE tidegauge.pairs
     COMMENT COLUMN scheduled 'When this input was scheduled to be sent',
     COMMENT COLUMN latest_ms 'Latency from the latest input, milliseconds',
     COMMENT COLUMN mean_ms 'Latency from the mean time of the inputs, milliseconds',
-    COMMENT COLUMN event_time_ms 'Latency from the event time, milliseconds',
+    COMMENT COLUMN event_time_ms 'Latency from the scheduled send time of the latest input, milliseconds',
     COMMENT COLUMN output_partition 'Partition of the output',
     COMMENT COLUMN output_offset 'Offset of the output';

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_slices
         COMMENT 'Name of the watch'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'What the watch calls the pipeline'
+        COMMENT 'Stage of the watch'
         CODEC(ZSTD(1)),
     dimension LowCardinality(String)
         COMMENT 'What outputs are told apart by: partition, or a path into the record'

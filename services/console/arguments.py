@@ -65,13 +65,17 @@ def _add_run(verbs: Verbs) -> None:
         metavar="NAME[,NAME]",
         help="pipelines to measure (default: those of the workload, or spark-realtime)",
     )
-    run.add_argument("--stages", metavar="0-4", help="stages to run, for example 0-4, 2 or 1,3")
+    run.add_argument(
+        "--stages",
+        metavar="0-4",
+        help="stages by number from 0 or by name: 0-4, 2 or parse,join (`domains NAME` lists them)",
+    )
     run.add_argument("--rate", type=float, metavar="N", help="input records per second")
     run.add_argument(
         "--duration",
         type=int,
         metavar="S",
-        help="seconds measured; if shorter, kills and steps of a search are shortened, too",
+        help="seconds measured; if shorter than the workload's, its other times are shortened, too",
     )
     run.add_argument(
         "--warm-up", type=_warm_up, metavar="S|auto", help="seconds of warm-up, or until steady"
@@ -117,12 +121,12 @@ def _add_run(verbs: Verbs) -> None:
     run.add_argument(
         "--floor",
         action="store_true",
-        help="first measure a plain copy, which takes the least possible latency",
+        help="first measure a plain copy for 10 s: the latency of Tidegauge itself",
     )
     run.add_argument(
         "--kill",
         choices=get_args(KillTarget),
-        help="kill this part during the run",
+        help="kill this process at the workload's time, or after a third of the measured phase",
     )
     run.add_argument(
         "--baseline",

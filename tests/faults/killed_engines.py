@@ -63,7 +63,16 @@ def read(path: Path = FIGURES) -> list[Row]:
 
 def table(rows: list[Row]) -> str:
     """Markdown, sorted by the duration of the outage."""
-    head = ("pipeline", "out for", "late", "repeated", "lost", "wrong", "of outputs", "the run is")
+    head = (
+        "pipeline",
+        "outage",
+        "late",
+        "repeated",
+        "lost",
+        "wrong",
+        "expected outputs",
+        "the run is",
+    )
     lines = [_line(head), _line(("---", *["---:"] * 6, "---"))]
     for row in sorted(rows, key=lambda one: (one.reason != "", one.out_s or 0, one.pipeline)):
         out = "until the end" if row.out_s is None else f"{row.out_s:.1f} s"
