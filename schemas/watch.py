@@ -200,11 +200,11 @@ class Relation(Model):
 class Watch(Model):
     """A watch file.
 
-    stage: its name in tables and charts; the pipeline has the name of the watch. begin: at the end of the topics, or at their
-    earliest record. run_s: duration of a run; an hour, except in trials. share: of the identities
-    counted, selected by hash; counts are exact for these. max_per_second: limit of records per
-    second, inputs and outputs; above it a smaller share is counted until the rate falls; 0 for no
-    limit.
+    stage: its name in tables and charts; the pipeline has the name of the watch. begin: at the end
+    of the topics, or at their earliest record. run_s: duration of a run; an hour, except in trials.
+    share: of the identities counted, selected by hash; counts are exact for these. max_per_second:
+    limit of records per second, inputs and outputs; above it a smaller share is counted until the
+    rate falls; 0 for no limit.
     max_records: number of inputs remembered, and of outputs that wait for one; above it the share
     of identities is halved, until few are remembered for a while. groups: consumer groups whose lag
     is reported. thresholds: limits on the figures of every run, as in schemas/threshold.py.

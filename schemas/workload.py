@@ -26,6 +26,7 @@ __all__ = [
 
 AUTO = "auto"
 LEAST_WARM_UP_S, MOST_WARM_UP_S = 10, 180
+LONG_WARM_UP_S = 60  # after which optimising JIT compilers have finished
 # Periodic loads, whose warm-up may end at any time.
 EVEN_SHAPES = ("constant", "sine", "fluctuating", "periodic_burst")
 DEFAULT_DOMAIN = "traffic"
@@ -38,13 +39,15 @@ class Phases(Model):
     """Duration of each phase of the load, seconds: warm-up, measure, cool-down.
 
     until_steady: the warm-up ends early, once every stage is steady (analysis/steadiness.py), but
-    not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S.
+    not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S. optimised: JVMs
+    compile as in a long run, whatever the warm-up.
     """
 
     warm_up_s: int = Field(10, ge=0, le=86_400)
     measure_s: int = Field(30, ge=1, le=31_536_000)
     cool_down_s: int = Field(5, ge=3, le=3_600)
     until_steady: bool = False
+    optimised: bool = False
 
     @model_validator(mode="before")
     @classmethod
@@ -58,11 +61,6 @@ class Phases(Model):
         if self.until_steady and self.warm_up_s < LEAST_WARM_UP_S:
             raise ValueError(f"until_steady needs a warm_up_s of at least {LEAST_WARM_UP_S}")
         return self
-
-    @property
-    def least_warm_up_s(self) -> int:
-        """Minimum duration of the warm-up in seconds."""
-        return LEAST_WARM_UP_S if self.until_steady else self.warm_up_s
 
     @property
     def total_s(self) -> int:
@@ -198,6 +196,21 @@ class Workload(Model):
         """The same with its load at another rate, records per second."""
         load = self.load.model_copy(update={"rate_per_second": rate_per_second})
         return self.model_copy(update={"load": load})
+
+    @property
+    def is_optimised(self) -> bool:
+        """Whether JVMs compile as in a long run: a sustainable rate is that of optimised code."""
+        at_limit = self.search is not None or self.sustainable_share is not None
+        return self.phases.optimised or at_limit
+
+    @property
+    def least_warm_up_s(self) -> int:
+        """Warm-up in seconds for which an engine chooses its compilers: the shortest possible one,
+        or a long one for optimised code."""
+        phases = self.phases
+        if self.is_optimised:
+            return max(phases.warm_up_s, LONG_WARM_UP_S)
+        return LEAST_WARM_UP_S if phases.until_steady else phases.warm_up_s
 
     @property
     def has_gateway(self) -> bool:

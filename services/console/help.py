@@ -151,8 +151,9 @@ HELP: dict[str, Help] = {
         "Searches the history for permanent changes of the typical latency (the mean of the middle"
         " half) and the 99th percentile of each workload, pipeline and stage, and of sustainable"
         " rates: the newest 250 valid runs of each load and its pipelines, without those that were"
-        " not steady. Shows the values before and after, the first run, and what else changed (settings, versions,"
-        " host). Suites search after each run; results are also in the view change_points.",
+        " not steady. Shows the values before and after, the first run, and what else changed"
+        " (settings, versions, host). Suites search after each run; results are also in the view"
+        " change_points.",
         (
             ("./tidegauge changes", "did last night's upgrade slow the join?"),
             ("./tidegauge changes --explain", "what else changed there?"),

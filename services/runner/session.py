@@ -91,10 +91,11 @@ def in_start_order(members: list[Member]) -> list[Member]:
 
 def served(plan: RunPlan) -> tuple[object, ...]:
     """What two runs must share for the same pipelines to serve both: pipelines, stages, domain
-    with windows and topics, and record format."""
+    with windows and topics, record format, and compilers."""
     request = plan.request
     published = [request.stages_of(pipeline) for pipeline in request.pipelines]
-    return request.pipelines, published, request.domains, request.workload.content.format
+    formats = request.workload.content.format, request.workload.is_optimised
+    return request.pipelines, published, request.domains, *formats
 
 
 def engine_plan(
@@ -125,6 +126,6 @@ def engine_plan(
         wire_format=request.workload.content.format,
         dead_letter_topic=catalogue.DEAD_LETTER,
         group=catalogue.engine_group(pipeline.name, request.run_id),
-        warm_up_s=request.workload.phases.least_warm_up_s,
+        warm_up_s=request.workload.least_warm_up_s,
         folder=str(folder),
     )

@@ -13,6 +13,7 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
+from schemas.workload import LONG_WARM_UP_S
 from services.runtime.class_archives import ClassArchive, class_archive
 from services.runtime.properties_text import properties_text
 from services.spark_pipeline.pipeline import SparkPipeline
@@ -39,8 +40,6 @@ JAVA_OPTIONS = (
 # The heap is about a gigabyte with few live objects: one thread collects it in milliseconds,
 # without the threads of the default collector.
 COLLECTOR = "-XX:+UseSerialGC"
-# With a warm-up this long, the optimising compiler finishes before anything is measured.
-LONG_WARM_UP_S = 60
 OWN_CLUSTER = "local-cluster["  # executors are processes of this machine
 CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM accepts only one
 ONLY_QUICK = ("-XX:TieredStopAtLevel=1",)
@@ -130,8 +129,9 @@ def slots(
 
 
 def compiler_options(pipeline: SparkPipeline, warm_up_s: int) -> tuple[str, ...]:
-    """JIT options: the defaults for a run with a long warm-up, otherwise those that disturb the
-    first half minute least."""
+    """JIT options: the defaults for a run with a long warm-up, in which the optimising compiler
+    finishes before anything is measured; otherwise those that disturb the first half minute
+    least."""
     if warm_up_s >= LONG_WARM_UP_S:
         return ()
     return ONLY_QUICK if pipeline.quick_compiler else LATE_OPTIMISING

@@ -244,6 +244,7 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
         measure_s=search.confirm_s if planned.long else search.step_s,
         cool_down_s=STEP_COOL_DOWN_S,
         until_steady=search.until_steady,
+        optimised=True,
     )
     given_up_ms = int(1000 * search.steady_latency.max_drain_s)
     judgement = Judgement(
@@ -291,8 +292,10 @@ def _step_warm_up_s(search: Search, warm: bool) -> int:
 
 
 def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
-    """The same request at another rate, without the search and the thresholds on its result."""
+    """The same request at another rate, without the search and the thresholds on its result. JVMs
+    compile as for the search."""
     thresholds = tuple(one for one in request.workload.thresholds if not needs_search(one))
     workload = request.workload.at_rate(rate_per_second)
-    workload = workload.model_copy(update={"search": None, "thresholds": thresholds})
-    return request.model_copy(update={"workload": workload})
+    phases = workload.phases.model_copy(update={"optimised": True})
+    changes = {"search": None, "thresholds": thresholds, "phases": phases}
+    return request.model_copy(update={"workload": workload.model_copy(update=changes)})

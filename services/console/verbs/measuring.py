@@ -121,8 +121,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if planned.interleaved is not None:
         wanted = _in_turns(wanted, planned.interleaved, say)
     more = (GATEWAY,) if wanted.workload.has_gateway else ()
-    is_optimised = bool(options.profile or wanted.workload.search)
-    stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=is_optimised))
+    parts = partial(stack_parts, more=more, is_optimised=wanted.workload.is_optimised)
+    stack = open_stack(settings, parts)
     _look_whether_quiet(options, stack)
     reports: list[dict[str, Any]] = []
     told: dict[str, Any] = {}

@@ -184,10 +184,11 @@ def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> N
     assert short.seed == 42
     assert short.workload.load.rate_per_second == 1000
     assert short.workload.search is None
-    assert short.workload.phases == Phases(warm_up_s=5, measure_s=15, cool_down_s=3)
+    lasting = {"cool_down_s": 3, "optimised": True}
+    assert short.workload.phases == Phases(warm_up_s=5, measure_s=15, **lasting)
     assert short.workload.judgement.give_up_ms == 10_000  # drained within 10 s, or not sustained
     long = step_request(request, Planned(1000, long=True), 1, warm=False)
-    assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, cool_down_s=3)
+    assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, **lasting)
 
 
 def test_rules_of_a_run_to_be_cited_hold_for_the_run_at_the_rate_found_not_for_its_steps() -> None:
@@ -209,17 +210,16 @@ def test_rules_of_a_run_to_be_cited_hold_for_the_run_at_the_rate_found_not_for_i
 def test_a_cold_pipeline_warms_up_for_the_verifying_run_as_for_a_step() -> None:
     request = a_request()
     search = Search(step_warm_up_s=40, until_steady=True)
-    phases = Phases(warm_up_s=5, measure_s=15, cool_down_s=3)
+    phases = Phases(warm_up_s=5, measure_s=15, cool_down_s=3, optimised=True)
     workload = request.workload.model_copy(update={"search": search, "phases": phases})
     request = request.model_copy(update={"workload": workload})
     warm = verifying_request(request, 900, warm=True)
     assert (warm.workload.load.rate_per_second, warm.workload.search) == (900, None)
     assert warm.workload.phases == phases
     cold = verifying_request(request, 900, warm=False)
-    assert cold.workload.phases == Phases(
-        warm_up_s=80, measure_s=15, cool_down_s=3, until_steady=True
-    )
+    assert cold.workload.phases == phases.model_copy(update={"warm_up_s": 80, "until_steady": True})
     longer = request.model_copy(
         update={"workload": workload.model_copy(update={"phases": Phases(warm_up_s=90)})}
     )
-    assert verifying_request(longer, 900, warm=False).workload.phases == Phases(warm_up_s=90)
+    same = verifying_request(longer, 900, warm=False).workload.phases
+    assert same == Phases(warm_up_s=90, optimised=True)

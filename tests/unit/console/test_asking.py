@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unit
 
 def test_examples_are_numbered_and_have_question_and_query():
     found = asking.examples()
-    assert [example.number for example in found] == list(range(1, 26))
+    assert [example.number for example in found] == list(range(1, 28))
     assert found[0].question == "Which runs are there, and which of them are valid?"
     assert all(example.sql.split()[0] in ("SELECT", "WITH") for example in found)
 
