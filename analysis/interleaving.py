@@ -232,7 +232,7 @@ def pooled(reports: Sequence[Report]) -> Report | None:
     used = [report for report in having if not doubts_of(report)] or having
     found: list[Report] = [report["interleaved"] for report in used]
     if len(having) < 2:
-        return found[0] if found else None
+        return found[0] | {"runs": [having[0]["run_id"]]} if found else None
     pairs = [pair for one in found for pair in one["pairs"]]
     stages = list(pairs[0]["stages"]) if pairs else []
     values = {stage: [pair["stages"][stage] for pair in pairs] for stage in stages}

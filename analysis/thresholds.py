@@ -50,15 +50,22 @@ def _row(one: Threshold, pipeline: str, stage: str, value: float | None) -> Row:
 
 
 def resolved(
-    thresholds: Iterable[Threshold], baseline: Figures | None, name: str, pipelines: Iterable[str]
+    thresholds: Iterable[Threshold],
+    baseline: Figures | None,
+    name: str,
+    measured: Mapping[str, Collection[str]],
 ) -> tuple[Threshold, ...]:
     """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
 
-    baseline: the report of a run, `name` its origin; None without one. pipelines: of the next run;
-    the only pipeline of a baseline applies to the only one of a run. Raises ValueError.
+    baseline: the report of a run, `name` its origin; None without one. measured: the stages of each
+    pipeline of the next run; what only the baseline has is left out. The only pipeline of a
+    baseline applies to the only one of a run. Raises ValueError.
     """
+
+    def is_measured(pipeline: str, stage: str) -> bool:
+        return not pipeline or (pipeline in measured and stage in ("", *measured[pipeline]))
+
     found: list[Threshold] = []
-    given = tuple(pipelines)
     for one in thresholds:
         if not one.of_baseline:
             found.append(one)
@@ -66,11 +73,15 @@ def resolved(
         if baseline is None:
             raise ValueError(f"{one.text!r} needs a baseline: --baseline FILE.json or a run id")
         figures = baseline
-        if len(given) == len(baseline["pipelines"]) == 1:
+        if len(measured) == len(baseline["pipelines"]) == 1:
             figures = baseline | {
-                "pipelines": dict(zip(given, baseline["pipelines"].values(), strict=True))
+                "pipelines": dict(zip(measured, baseline["pipelines"].values(), strict=True))
             }
-        known = [each for each in values_of(one, figures) if each[2] is not None]
+        known = [
+            each
+            for each in values_of(one, figures)
+            if each[2] is not None and is_measured(*each[:2])
+        ]
         if not known:
             raise ValueError(f"{name} has no figure for {one.text!r}")
         for pipeline, stage, value in known:
@@ -113,8 +124,8 @@ def judged_search(thresholds: Iterable[Threshold], pipeline: str, found: Figures
 
 def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
     """As `judged`, for a run that a threshold ended: without those whose figures are known only at
-    the end."""
-    known = (one for one in thresholds if not one.is_of_verdicts or one.is_known_early)
+    the end, such as rates, or not at all."""
+    known = (one for one in thresholds if one.is_known_early)
     return [row for row in judged(known, figures) if row["value"] is not None]
 
 

@@ -162,15 +162,18 @@ class RunsRepeated(SeveralJudged):
 
 
 class PipelinesInterleaved(SeveralJudged):
-    """Of the conclusion `interleaved`."""
+    """Of the conclusion `interleaved`: the same key of a report, without the pairs of blocks."""
 
     against: str
     said: str
+    interleaved: dict[str, Any]
 
 
-class BaselineCompared(PipelinesInterleaved):
+class BaselineCompared(SeveralJudged):
     """Of the conclusion `baseline`: the same key of a report."""
 
+    against: str
+    said: str
     baseline: dict[str, Any]
 
 

@@ -266,7 +266,8 @@ class Watch(Model):
             if topics.count(topic) > 1:
                 raise ValueError(f"the topic {topic} is named twice")
         for side in (*self.inputs, *self.outputs):
-            framed = side.format == "avro-confluent" and side.needs_values
+            of_values = side.format == "avro-confluent" and side.needs_values
+            framed = of_values or side.key == "avro-confluent"
             if framed and not side.schema_ids and self.registry is None:
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
         fields = {side.by for side in (*self.inputs, *self.outputs) if side.by}

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,17 +64,17 @@ def _finite(text: str) -> float:
 
 
 def with_baseline(
-    workload: Workload, pipelines: Sequence[str], baseline: Baseline | None
+    workload: Workload, measured: Mapping[str, Collection[str]], baseline: Baseline | None
 ) -> Workload:
-    """The workload with the baseline's figures substituted into its thresholds. Raises
-    DefinitionError and QueryError."""
+    """The workload with the baseline's figures substituted into its thresholds. measured: the
+    stages of each pipeline. Raises DefinitionError and QueryError."""
     thresholds = [parse_threshold(line) for line in workload.thresholds]
     report = baseline.report if baseline else None
     if not any(one.of_baseline for one in thresholds):
         return workload
     given = baseline.given if baseline else ""
     try:
-        found = resolved(thresholds, report, given, pipelines)
+        found = resolved(thresholds, report, given, measured)
     except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
     except WRONG as error:

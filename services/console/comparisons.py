@@ -5,70 +5,73 @@ The views `repetitions` and `comparisons` show the key `rows`.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 from analysis.costs import COST
 from analysis.described import Row, row
-from analysis.interleaving import pooled
 from analysis.intervals import BETTER, SAME, UNKNOWN, WORSE, Interval
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
 REPETITION, INTERLEAVED, BASELINE = "repetition", "interleaved", "baseline"
 DESCRIBED = "described"  # has an interval of its own, but decides nothing
-NONE_VALID = "No run is valid."
 OF_RUN = """
-SELECT argMax(detail, (c.time, c._offset)) AS detail
+SELECT toString(kind) AS kind, run_id, invalid_reasons, detail
 FROM tidegauge.results_conclusions AS c
-WHERE kind = {kind:String} AND (
-    run_id = {run_id:String} OR has(JSONExtract(detail, 'runs', 'Array(String)'), {run_id:String})
-)
-HAVING count() > 0
+WHERE kind IN ('repetition', 'interleaved', 'baseline')
+    AND has(JSONExtract(detail, 'runs', 'Array(String)'), {run_id:String})
+ORDER BY c.time, c._offset
 """
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """A conclusion to be published. reasons: why it is not valid, one sentence each."""
+    """A conclusion to be published. run_id: of the reported run. reasons: why it is not valid, one
+    sentence each."""
 
     kind: str
+    run_id: str
     reasons: list[str]
     detail: dict[str, Any]
 
 
 def conclusions_of(report: Report) -> Iterator[Conclusion]:
-    """What a report says about more than its own run."""
+    """What a report says about more than its own run. None without a report."""
+    run_id = report.get("run_id", "")
+    detail: dict[str, Any]
     if repeated := report.get(REPETITION):
         detail = {"runs": [one["run_id"] for one in repeated["runs"]], REPETITION: repeated}
-        reasons = [] if repeated["median_run"] else [NONE_VALID]
-        yield Conclusion(REPETITION, reasons, detail | {"rows": list(_repeated_rows(repeated))})
+        reasons = [] if report["valid"] else report["invalid_reasons"]
+        detail["rows"] = list(_repeated_rows(repeated))
+        yield Conclusion(REPETITION, run_id, reasons, detail)
     if turns := report.get(INTERLEAVED):
         first, second = dict.fromkeys(turns["order"])
         rows = [{"pipeline": second} | one for one in _interleaved_rows(turns)]
         told = {"against": first, "said": turns["said"], "rows": rows}
-        runs = turns.get("runs", [report["run_id"]])
-        yield Conclusion(INTERLEAVED, [], {"runs": runs} | told)
+        detail = {"runs": turns.get("runs", [run_id]), INTERLEAVED: turns | {"pairs": []}}
+        yield Conclusion(INTERLEAVED, run_id, [], detail | told)
     if compared := report.get(BASELINE):
         rows = [_baseline_row(one) for one in compared["rows"]]
         told = {"against": compared["name"], "said": compared["said"], "rows": rows}
-        detail = {"runs": [report["run_id"]], BASELINE: compared}
-        yield Conclusion(BASELINE, compared["left_out"], detail | told)
+        detail = {"runs": [run_id], BASELINE: compared}
+        yield Conclusion(BASELINE, run_id, compared["left_out"], detail | told)
 
 
-def add_comparisons(url: str, report: Report, report_of: Callable[[str, str], Report]) -> Report:
-    """The report with the keys `repetition` and `baseline` if its run was repeated or compared with
-    a baseline, and with the decision over all repetitions of alternating pipelines. Raises
-    QueryError."""
+def add_comparisons(url: str, report: Report) -> Report:
+    """The report with what was published about its run: the keys `repetition` and `baseline`, and
+    the decision over alternating pipelines if that is of several runs or cannot be computed
+    anymore. The run that stands for a repetition is as valid as this. Raises QueryError."""
     found = dict(report)
-    for kind in (REPETITION, BASELINE):
-        if rows := query(url, OF_RUN, run_id=report["run_id"], kind=kind):
-            found[kind] = json.loads(rows[0]["detail"])[kind]
-    if REPETITION in found and report["interleaved"]:
-        valid = [one["run_id"] for one in found[REPETITION]["runs"] if one["valid"]]
-        found[INTERLEAVED] = pooled([report_of(url, one) for one in valid]) or found[INTERLEAVED]
+    for one in query(url, OF_RUN, run_id=report["run_id"]):
+        kind, detail = one["kind"], json.loads(one["detail"])
+        if kind != INTERLEAVED or found[kind] is None or detail["runs"] != [report["run_id"]]:
+            found[kind] = detail[kind]
+        stands_for_all = kind == REPETITION and one["run_id"] == report["run_id"]
+        if stands_for_all and one["invalid_reasons"]:
+            found |= {"valid": False, "invalid_reasons": one["invalid_reasons"]}
     return found
 
 

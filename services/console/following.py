@@ -15,6 +15,7 @@ from services.runtime.watches import end_watch, keep_watch, kept_watches, positi
 
 LOOK_S = 0.25
 TELL_S = 10.0
+BEGIN_S = 80.0  # the last try to begin is after 69 s (services/watcher/processes.py)
 END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
 PROJECTED_S = 10.0
 RUNS = (

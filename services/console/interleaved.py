@@ -205,15 +205,15 @@ def interleaved_sentences(report: Report) -> list[str]:
     found = report.get("interleaved")
     if found is None:
         return []
-    pairs, length = len(found["pairs"]), found["block_s"] - 2 * found["edge_s"]
-    of_runs = f" of {len(found['runs'])} runs" if "runs" in found else ""
+    length, runs = found["block_s"] - 2 * found["edge_s"], found.get("runs", ())
+    of_runs = f" of {len(runs)} runs" if len(runs) > 1 else f" of {runs[0]}" if runs else ""
     rows = [described.in_words(row) for row in found.get("described", ()) if not row["stage"]]
     order = " → ".join(dict.fromkeys(found.get("order", ())))
     beside = f"Described only, {order}, with an interval of its own: "
     return [
         f"Interleaved: {found['said']}",
-        f"From {pairs} pairs of blocks of {found['block_s']} s{of_runs}, using the middle "
-        f"{length} s of each; all intervals hold together with {found['confidence']:.0%} "
-        "confidence.",
+        f"From {found['blocks']} blocks of {found['block_s']} s{of_runs}, compared in pairs, using "
+        f"the middle {length} s of each; all intervals hold together with "
+        f"{found['confidence']:.0%} confidence.",
         *([f"{beside}{'; '.join(rows)}."] if rows else []),
     ]

@@ -141,7 +141,7 @@ def build_whole_report(url: str, run_id: str) -> Report:
     run outside a series, and those of `add_comparisons`. Raises QueryError."""
     report = build_report(url, run_id)
     scalability = scalability_of(url, request_of(url, run_id), build_report)
-    return add_comparisons(url, report | {"scalability": scalability}, build_report)
+    return add_comparisons(url, report | {"scalability": scalability})
 
 
 def stages_of(request: dict[str, Any], pipeline: dict[str, Any]) -> list[str]:

@@ -1,14 +1,16 @@
 """The verb `run`: one run from the request to the report."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from confluent_kafka import KafkaException
 from rich.console import Console
 
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest, Stop
+from services.console.comparisons import Conclusion
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
 from services.console.terminal import is_quiet
@@ -84,6 +86,26 @@ def perform(
     finally:
         bus.close()
     return progress
+
+
+def publish(
+    conclusions: Sequence[Conclusion], settings: ServiceSettings, check_stack: Callable[[], None]
+) -> None:
+    """Publish conclusions about several runs, and wait until they are projected: the caller may
+    stop the stack. Raises RunError."""
+    if not conclusions:
+        return
+    events, bus = open_events(settings, CONSOLE), Bus(settings, CONSOLE, BUS)
+    try:
+        for one in conclusions:
+            events.conclusion(one.kind, one.run_id, one.reasons, one.detail)
+        if events.flush() or events.failed:
+            raise RunError("The broker did not accept the results of several runs.")
+        _await_projection(settings, bus, check_stack)
+    except KafkaException as error:
+        raise RunError(f"The results of several runs were not published: {error}") from error
+    finally:
+        bus.close()
 
 
 def _follow(

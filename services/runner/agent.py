@@ -231,7 +231,8 @@ class Agent:
         if process is None:
             return
         code = process.code  # before reading output, or its last lines could be missed
-        bound_log(process.log)
+        if code is None:
+            bound_log(process.log)
         for line in process.said():
             self._publish(session, member, line)
         if code is None:

@@ -3,17 +3,18 @@
 A process can have only one engine, which starts slowly, so the tests of a module share one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
 
 from schemas import catalogue, codec
+from services.runtime import clickhouse
 from services.store.batch import translate
 from services.store.blocks import blocks
 from services.store.chdb_engine import ChdbEngine
 from services.store.ddl import ddl_statements
-from services.store.engine import Engine
+from services.store.engine import Engine, Query
 from services.store.rebuild import drop_statements
 from services.store.rollups import ROLLUPS
 from services.store.rows import Record
@@ -51,6 +52,16 @@ def engine_to_alter(engine):
     """The engine with empty tables, for tests that alter them. They are recreated afterwards."""
     yield engine
     engine.execute([*drop_statements(), *ddl_statements()])
+
+
+def store_in_process(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every query to a store be answered by the engine, as the reader."""
+
+    def asked(_url: str, sql: str, parameters: Mapping[str, str], settings: Any) -> bytes:
+        found = Query(sql, settings["default_format"], parameters=parameters)
+        return engine.answer(found).data
+
+    monkeypatch.setattr(clickhouse, "_asked", asked)
 
 
 def project(engine: Engine, events: Iterable[tuple[str, dict[str, Any]]]) -> None:

@@ -275,14 +275,16 @@ def test_the_thresholds_of_a_run_are_listed_with_their_figures(ask, engine):
 
 
 def test_the_history_of_a_threshold_counts_its_failures(ask, engine):
-    """Limits from baselines differ between runs, but their factor does not."""
+    """Limits from baselines differ between runs, but their factor does not. The last run was ended
+    by its threshold."""
     for number, (baseline, value) in enumerate(((10, 9), (20, 33))):
         run, after_ms = f"r{number}", 10_000 * number
         limit = {"limit": 1.5 * baseline, "value": value, "passed": value <= 1.5 * baseline}
         text = f"join.p99_ms <= {1.5 * baseline:g}  # 1.5 * baseline ({baseline} in x.json)"
         rows = [LIMIT | {"value": 4, "passed": True}, LIMIT | limit | {"threshold": text}]
-        ended = concluded(run, after_ms + 1000, thresholds=rows)
-        project(engine, [requested(run, after_ms), *ended])
+        _, (topic, judged_run) = concluded(run, after_ms + 1000, thresholds=rows)
+        ended = topic, judged_run | {"valid": number == 0}
+        project(engine, [requested(run, after_ms), ended])
     found = panel(ask, "history", "Thresholds")
     assert [(row["limited"], row["runs"], row["failed"]) for row in found] == [
         ("join.p99_ms <= 1.5 * baseline", 2, 1),

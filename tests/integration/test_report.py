@@ -12,21 +12,13 @@ from analysis.intervals import LEVELS, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
 from services.console import (
-    attributed,
-    disturbances,
     interleaved,
-    intervals,
     report,
-    report_figures,
-    restarts,
-    scaling,
-    ways_in,
 )
 from services.console.page import timelines
 from services.runtime.clickhouse import QueryError
-from services.store.engine import Query
 from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles
-from tests.integration.store_engine import project
+from tests.integration.store_engine import project, store_in_process
 
 pytestmark = pytest.mark.integration
 
@@ -35,22 +27,11 @@ RUN_ID = run_of(EVENTS)
 START_MS, END_MS = phase_ms(EVENTS, "measure")
 
 
-READERS = (
-    *(report, report_figures, restarts, disturbances, interleaved, intervals, attributed, ways_in),
-    *(scaling, expiry, timelines, comparison),
-)
-
-
 @pytest.fixture
 def build(engine, monkeypatch):
     """Build the report of the recorded run from some of its events."""
 
-    def query(_url, sql, **parameters):
-        answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
-        return [json.loads(line) for line in answer.data.decode().splitlines()]
-
-    for module in READERS:
-        monkeypatch.setattr(module, "query", query)
+    store_in_process(engine, monkeypatch)
 
     def built(events):
         project(engine, events)

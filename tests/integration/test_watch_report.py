@@ -2,54 +2,37 @@
 
 import html
 import json
+from functools import partial
 
 import pytest
 from rich.console import Console
 
-from analysis import comparison, expiry
 from analysis.changes.series import RUNS as RUNS_OF_HISTORY
 from analysis.changes.series import assemble
 from services.console import (
-    attributed,
     comparing,
-    interleaved,
-    intervals,
     report,
-    report_figures,
-    restarts,
-    watched,
-    ways_in,
 )
 from services.console.ci import junit
-from services.console.page import timelines
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.show import show_report
-from services.store.engine import Query
-from tests.integration.store_engine import project
+from services.runtime import clickhouse
+from tests.integration.store_engine import project, store_in_process
 from tests.integration.watched_run import begun_events, run_id, watch_events
 
 pytestmark = pytest.mark.integration
 
 START_MS = 1_800_000_000_000
-READERS = (
-    *(attributed, report, report_figures, restarts, interleaved, intervals),
-    *(watched, ways_in, expiry, timelines, comparing, comparison),
-)
 VERDICTS = {"exact": 4, "wrong": 0, "missing": 1, "late": 1, "duplicate": 1, "unexpected": 1}
 
 
 @pytest.fixture
 def ask(engine, monkeypatch):
-    def query(_url, sql, **parameters):
-        answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
-        return [json.loads(line) for line in answer.data.decode().splitlines()]
-
-    for module in READERS:
-        monkeypatch.setattr(module, "query", query)
+    store_in_process(engine, monkeypatch)
     project(engine, watch_events(START_MS))
-    return lambda sql, **parameters: query("", sql, **parameters)
+    return partial(clickhouse.query, "")
 
 
 @pytest.fixture
@@ -118,11 +101,7 @@ def test_the_latest_run_is_one_that_is_concluded_while_the_watch_goes_on(engine,
 
 
 def test_of_runs_that_are_not_concluded_it_is_the_newest(engine, monkeypatch):
-    def query(_url, sql, **parameters):
-        answer = engine.answer(Query(sql, "JSONEachRow", parameters=parameters))
-        return [json.loads(line) for line in answer.data.decode().splitlines()]
-
-    monkeypatch.setattr(report, "query", query)
+    store_in_process(engine, monkeypatch)
     for hour in range(2):
         project(engine, begun_events(START_MS + 3_600_000 * hour))
     assert report.latest_run("") == run_id(START_MS + 3_600_000)

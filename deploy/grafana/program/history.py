@@ -294,8 +294,8 @@ def _thresholds() -> table.Panel:
     return rows(
         About(
             "Thresholds",
-            "Each threshold of these runs: in how many it failed, and the figure and the limit of "
-            "the newest run.",
+            "Each threshold of the runs, also of those that it ended: in how many it failed, and "
+            "the figure and the limit of the newest run.",
             "short",
             width=24,
             height=7,
@@ -319,7 +319,7 @@ SELECT
     argMax(threshold_limit, t.time) AS "newest limit",
     max(t.time) AS "newest run"
 FROM threshold_results AS t
-WHERE run_id IN (SELECT run_id FROM {THESE})
+WHERE run_id IN (SELECT run_id FROM runs WHERE {OF_WORKLOAD})
 GROUP BY limited, pipeline, stage
 ORDER BY failed > 0 DESC, "newest run" DESC, limited, pipeline, stage
 LIMIT 200

@@ -52,8 +52,9 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
     if run_ids:
         origin = run_ids[0] if len(run_ids) == 1 else f"the median of {len(run_ids)} runs"
         figures = medians([read_figures(run_id, url) for run_id in run_ids])
+        measured = {one.name: request.stages_of(one) for one in request.pipelines}
         try:
-            found = resolved(thresholds, figures, origin, [one.name for one in request.pipelines])
+            found = resolved(thresholds, figures, origin, measured)
         except ValueError as error:
             raise DefinitionError(f"baseline {origin}: {error}.") from error
     else:

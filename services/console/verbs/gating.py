@@ -12,7 +12,7 @@ from deploy.local.parts import lasting_parts
 from schemas.validation_errors import first_mistake
 from schemas.watch import Watch
 from services.console.files import check_file, report_files, write_file
-from services.console.following import END_S, Following
+from services.console.following import BEGIN_S, Following
 from services.console.remote_stack import open_stack
 from services.console.report import build_whole_report
 from services.console.show import show_report
@@ -76,12 +76,12 @@ def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
             return True
         if (reason := watch.trouble(since_ms)) not in reasons:
             reasons.append(reason)
-            watch.console.print(f"It waits, for at most {END_S:.0f} s: {reason}", soft_wrap=True)
+            watch.console.print(f"It waits, for at most {BEGIN_S:.0f} s: {reason}", soft_wrap=True)
         return False
 
     try:
         watch.begin(f"runs for {duration_s} s")
-        if not watch.wait(has_begun, END_S):
+        if not watch.wait(has_begun, BEGIN_S):
             reason = reasons[-1] or "see the log of the watcher."
             raise DefinitionError(f"The watch {watch.watch.name} did not begin: {reason}")
         watch.follow(duration_s)

@@ -47,7 +47,7 @@ from services.console.profiles import (
 from services.console.remote_stack import RemoteStack, open_stack
 from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
-from services.console.run_command import Asked, ask, perform
+from services.console.run_command import Asked, ask, perform, publish
 from services.console.series import Part, parts_of, scaling_of
 from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
@@ -61,8 +61,6 @@ from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
 from services.runtime.domains import Domain, checked
 from services.runtime.engines import load_engine
-from services.runtime.events import open_events
-from services.runtime.kafka import CONSOLE
 from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
 from services.runtime.sustainable import at_sustainable_share
@@ -96,6 +94,14 @@ class Wanted:
         """The runs of one round."""
         return parts_of(self.workload, self.pipelines)
 
+    @property
+    def measured(self) -> dict[str, tuple[Stage, ...]]:
+        """The published stages of each pipeline, by the name that the command gave it."""
+        part = self.parts[0]
+        request = self.ask(part.workload, part.pipelines)
+        stages = map(request.stages_of, request.pipelines)
+        return {one.name: of for one, of in zip(self.pipelines, stages, strict=True)}
+
     def keep(self, data: Path) -> None:
         """Record what was read from files, so that services trust it."""
         measured = [pipeline for part in self.parts for pipeline in part.pipelines]
@@ -114,8 +120,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     wanted, say = _wanted(options, store_url(settings)), teller(console)
     if not settings.store_url:
         use_java(settings.jars)  # its version is part of the request
-    # Before anything starts: the request may be refused.
-    planned = wanted.ask(wanted.parts[0].workload, wanted.parts[0].pipelines)
+    # Before anything starts: a request may be refused.
+    planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
     for sentence in not_published(planned):
         say(sentence)
     if planned.interleaved is not None:
@@ -129,13 +135,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if not settings.store_url:
         install_engines((load_engine(one.engine) for one in wanted.pipelines), settings, say)
     try:
-        interrupted = _measure(wanted, settings, console, stack, reports)
-    finally:
         try:
-            if reports:
-                told = _tell(wanted, reports, settings, console)
+            interrupted = _measure(wanted, settings, console, stack, reports)
         finally:
-            stack.close(say)
+            if reports:
+                told = _tell(wanted, reports, console)
+        publish(list(conclusions_of(told)), settings, stack.check)
+    finally:
+        stack.close(say)
     if interrupted:
         return EXIT_INTERRUPTED
     if not stack.attached:  # its JVMs have ended
@@ -206,8 +213,7 @@ def _measure(
     stack.up(say, None if wanted.needs_results else begin)
     if not settings.store_url and not begun:
         wanted.keep(settings.data)
-    names = [one.name for one in wanted.pipelines]
-    workload = with_baseline(wanted.workload, names, wanted.baseline)
+    workload = with_baseline(wanted.workload, wanted.measured, wanted.baseline)
     wanted = replace(wanted, workload=workload)
     say(f"watch it at {dashboards(settings)}d/tidegauge-live")
     planned_runs, interrupted = options.repeat * len(wanted.parts), False
@@ -279,11 +285,8 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         stack.close(say)
 
 
-def _tell(
-    wanted: Wanted, reports: list[dict[str, Any]], settings: ServiceSettings, console: Console
-) -> dict[str, Any]:
-    """Print the report, publish what it says about several runs, and write the requested files;
-    returns the report."""
+def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+    """Print the report, and write the requested files; returns the report."""
     options = wanted.options
     # The last report of a series contains all its runs.
     is_repeated = options.repeat > 1 and not reports[-1].get("scalability")
@@ -293,18 +296,10 @@ def _tell(
     show_report(console, report)
     if is_repeated:
         show_repetition(console, report)
-    _publish(settings, report)
     for option, path, write in report_files(options):
         if path is not None:
             write_file(option, path, write(report))
     return report
-
-
-def _publish(settings: ServiceSettings, report: dict[str, Any]) -> None:
-    if found := list(conclusions_of(report)):
-        events = open_events(settings, CONSOLE)
-        for one in found:
-            events.conclusion(one.kind, report["run_id"], one.reasons, one.detail)
 
 
 def _summary(reports: list[dict[str, Any]], profile: Profile) -> dict[str, Any]:

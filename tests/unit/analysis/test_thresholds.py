@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from analysis.thresholds import judged, judged_search, resolved, sentence
+from analysis.thresholds import judged, judged_early, judged_search, resolved, sentence
 from schemas.threshold import Threshold, parse_threshold
 
 pytestmark = pytest.mark.unit
@@ -106,10 +106,13 @@ def limits(found: tuple[Threshold, ...]) -> list[tuple[str, str, float, bool]]:
     return [(one.pipeline, one.subject, one.value, one.abort) for one in found]
 
 
+BOTH = {"a": ("join", "parse"), "b": ("join", "parse")}
+
+
 def test_a_baseline_gives_each_pipeline_and_stage_its_own_limit() -> None:
     given = [parse_threshold(line) for line in ("join.p99_ms <= 1.1 * baseline abort",
                                                 "join.late == 0")]  # fmt: skip
-    found = resolved(given, FIGURES, "before.json", ["a", "b"])
+    found = resolved(given, FIGURES, "before.json", BOTH)
     assert limits(found) == [
         ("a", "join", 44, True),
         ("b", "join", 66, True),
@@ -121,16 +124,32 @@ def test_a_baseline_gives_each_pipeline_and_stage_its_own_limit() -> None:
 
 def test_a_baseline_of_one_pipeline_serves_for_another() -> None:
     before = figures(old={"join": cell(40)})
-    found = resolved([parse_threshold("*.p99_ms <= baseline")], before, "x", ["new"])
+    found = resolved([parse_threshold("*.p99_ms <= baseline")], before, "x", {"new": ("join",)})
     assert limits(found) == [("new", "join", 40, False)]
+
+
+def test_what_only_the_baseline_measured_has_no_limit() -> None:
+    before = figures(a={"join": cell(40), "parse": cell(20)}, b={"join": cell(60)})
+    given = [parse_threshold("*.p99_ms <= baseline")]
+    assert limits(resolved(given, before, "x", {"a": ("parse",), "c": ("join",)})) == [
+        ("a", "parse", 20, False)
+    ]
+    with pytest.raises(ValueError, match="x has no figure"):
+        resolved(given, before, "x", {"c": ("join",), "d": ("join",)})
+
+
+def test_a_run_that_a_threshold_ended_is_not_judged_by_what_is_known_at_the_end() -> None:
+    lines = ("join.p99_ms <= 5", "join.records_per_second >= 90", "input.records >= 2500")
+    rows = judged_early(map(parse_threshold, (*lines, "join.missing == 0")), FIGURES)
+    assert {row["threshold"] for row in rows} == {"join.p99_ms <= 5"}
 
 
 def test_a_baseline_that_is_not_given_or_says_nothing_is_refused() -> None:
     given = [parse_threshold("sliding.p99_ms <= baseline")]
     with pytest.raises(ValueError, match="needs a baseline"):
-        resolved(given, None, "", ["a"])
+        resolved(given, None, "", BOTH)
     with pytest.raises(ValueError, match=r"before\.json has no figure"):
-        resolved(given, FIGURES, "before.json", ["a"])
+        resolved(given, FIGURES, "before.json", {"a": ("join",)})
 
 
 AT_LEAST = "pipeline.sustainable_rate_per_second >= 50000"
@@ -155,13 +174,13 @@ def test_a_search_that_found_no_rate_fails_its_threshold() -> None:
 def test_the_rate_of_an_earlier_search_is_a_baseline_and_of_several_their_median() -> None:
     given = [parse_threshold("pipeline.sustainable_rate_per_second >= 0.9 * baseline")]
     before = figures(old={"join": cell(40)}) | {"conclusion": {"search": FOUND}}
-    (one,) = resolved(given, before, "before.json", ["new"])
+    (one,) = resolved(given, before, "before.json", {"new": ("join",)})
     assert one.text == (
         "new: pipeline.sustainable_rate_per_second >= 43689.3201 # 0.9 * baseline "
         "(48543.7 in before.json)"
     )
     before["repetition"] = {"search": {"median_per_second": 50_000.0}}
-    (several,) = resolved(given, before, "before.json", ["new"])
+    (several,) = resolved(given, before, "before.json", {"new": ("join",)})
     assert several.value == 45_000
     with pytest.raises(ValueError, match=r"before\.json has no figure"):
-        resolved(given, FIGURES, "before.json", ["a"])
+        resolved(given, FIGURES, "before.json", {"a": ("join",)})

@@ -46,12 +46,14 @@ def test_a_baseline_that_is_no_report_is_named(
     path.write_text(text)
     given = with_options(a_request().workload, None, None, None, thresholds=thresholds)
     with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
-        with_baseline(given, ["a"], Baseline(str(path), ""))
+        with_baseline(given, {"a": ("join",)}, Baseline(str(path), ""))
 
 
 def test_a_baseline_that_is_missing_is_named_without_thresholds(tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match=r"none\.json is no report in JSON: .*No such file"):
-        with_baseline(a_request().workload, ["a"], Baseline(str(tmp_path / "none.json"), ""))
+        with_baseline(
+            a_request().workload, {"a": ("join",)}, Baseline(str(tmp_path / "none.json"), "")
+        )
 
 
 def test_a_run_that_is_not_valid_is_no_baseline(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
 ) -> None:
     found = {
         "said": "b is faster than a in join p50.",
-        "pairs": [{}] * 20,
+        "blocks": 40,
         "block_s": 10,
         "edge_s": 1,
         "confidence": 0.95,
@@ -38,8 +38,8 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
     comparing.show_comparison(console, "nowhere", ["r"], None)
     assert console.file.getvalue() == (  # type: ignore[attr-defined]
         "Interleaved: b is faster than a in join p50.\n"
-        "From 20 pairs of blocks of 10 s, using the middle 8 s of each; all intervals hold "
-        "together with 95% confidence.\n"
+        "From 40 blocks of 10 s, compared in pairs, using the middle 8 s of each; all intervals "
+        "hold together with 95% confidence.\n"
     )
 
 

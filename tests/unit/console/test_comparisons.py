@@ -1,6 +1,7 @@
 """What is published about several runs."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from analysis.costs import COST
 from analysis.repetition import summarise
 from schemas import catalogue
 from schemas.event_payloads import check_event
-from services.console.comparisons import Conclusion, conclusions_of
+from services.console import comparisons
+from services.console.comparisons import Conclusion, add_comparisons, conclusions_of
+from services.console.interleaved import interleaved_sentences
+from services.console.profiles import cited
 from tests.unit.analysis.test_baseline import QUIET, repeated
 from tests.unit.console.test_interleaved import one_of_several, report_of, told
 
@@ -43,8 +47,9 @@ def test_each_figure_of_repeated_runs_is_a_row() -> None:
 
 
 def test_without_a_valid_run_a_repetition_is_not_valid() -> None:
-    report = summarise([one_of_several(0, 2, valid=False)])
-    assert published(report)["repetition"].reasons == ["No run is valid."]
+    late = {"valid": False, "invalid_reasons": ["The generator was late."]}
+    report = summarise([one_of_several(0, 2, **late)])
+    assert published(report)["repetition"].reasons == ["The generator was late."]
 
 
 def test_the_decision_over_several_runs_is_of_the_second_pipeline() -> None:
@@ -85,3 +90,61 @@ def test_what_cannot_be_compared_with_a_baseline_is_told() -> None:
     found = published({"run_id": "run-1", "baseline": baseline})["baseline"]
     assert (found.detail["rows"], found.reasons) == ([], baseline["left_out"])
     assert found.reasons
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
+    """Stores the conclusions of a report, as the only ones."""
+
+    def store(report: dict[str, Any]) -> None:
+        found = [vars(one) for one in conclusions_of(report)]
+        rows = [
+            one | {"invalid_reasons": one["reasons"], "detail": json.dumps(one["detail"])}
+            for one in found
+        ]
+        monkeypatch.setattr(comparisons, "query", lambda *_, **__: rows)
+
+    return store
+
+
+def test_the_report_of_each_run_has_what_was_published_about_all(
+    stored: Callable[[dict[str, Any]], None],
+) -> None:
+    runs = [one_of_several(number, 2) for number in range(2)]
+    summary = summarise(runs)
+    stored(summary)
+    for run in runs:
+        found = add_comparisons("", run)
+        assert found["repetition"] == summary["repetition"]
+        assert found["interleaved"] == summary["interleaved"] | {"pairs": []}
+        assert found["valid"]
+        assert interleaved_sentences(found) == interleaved_sentences(summary)
+
+
+def test_the_decision_of_a_single_run_is_that_which_was_published_once_seconds_have_expired(
+    stored: Callable[[dict[str, Any]], None],
+) -> None:
+    report = report_of(interleaved=told(2))
+    stored(report)
+    assert add_comparisons("", report) == report
+    expired = add_comparisons("", report | {"interleaved": None})
+    assert interleaved_sentences(expired) == interleaved_sentences(report)
+
+
+def test_the_decision_of_another_run_is_named_as_such(
+    stored: Callable[[dict[str, Any]], None],
+) -> None:
+    late = {"valid": False, "invalid_reasons": ["The generator was late."]}
+    runs = [one_of_several(0, 2), one_of_several(1, 2, **late)]
+    assert summarise(runs)["interleaved"]["runs"] == ["run-0"]
+    assert "blocks of 6 s of run-0, compared" in interleaved_sentences(summarise(runs))[1]
+
+
+def test_a_run_that_stands_for_runs_that_may_not_be_cited_is_not_valid(
+    stored: Callable[[dict[str, Any]], None],
+) -> None:
+    runs = [one_of_several(number, 2) for number in range(2)]
+    stored(cited(summarise(runs), runs))
+    median, other = (add_comparisons("", run) for run in runs)
+    assert (median["valid"], other["valid"]) == (False, True)
+    assert median["invalid_reasons"][0].startswith("Not to be cited: 2 of 2 runs")

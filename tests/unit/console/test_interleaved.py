@@ -63,8 +63,8 @@ def test_a_slower_pipeline_is_called_slower_with_how_much() -> None:
     assert found["said"].startswith("b is slower in join p50 (+2 ms, ")
     assert interleaved_sentences(report_of(interleaved=found)) == [
         f"Interleaved: {found['said']}",
-        "From 6 pairs of blocks of 6 s, using the middle 4 s of each; all intervals hold together "
-        "with 95% confidence.",
+        "From 12 blocks of 6 s, compared in pairs, using the middle 4 s of each; all intervals "
+        "hold together with 95% confidence.",
     ]
 
 
@@ -120,7 +120,7 @@ def test_several_runs_are_decided_together() -> None:
     assert found["said"].startswith("b is slower in join p50 (+2 ms, ")
     assert [row["figure"] for row in found["described"]] == [COST]
     assert interleaved_sentences(report)[1].startswith(
-        "From 6 pairs of blocks of 6 s of 2 runs, using the middle 4 s of each"
+        "From 12 blocks of 6 s of 2 runs, compared in pairs, using the middle 4 s of each"
     )
 
 

@@ -187,7 +187,7 @@ class Waited:
 def test_a_gate_tells_what_it_waits_for_once(capsys):
     watched = Waited(["", "topic b does not exist", "topic b does not exist"], begins=True)
     assert not _followed(watched, set(), 15)
-    assert capsys.readouterr().out == "It waits, for at most 60 s: topic b does not exist\n"
+    assert capsys.readouterr().out == "It waits, for at most 80 s: topic b does not exist\n"
     assert watched.followed_s == 15
 
 
