@@ -14,7 +14,7 @@ from analysis.thresholds import outcome
 from schemas.protocol import DEFINITIONS
 
 Report = dict[str, Any]
-FIGURES = ("p50", "p95", "p99")
+FIGURES = ("p50", "p90", "p95", "p99", "p999", "mean")
 
 
 def summarise(reports: list[Report]) -> Report:

@@ -18,7 +18,8 @@ TRACKED = ("p50", "p95", "p99")
 
 def junit(report: Report) -> bytes:
     """One test case each for the run's validity, the outputs of every stage, every threshold,
-    pipeline and stage, every figure compared with a baseline, and every one of several runs."""
+    pipeline and stage, every figure compared with a baseline, and every one of several runs. The
+    decision over alternating pipelines is a property: it fails nothing."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     is_watch = "watch" in report["conclusion"]
     for name, pipeline in report["pipelines"].items():
@@ -45,8 +46,11 @@ def junit(report: Report) -> bytes:
         errors="0",
     )
     properties = ElementTree.SubElement(suite, "properties")
-    for key in ("run_id", "domain"):
-        ElementTree.SubElement(properties, "property", name=key, value=str(report[key]))
+    facts = {key: str(report[key]) for key in ("run_id", "domain")}
+    if turns := report.get("interleaved"):
+        facts["interleaved"] = turns["said"]
+    for key, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=key, value=value)
     suite.extend(cases)
     whole = ElementTree.Element("testsuites")
     whole.append(suite)
@@ -71,8 +75,8 @@ def _case(of: str, name: str, failure: str) -> ElementTree.Element:
 
 def benchmark(report: Report) -> bytes:
     """The latencies of a run and its cost per record as `customSmallerIsBetter`; of a search the
-    time per record at the rate found, because its latencies are those at that rate. For repeated
-    runs, the medians with their intervals as `range`. Empty for an invalid run."""
+    time per record at the rate found, because its latencies are those at that rate. `range` is the
+    interval: of a single run, or of the median of repeated ones. Empty for an invalid run."""
     found = [] if not report["valid"] else _searched(report) or list(_figures(report))
     extra = {"extra": f"run {report['run_id']}"}
     return (json.dumps([one | extra for one in found], indent=2) + "\n").encode()
@@ -105,9 +109,12 @@ def _value(report: Report, name: str, stage: str, figure: str) -> dict[str, Any]
     repeated = report.get("repetition", {}).get("pipelines", {}).get(name)
     if repeated is None:
         latest = report["pipelines"][name]["stages"][stage]["latency_ms"]["latest"]
-        return {"value": latest[figure]}
-    interval = repeated["stages"][stage]["latency_ms"]["latest"][figure]
-    value = {"value": interval["median"]}
-    if interval["low"] is not None:
-        value["range"] = f"{interval['low']:g} to {interval['high']:g}"
+        found = latest[figure]
+        low, high = (latest.get("intervals") or {}).get(figure) or (None, None)
+    else:
+        interval = repeated["stages"][stage]["latency_ms"]["latest"][figure]
+        found, low, high = (interval[key] for key in ("median", "low", "high"))
+    value = {"value": found}
+    if low is not None:
+        value["range"] = f"{low:g} to {high:g}"
     return value

@@ -40,13 +40,14 @@ def _totals() -> stat.Panel:
         About(
             "Outputs that were not exact",
             "wrong: not the expected value; missing: never published; late: published after the "
-            "deadline; duplicate: published again; unexpected: not derived from any input.",
+            "deadline; duplicate: published again; unexpected: not derived from any input. Runs "
+            "that kill a part and pipelines that plant faults are not counted.",
             "short",
             width=16,
             height=5,
             empty=NOT_JUDGED,
         ),
-        CHOSEN,
+        f"{CHOSEN} AND {sql.unplanned('$__timeFilter(second)')}",
     )
 
 

@@ -20,8 +20,10 @@ from services.console.page.markup import Markup, document, element, joined, styl
 from services.console.page.scaling import scaling_section
 from services.console.page.timelines import Timelines
 from services.console.progress import rate_line
+from services.console.repeated import complaint_lines, median_lines, runs_sentence
 from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
+    BUTS,
     EXPIRED,
     INTERVALS,
     cost_sentences,
@@ -65,6 +67,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
     sections = [_head(report, request)]
     if report.get("thresholds"):
         sections.append(_thresholds(report["thresholds"]))
+    sections += _several(report)
     for name, pipeline in report["pipelines"].items():
         sections.append(_pipeline(name, pipeline, timelines))
     if report["conclusion"].get("search"):
@@ -103,7 +106,8 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
             "send delay p99": _ms(delay["p99"]),
         }
     clean = report["conclusion"].get("clean")
-    kind = "bad" if not report["valid"] else "good" if clean else "mixed"
+    is_good = clean and not any(report.get(name) is value for name, (value, _) in BUTS.items())
+    kind = "bad" if not report["valid"] else "good" if is_good else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
     remarks = interleaved_sentences(report)
     remarks += way_in_sentences(report)
@@ -174,6 +178,22 @@ def _thresholds(rows: list[dict[str, Any]]) -> Markup:
     kinds = {True: "verdict good", False: "verdict bad"}
     lines = (element("p", sentence(row), class_=kinds[row["passed"]]) for row in rows)
     return element("section", element("h2", "Thresholds"), *lines)
+
+
+def _several(report: dict[str, Any]) -> list[Markup]:
+    """Medians of several runs, which of these were not good, and the comparison with a baseline."""
+    found = []
+    if lines := median_lines(report):
+        told = runs_sentence(report["repetition"])
+        lines += [f"{told}.".capitalize()] if told else []
+        paragraphs = [element("p", line) for line in lines]
+        wrong = (element("p", line, class_="verdict mixed") for line in complaint_lines(report))
+        found.append(element("section", element("h2", "All runs"), *paragraphs, *wrong))
+    if compared := report.get("baseline"):
+        kind = {True: "verdict good", False: "verdict bad"}.get(compared["passed"], "soft")
+        said = element("p", compared["said"], class_=kind)
+        found.append(element("section", element("h2", "Baseline"), said))
+    return found
 
 
 def _row(tag: str, *cells: str) -> Markup:

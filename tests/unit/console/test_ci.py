@@ -115,6 +115,20 @@ def test_figures_are_of_a_valid_run_only() -> None:
     assert json.loads(benchmark(report(valid=False))) == []
 
 
+def test_a_figure_of_a_single_run_has_the_interval_of_the_run() -> None:
+    one = report()
+    latest = one["pipelines"]["a"]["stages"]["join"]["latency_ms"]["latest"]
+    latest["intervals"] = {"p50": [2, 4.5], "p99": None}
+    found = json.loads(benchmark(one))
+    assert [each.get("range") for each in found] == ["2 to 4.5", None, None, None]
+
+
+def test_the_decision_over_pipelines_in_turns_is_a_property() -> None:
+    data = junit(report(interleaved={"said": "b is slower than a."}))
+    found = {one.get("name"): one.get("value") for one in ElementTree.fromstring(data).iter()}
+    assert found["interleaved"] == "b is slower than a."
+
+
 def test_of_searches_the_time_per_record_is_tracked() -> None:
     once = report(conclusion={"search": {"rate_per_second": 40_000}})
     (one,) = json.loads(benchmark(once))

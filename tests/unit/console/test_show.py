@@ -69,6 +69,24 @@ def test_a_clean_run_is_called_valid_in_one_sentence() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("found", "but"),
+    [
+        ({"steady": False}, "But it was not steady: its figures were still changing."),
+        ({"disturbed": True}, "But it was disturbed: its latencies are not due to the pipeline"),
+        ({"steady": True, "disturbed": False}, ""),
+        ({"steady": None, "disturbed": None}, ""),
+    ],
+)
+def test_a_valid_run_that_was_not_steady_or_was_disturbed_is_qualified(
+    found: dict[str, Any], but: str
+) -> None:
+    told = verdict_sentence(a_report() | found)
+    assert told.plain.startswith("VALID: every expected output was published once, exact and in")
+    assert (but in told.plain, "But" in told.plain) == (True, bool(but))
+    assert str(told.style) == ("bold yellow" if but else "bold green")
+
+
 def test_an_unclean_ledger_is_named_by_stage_and_verdict() -> None:
     assert verdict_sentence(a_report(missing=3, late=1)).plain == (
         "VALID, but the ledger is not clean: spark-realtime join has 3 missing, 1 late."

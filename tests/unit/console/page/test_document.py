@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from analysis.repetition import summarise
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import Timelines, span_of
+from tests.unit.console.test_interleaved import one_of_several
 from tests.unit.console.test_show import a_report, sure_report
 from tests.unit.requests import a_request
 
@@ -110,3 +112,14 @@ def test_page_and_markdown_say_how_sure_a_figure_is() -> None:
     assert "±: 95 % confidence interval, from the variation between seconds of this run" in text
     assert "| join | 5 ±1 | 8 | 9 ±0 | 12 | 20 | 25 | 4.2 ±0.13 |" in markdown(report)
     assert "±" not in markdown(a_report())
+
+
+def test_page_and_markdown_have_the_results_of_several_runs() -> None:
+    late = {"valid": False, "invalid_reasons": ["The generator was late."]}
+    runs = [one_of_several(0, 2), one_of_several(1, 2), one_of_several(2, 2, **late)]
+    said = "Compared with the baseline x.json: worse in a join p50 (3 → 4 ms)."
+    report = summarise(runs) | {"baseline": {"said": said, "passed": False}}
+    for text in (a_page(**report), markdown(report)):
+        for part in ("a join: p50 11", "Median of the runs", said, "The generator was late."):
+            assert part in text
+    assert f'<p class="verdict bad">{said}</p>' in a_page(**report)
