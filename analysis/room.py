@@ -34,7 +34,6 @@ class Use:
     cpu_s: float
     interval_s: float
     waited_s: float | None = None
-    gc_s: float | None = None
     steal_s: float | None = None
     pressure_s: float | None = None
 
@@ -55,7 +54,7 @@ def added(uses: Iterable[Use]) -> Use:
     return Use(
         sum(use.cpu_s for use in known),
         sum(use.interval_s for use in known),
-        *(total(name) for name in ("waited_s", "gc_s", "steal_s", "pressure_s")),
+        *(total(name) for name in ("waited_s", "steal_s", "pressure_s")),
     )
 
 

@@ -104,7 +104,6 @@ class Watched:
             record["cpu_seconds"],
             record["interval_s"],
             record.get("run_queue_wait_seconds"),
-            record.get("gc_seconds"),
             record.get("steal_seconds"),
             record.get("cpu_pressure_seconds"),
         )

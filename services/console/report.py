@@ -31,6 +31,7 @@ from services.console.scaling import scalability_of
 from services.console.warmth import warm_up_of
 from services.console.watched import (
     is_watched,
+    watched_amounts,
     watched_bounds,
     watched_input,
     watched_until_ms,
@@ -95,6 +96,7 @@ def build_report(url: str, run_id: str) -> Report:
         "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
+    report |= watched_amounts(url, run_id) if watched else {}
     report["identity"] = Facts(report, request, {}).identity()
     add_interleaved(url, run_id, request, report)
     return report

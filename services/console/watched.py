@@ -48,6 +48,28 @@ def watched_input(url: str, run_id: str, seconds: float) -> dict[str, Any]:
     }
 
 
+def watched_amounts(url: str, run_id: str) -> dict[str, Any]:
+    """Keys of the report of a watch. `mean_bytes`: of the values of its inputs and outputs, None
+    without any; `groups`: the lag of each consumer group by topic, in records: `max`, and `last` of
+    the run. Raises QueryError."""
+    sizes = query(
+        url,
+        "SELECT if(pipeline = '', 'input', 'output') AS side, sum(t.bytes) / sum(t.records) AS mean"
+        " FROM tidegauge.results_throughput AS t WHERE run_id = {run_id:String} AND records > 0"
+        " GROUP BY side",
+        run_id=run_id,
+    )
+    groups = query(
+        url,
+        'SELECT group_id AS "group", topic, max(records_behind) AS max,'
+        " argMax(records_behind, l.time) AS last FROM tidegauge.consumer_lag AS l"
+        " WHERE run_id = {run_id:String} GROUP BY group_id, topic ORDER BY group_id, topic",
+        run_id=run_id,
+    )
+    means = dict.fromkeys(("input", "output")) | {row["side"]: row["mean"] for row in sizes}
+    return {"mean_bytes": means, "groups": groups}
+
+
 def watch_complaints(report: Report) -> list[str]:
     """Why the outputs of a watch's run are not good, a sentence each: verdicts other than exact
     that no threshold limits, records that could not be evaluated, or no exact output at all."""
@@ -63,12 +85,23 @@ def watch_complaints(report: Report) -> list[str]:
     return found
 
 
+def _amounts(report: Report) -> list[str]:
+    known = {side: mean for side, mean in report.get("mean_bytes", {}).items() if mean is not None}
+    sizes = " and ".join(f"{mean:.0f} bytes per {side}" for side, mean in known.items())
+    lags = [
+        f"{one['group']} was at most {one['max']} records behind on {one['topic']}, "
+        f"{one['last']} at the end."
+        for one in report.get("groups", ())
+    ]
+    return [*([f"Values have {sizes} on average."] if sizes else []), *lags]
+
+
 def watch_sentences(report: Report) -> list[str]:
     """Whose clocks the latencies of a watch are based on, and what was not counted."""
     told = report["conclusion"].get("watch")
     if told is None:
         return []
-    found = [told["times"]]
+    found = [told["times"], *_amounts(report)]
     shares = [share for _, share in told.get("shares", ())]
     if len(set(shares)) > 1:
         least, most = (f"one in {1 / share:g}" for share in (min(shares), max(shares)))

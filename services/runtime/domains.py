@@ -67,7 +67,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         files = _recording(folder.resolve(), spec, recording)
     except ValidationError as error:
         raise DefinitionError(f"{folder / FILE}: {first_mistake(error)}.") from error
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DefinitionError(f"{folder / FILE}: {' '.join(str(error).split())}.") from error
     return Domain(spec, folder.resolve(), files)
 

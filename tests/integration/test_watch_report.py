@@ -51,6 +51,8 @@ def test_a_report_says_latencies_verdicts_and_rates(found):
     assert cell["records_per_second"] == 7.0
     assert (found["workload"], found["domain"], found["valid"]) == ("orders", "", True)
     assert found["conclusion"]["clean"] is False
+    assert found["mean_bytes"] == {"input": 5, "output": 1}
+    assert found["groups"] == [{"group": "shop", "topic": "orders", "max": 3, "last": 3}]
 
 
 def test_its_thresholds_have_the_figures_of_the_report(found, ask):
@@ -72,6 +74,8 @@ def test_people_read_it_in_every_form(found, ask):
     for text in (console.export_text(), markdown(found), page(found, request, lines)):
         assert "All timestamps are LogAppendTime from one broker." in text
         assert "1 missing" in text
+        assert "Values have 5 bytes per input and 1 bytes per output on average." in text
+        assert "shop was at most 3 records behind on orders, 3 at the end." in text
         assert "send delay p50" not in text
         assert "All timestamps are from the broker" not in text
         assert "failed: output.p99_ms <= 100; orders output has 250" in html.unescape(text)

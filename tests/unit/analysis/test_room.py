@@ -51,7 +51,7 @@ def test_a_part_that_waits_lacks_room_where_some_task_waits_for_half_of_the_time
     machine: float, pressure_s: float | None, saturated: bool
 ) -> None:
     uses = used(broker=(0.59, 0.52), collector=(0.01, 0.0))
-    uses["machine"] = {1: Use(machine, 1.0, None, None, 0.0, pressure_s)}
+    uses["machine"] = {1: Use(machine, 1.0, None, 0.0, pressure_s)}
     found = room(uses, 2)
     assert found["broker"]["waiting_share"] == pytest.approx(0.47, abs=0.005)
     assert found["machine"]["saturated"] is saturated
@@ -60,7 +60,7 @@ def test_a_part_that_waits_lacks_room_where_some_task_waits_for_half_of_the_time
 
 def test_what_a_hypervisor_takes_is_not_there() -> None:
     uses = used(broker=(0.6, 0.2), collector=(0.1, 0.0))
-    uses["machine"] = {1: Use(0.7, 1.0, None, None, 1.2, 0.9)}
+    uses["machine"] = {1: Use(0.7, 1.0, None, 1.2, 0.9)}
     found = room(uses, 2)["machine"]
     assert found["steal_share"] == pytest.approx(0.6)
     assert found["cpu_pressure_share"] == pytest.approx(0.9)

@@ -22,6 +22,7 @@ from services.runtime.definitions import (
     load_workload,
     names,
 )
+from services.runtime.domains import load_domain
 from services.runtime.settings import ROOT
 from tests.unit.bad_input.outcomes import count, fuzzed
 
@@ -137,3 +138,22 @@ def test_the_command_line_says_it_in_one_line_and_ends_with_two(tmp_path: Path) 
     (line,) = done.stderr.splitlines()
     assert line.startswith("tidegauge: ")
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"a = {'[' * 3000}{']' * 3000}",
+        "\0",
+        "stages = 5",
+        "stages = [5]",
+        "stages = [{ table = { file = 5 } }]",
+        "recording = 5",
+        "inputs = 'x'",
+    ],
+    ids=["deep", "zero", "number", "list of numbers", "table", "recording", "inputs"],
+)
+def test_a_wrong_domain_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+    (tmp_path / "domain.toml").write_text(text)
+    with pytest.raises(DefinitionError, match=r"domain\.toml: [^\n]+\.$"):
+        load_domain(str(tmp_path))

@@ -100,12 +100,12 @@ def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None
     found = watched()
     for at in (START_S - 5, START_S + 1, START_S + 45):
         found.add("results.resources", used(at, "kafka", 0.5, run_queue_wait_seconds=0.25))
-        found.add("results.resources", used(at, "runner", 0.5, "spark-realtime", gc_seconds=0.1))
+        found.add("results.resources", used(at, "runner", 0.5, "spark-realtime"))
     uses = found.evidence(PHASES).uses
     assert sorted(uses) == ["broker", "spark-realtime"]
     assert list(uses["broker"]) == [START_S]  # the sample contains the usage of the second before
     assert uses["broker"][START_S].waited_s == 0.25
-    assert uses["spark-realtime"][START_S].gc_s == 0.1
+    assert uses["spark-realtime"][START_S].cpu_s == 0.5
 
 
 def test_the_evaluators_lag_is_that_of_the_time_since_it_was_told_last() -> None:
