@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -40,7 +41,10 @@ SEND_DELAY_ALLOWED_MS = 500
 WAIT_S = 6  # in the measure phase, before the fault
 # A generator that runs a tenth of the time sends in bursts, which are late by up to this time.
 STILL_S, RUNS_S = 1.0, 0.1
-SLOW = {"slow_every_s": 8, "slow_ms": 400}
+SETTINGS = {
+    "slow_pipeline": {"slow_every_s": 8, "slow_ms": 400},
+    "falling": {"falling_ms": 80, "falling_half_s": 10},
+}
 PIPELINE = """
 name = "planted"
 summary = "-"
@@ -51,14 +55,16 @@ delay_ms = 5
 
 @dataclass(frozen=True)
 class Kind:
-    """The fault, and the part that a run must report for it; empty: none."""
+    """The fault, and the part that a run must report for it; empty: none. steady: what it must
+    report about that; None: anything."""
 
     name: str
     part: str
+    steady: bool | None = None
 
 
 KINDS = (
-    Kind("nothing", ""),
+    Kind("falling", "", steady=False),
     Kind("hog", protocol.MACHINE),
     Kind("paused_broker", "broker"),
     Kind("slow_broker", "broker"),
@@ -66,6 +72,9 @@ KINDS = (
     Kind("paused_generator", "generator"),
     Kind("slow_pipeline", "pipeline"),
     Kind("paused_pipeline", "pipeline"),
+    Kind(
+        "nothing", "", steady=True
+    ),  # the last one: the first run of a stack may be disturbed by its start
 )
 
 
@@ -148,7 +157,7 @@ def _plant(stack: BreakableStack, kind: str) -> None:
 def planted_run(stack: BreakableStack, kind: str) -> Report:
     """A run with this fault; returns its report."""
     path = stack.settings.data / "planted.pipeline.toml"
-    settings = SLOW if kind == "slow_pipeline" else {}
+    settings = SETTINGS.get(kind, {})
     path.write_text(PIPELINE + "".join(f"{name} = {value}\n" for name, value in settings.items()))
     run = stack.begin_load(
         pipeline=str(path),
@@ -166,11 +175,14 @@ def planted_run(stack: BreakableStack, kind: str) -> Report:
 
 def names_it(told: dict[str, Any], kind: Kind) -> bool:
     """Whether a report or a conclusion names the fault. Without a fault nothing may be named.
+    Whether a run was steady is judged by its report only.
 
     For the machine: it is the only part that disturbed the run; programs may use the cores without
     delaying anything. For the others: it disturbed the run, unless it is the pipeline, and is the
     cause of most late seconds.
     """
+    if kind.steady is not None and told.get("steady", kind.steady) is not kind.steady:
+        return False
     if not kind.part:
         return told["disturbed"] is False
     seconds, disturbed_by = told["late"]["by"], told["late"]["disturbed_by"]
@@ -219,17 +231,22 @@ def _milliseconds(value: Any) -> int:
 
 
 def main() -> None:
-    """Record runs of every kind, or of the kinds given."""
+    """Record runs of every kind, or of the kinds given, and print how many were named."""
     folder, times, wanted = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
     folder.mkdir(parents=True, exist_ok=True)
     kinds = [kind for kind in KINDS if not wanted or kind.name in wanted]
+    named = Counter[str]()
     with TemporaryDirectory() as data, breakable_stack(Path(data)) as stack:
         for kind in times * kinds:
             report = planted_run(stack, kind.name)
+            named[kind.name] += names_it(report, kind)
             said = "named" if names_it(report, kind) else "NOT named"
-            print(kind.name, report["run_id"], f"{said}:", report["late"]["said"], flush=True)
+            why = f"steady {report['steady']}; {report['late']['said']}"
+            print(kind.name, report["run_id"], f"{said}: {why}", flush=True)
             found = recording(stack.settings, report["run_id"], kind)
             write(folder, f"{kind.name}-{report['run_id'][-4:]}", found)
+    for kind in kinds:
+        print(f"{kind.name}: {named[kind.name]} of {times}")
 
 
 if __name__ == "__main__":

@@ -45,14 +45,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BreakableStack]:
         yield found
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [kind for kind in KINDS if kind.part],
-    ids=lambda kind: kind.name,
-)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_a_run_names_what_was_planted(stack: BreakableStack, kind: Kind) -> None:
     report = planted_run(stack, kind.name)
-    assert names_it(report, kind), report["late"]
+    assert names_it(report, kind), (report["steady"], report["late"])
 
 
 def test_a_search_on_a_capped_generator_is_limited_by_the_generator(

@@ -40,12 +40,14 @@ def make_topics(kafka, **partitions):
 
 
 class Load(threading.Thread):
-    """Sends numbered records: `record(number)` is topic, key, value and headers of each."""
+    """Sends numbered records: `record(number)` is topic, key, value and headers of each. `end`
+    stops it early."""
 
     def __init__(self, kafka, record, count, per_second, first=0):
         super().__init__(name="load", daemon=True)
         self._producer = Producer(client(kafka) | {"linger.ms": 5})
         self._first = first
+        self._over = threading.Event()
         self._record, self._count, self._per_second = record, count, per_second
 
     def run(self):
@@ -54,9 +56,16 @@ class Load(threading.Thread):
             due_s = begin_s + number / self._per_second
             while (wait_s := due_s - time.monotonic()) > 0:
                 self._producer.poll(min(wait_s, 0.02))
+            if self._over.is_set():
+                break
             for topic, key, value, headers in self._record(self._first + number):
                 self._producer.produce(topic, value, key, headers=headers)
         assert self._producer.flush(30) == 0
+
+    def end(self):
+        """Send no further record, and wait until all are sent."""
+        self._over.set()
+        self.join()
 
 
 class Pipeline(threading.Thread):

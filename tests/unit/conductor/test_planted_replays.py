@@ -33,7 +33,10 @@ def recordings(kind: str) -> tuple[dict[str, Any], ...]:
     return tuple(read(path) for path in sorted(FOLDER.glob(f"{kind}-*.json.xz")))
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+# Replays of delays that fall are in test_steady_replays.py.
+@pytest.mark.parametrize(
+    "kind", [kind for kind in KINDS if kind.name != "falling"], ids=lambda kind: kind.name
+)
 def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
     found = [replayed(recordings(kind.name), seed) for seed in range(REPLAYS)]
     wrong = [told["late"] for told in found if not names_it(told, kind)]
