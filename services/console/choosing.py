@@ -1,6 +1,7 @@
 """What a run consists of: the workload with the command line's options, and the pipelines."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -36,43 +37,51 @@ def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
     return found, load_workload_of(found, name)
 
 
-def with_options(
-    workload: Workload,
-    rate: float | None,
-    duration_s: int | None,
-    warm_up_s: int | str | None,
-    *,
-    scale: float | None = None,
-    input_path: Path | None = None,
-    wire_format: str | None = None,
-    transport: str | None = None,
-    kill: KillTarget | None = None,
-    thresholds: Sequence[str] = (),
-    floor: bool = False,
-) -> Workload:
-    """The workload with the command line's options applied. Raises DefinitionError."""
-    if rate is not None and not 0 < rate < float("inf"):
+@dataclass(frozen=True)
+class Overrides:
+    """What a command changes of a workload; None changes nothing. rate: records per second.
+    duration: of the measured phase, seconds. warm_up: seconds, or `auto`. thresholds: further
+    ones."""
+
+    rate: float | None = None
+    duration: int | None = None
+    warm_up: int | str | None = None
+    scale: float | None = None
+    input: Path | None = None
+    format: str | None = None
+    transport: str | None = None
+    kill: KillTarget | None = None
+    thresholds: Sequence[str] = ()
+    floor: bool = False
+
+
+def with_overrides(workload: Workload, given: Overrides) -> Workload:
+    """The workload as the command changes it. Raises DefinitionError."""
+    if given.rate is not None and not 0 < given.rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0 and finite.")
-    if rate is not None and workload.load.parts:
+    if given.rate is not None and workload.load.parts:
         raise DefinitionError(
             f"--rate: the load of {workload.name} has several parts and no single rate; use "
             "--scale, or a workload of your own."
         )
+    if given.input is not None and not given.input.is_file():
+        raise DefinitionError(f"--input: {given.input} is not a file.")
     try:
-        found = changed(workload, rate, duration_s, warm_up_s, scale)
-        if floor and not found.floor_s:
-            found = found.model_copy(update={"floor_s": FLOOR_S})
-        if thresholds:
-            lines = [*found.thresholds, *thresholds]
-            found = Workload.model_validate(found.model_dump() | {"thresholds": lines})
-        if wire_format is not None:
-            content = found.model_dump()["content"] | {"format": wire_format}
-            found = Workload.model_validate(found.model_dump() | {"content": content})
-        if transport is not None:
-            found = Workload.model_validate(found.model_dump() | {"transport": transport})
-        if input_path is not None:
-            found = _with_input(found, input_path)
-        return found if kill is None else _with_kill(found, kill)
+        found = changed(workload, given.rate, given.duration, given.warm_up, given.scale)
+        fields = found.model_dump()
+        if given.floor and not found.floor_s:
+            fields["floor_s"] = FLOOR_S
+        if given.format is not None:
+            fields["content"]["format"] = given.format
+        if given.input is not None:
+            fields["content"] |= {"source": "file", "path": str(given.input.resolve())}
+        if given.transport is not None:
+            fields["transport"] = given.transport
+        if given.kill is not None:
+            at_s = found.kills[0].at_s if found.kills else found.phases.measure_s // 3
+            fields["kills"] = [{"target": given.kill, "at_s": at_s}]
+        fields["thresholds"] = [*found.thresholds, *given.thresholds]
+        return Workload.model_validate(fields)
     except ValidationError as error:
         raise DefinitionError(f"workload {workload.name}: {_mistake(error)}.") from error
 
@@ -83,22 +92,6 @@ def _mistake(error: ValidationError) -> str:
     for name in (one for one in first["loc"] if one in _OPTIONS):
         return f"{_OPTIONS[name]}: {sentence(first)}"
     return first_mistake(error)
-
-
-def _with_input(workload: Workload, path: Path) -> Workload:
-    if not path.is_file():
-        raise DefinitionError(f"--input: {path} is not a file.")
-    fields = workload.model_dump()
-    fields["content"] |= {"source": "file", "path": str(path.resolve())}
-    return Workload.model_validate(fields)
-
-
-def _with_kill(workload: Workload, target: KillTarget) -> Workload:
-    """Kill the given target at the workload's first kill time, or after a third of the
-    measure phase."""
-    at_s = workload.kills[0].at_s if workload.kills else workload.phases.measure_s // 3
-    fields = workload.model_dump() | {"kills": [{"target": target, "at_s": at_s}]}
-    return Workload.model_validate(fields)
 
 
 def long_enough(workload: Workload, turns: Interleaving) -> Workload:

@@ -28,10 +28,11 @@ from schemas.protocol import (
 from schemas.threshold import parse_threshold
 from services.console.baselines import Baseline, against_baseline, with_baseline
 from services.console.choosing import (
+    Overrides,
     chosen_pipelines,
     chosen_workload,
     long_enough,
-    with_options,
+    with_overrides,
 )
 from services.console.comparisons import conclusions_of
 from services.console.evaluating import evaluate_again
@@ -165,19 +166,19 @@ def _in_turns(wanted: Wanted, turns: Interleaving, say: Callable[[str], None]) -
 def _wanted(options: Namespace, url: str) -> Wanted:
     """The options as a value. url: of the store. Raises DefinitionError."""
     domain, workload = chosen_workload(options.workload, options.domain)
-    chosen = with_options(
-        workload,
-        options.rate,
-        options.duration,
-        options.warm_up,
+    overrides = Overrides(
+        rate=options.rate,
+        duration=options.duration,
+        warm_up=options.warm_up,
         scale=options.scale,
-        input_path=options.input,
-        wire_format=options.format,
+        input=options.input,
+        format=options.format,
         transport=options.transport,
         kill=options.kill,
         thresholds=options.threshold,
         floor=options.floor,
     )
+    chosen = with_overrides(workload, overrides)
     workload = scaling_of(checked(chosen, domain), options.workers)
     pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
     workload, pipelines = _profiled(options, workload, pipelines)

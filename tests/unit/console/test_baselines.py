@@ -8,7 +8,7 @@ import pytest
 
 from schemas.protocol import VERDICTS
 from services.console.baselines import Baseline, against_baseline, with_baseline
-from services.console.choosing import with_options
+from services.console.choosing import Overrides, with_overrides
 from services.console.ci import junit
 from services.console.verbs.common import EXIT_THRESHOLD
 from services.console.verbs.measuring import _exit_code
@@ -44,7 +44,7 @@ def test_a_baseline_that_is_no_report_is_named(
 ) -> None:
     path = tmp_path / "before.json"
     path.write_text(text)
-    given = with_options(a_request().workload, None, None, None, thresholds=thresholds)
+    given = with_overrides(a_request().workload, Overrides(thresholds=thresholds))
     with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
         with_baseline(given, {"a": ("join",)}, Baseline(str(path), ""))
 

@@ -8,7 +8,7 @@ from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
 from schemas.workload import Kill
 from services.console.arguments import build_parser
-from services.console.choosing import chosen_pipelines, with_options
+from services.console.choosing import Overrides, chosen_pipelines, with_overrides
 from services.runtime.definitions import DefinitionError, load_workload, names
 from services.runtime.settings import ROOT
 
@@ -31,7 +31,7 @@ def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
         kills=(Kill(target="driver", at_s=30),),
         pipelines_start_s=20,
     )
-    short = with_options(given, None, 15, None)
+    short = with_overrides(given, Overrides(duration=15))
     assert short.phases.measure_s == 15
     assert short.kills[0].at_s == 7
     assert short.pipelines_start_s == 5
@@ -40,11 +40,11 @@ def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
 
 def test_a_scale_makes_bursts_smaller_and_a_backlog_shorter() -> None:
     burst = Load(shape="periodic_burst", rate_per_second=400, burst_records=38_000, period_s=10)
-    small = with_options(a_workload(load=burst), None, None, None, scale=0.25)
+    small = with_overrides(a_workload(load=burst), Overrides(scale=0.25))
     assert (small.load.burst_records, small.phases.measure_s) == (9_500, 60)
     parts = (Load(rate_per_second=6000, for_s=30), Load(rate_per_second=400))
     backlog = a_workload(load=Load(shape="sequence", parts=parts), pipelines_start_s=30)
-    shorter = with_options(backlog, None, None, None, scale=0.1)
+    shorter = with_overrides(backlog, Overrides(scale=0.1))
     assert [part.for_s for part in shorter.load.parts] == [3, 0]
     assert (shorter.pipelines_start_s, shorter.phases.measure_s) == (3, 33)
 
@@ -52,54 +52,54 @@ def test_a_scale_makes_bursts_smaller_and_a_backlog_shorter() -> None:
 @pytest.mark.parametrize("scale", [0, 1.5, float("nan")])
 def test_a_scale_is_a_share_of_something(scale: float) -> None:
     with pytest.raises(DefinitionError, match="above 0 and at most 1"):
-        with_options(a_workload(), None, None, None, scale=scale)
+        with_overrides(a_workload(), Overrides(scale=scale))
     with pytest.raises(DefinitionError, match="w has no burst and no backlog to scale"):
-        with_options(a_workload(), None, None, None, scale=0.5)
+        with_overrides(a_workload(), Overrides(scale=0.5))
 
 
 def test_a_longer_duration_leaves_the_rest_as_it_is() -> None:
     given = a_workload(kills=(Kill(target="driver", at_s=30),))
-    assert with_options(given, None, 600, None).kills[0].at_s == 30
+    assert with_overrides(given, Overrides(duration=600)).kills[0].at_s == 30
 
 
 def test_a_shorter_search_has_shorter_steps_and_less_time() -> None:
     given = a_workload(search=Search(step_s=15, confirm_s=30, budget_s=400))
-    short = with_options(given, None, 30, None).search
+    short = with_overrides(given, Overrides(duration=30)).search
     assert short is not None
     assert (short.step_s, short.confirm_s, short.budget_s) == (7, 15, 200)
-    least = with_options(given, None, 1, None).search
+    least = with_overrides(given, Overrides(duration=1)).search
     assert least is not None
     assert (least.step_s, least.confirm_s) == (3, 3)
 
 
 def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
     given = a_workload(kills=(Kill(target="driver", at_s=30),))
-    assert with_options(given, None, None, None, kill="broker").kills == (
+    assert with_overrides(given, Overrides(kill="broker")).kills == (
         Kill(target="broker", at_s=30),
     )
-    assert with_options(a_workload(), None, None, None, kill="worker").kills[0].at_s == 20
+    assert with_overrides(a_workload(), Overrides(kill="worker")).kills[0].at_s == 20
 
 
 def test_a_floor_lasts_as_long_as_the_workload_says_or_ten_seconds() -> None:
-    assert with_options(a_workload(), None, None, None).floor_s == 0
-    assert with_options(a_workload(), None, None, None, floor=True).floor_s == 10
-    assert with_options(a_workload(floor_s=4), None, None, None, floor=True).floor_s == 4
+    assert with_overrides(a_workload(), Overrides()).floor_s == 0
+    assert with_overrides(a_workload(), Overrides(floor=True)).floor_s == 10
+    assert with_overrides(a_workload(floor_s=4), Overrides(floor=True)).floor_s == 4
 
 
 def test_one_rate_is_refused_for_a_load_of_several_parts() -> None:
     parts = [{"rate_per_second": 10, "for_s": 5}, {"rate_per_second": 20}]
     given = a_workload(load={"shape": "sequence", "parts": parts})
     with pytest.raises(DefinitionError, match=r"--rate: the load of .* has several parts"):
-        with_options(given, 100, None, None)
+        with_overrides(given, Overrides(rate=100))
 
 
 def test_a_threshold_on_the_rate_found_needs_a_search() -> None:
     line = "pipeline.sustainable_rate_per_second >= 50000"
     searching = a_workload(search=Search())
-    found = with_options(searching, None, None, None, thresholds=[line])
+    found = with_overrides(searching, Overrides(thresholds=[line]))
     assert found.thresholds == (line,)
     with pytest.raises(DefinitionError) as refused:
-        with_options(a_workload(), None, None, None, thresholds=["join.late == 0", line])
+        with_overrides(a_workload(), Overrides(thresholds=["join.late == 0", line]))
     assert str(refused.value) == (
         f"workload {a_workload().name}: the threshold '{line}' needs a search, as in the workload "
         "sustainable-throughput."
@@ -115,27 +115,33 @@ def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None
 
 def test_a_rate_that_is_given_needs_no_rate_that_was_found() -> None:
     assert (
-        with_options(a_workload(sustainable_share=0.9), 100, None, None).sustainable_share is None
+        with_overrides(a_workload(sustainable_share=0.9), Overrides(rate=100)).sustainable_share
+        is None
     )
 
 
 @pytest.mark.parametrize("name", names(ROOT / "workloads"))
 def test_every_ready_workload_can_be_shortened(name: str) -> None:
-    assert with_options(load_workload(name), None, 10, 2).phases.measure_s == 10
+    assert (
+        with_overrides(load_workload(name), Overrides(duration=10, warm_up=2)).phases.measure_s
+        == 10
+    )
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
     with pytest.raises(DefinitionError, match="--input: /nowhere is not a file"):
-        with_options(a_workload(), None, None, None, input_path=Path("/nowhere"))
+        with_overrides(a_workload(), Overrides(input=Path("/nowhere")))
 
 
 def test_a_warm_up_is_seconds_or_auto(capsys: pytest.CaptureFixture[str]) -> None:
     parser = build_parser()
     assert parser.parse_args(["run", "--warm-up", "30"]).warm_up == 30
     given = parser.parse_args(["run", "--warm-up", "auto"]).warm_up
-    phases = with_options(a_workload(), None, None, given).phases
+    phases = with_overrides(a_workload(), Overrides(warm_up=given)).phases
     assert (phases.warm_up_s, phases.until_steady) == (180, True)
-    fixed = with_options(a_workload().model_copy(update={"phases": phases}), None, None, 20).phases
+    fixed = with_overrides(
+        a_workload().model_copy(update={"phases": phases}), Overrides(warm_up=20)
+    ).phases
     assert (fixed.warm_up_s, fixed.until_steady) == (20, False)
     with pytest.raises(SystemExit):
         parser.parse_args(["run", "--warm-up", "soon"])
