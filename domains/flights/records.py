@@ -94,7 +94,6 @@ class Records:
         """None."""
 
     def keys(self, name: str) -> NameTable:  # noqa: ARG002
-        """See Records."""
         return self._addresses
 
     def values(self, part: Part) -> Values:
@@ -105,7 +104,6 @@ class Records:
         return {KEY: aircraft, EVENT_MS: event_ms} | self._states(aircraft, elapsed_s, event_ms)
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
-        """See Records."""
         said = {one: values[one] for one in STATE}
         return said | {
             "callsign": self._callsigns.names(values["callsign"]),

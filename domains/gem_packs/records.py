@@ -56,7 +56,6 @@ class Records:
         """None."""
 
     def keys(self, name: str) -> NameTable:  # noqa: ARG002
-        """See Records."""
         return self._packs
 
     def values(self, part: Part) -> Values:
@@ -76,7 +75,6 @@ class Records:
         }
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
-        """See Records."""
         return {
             "user_id": self._users.names(values["user"]),
             "price": values["price"],

@@ -65,7 +65,6 @@ class RecordedKeys:
         self._rest = lru_cache(RESTS_KEPT)(self._lay_out_rest)
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:  # noqa: ARG002
-        """See KeyDistribution."""
         recording = self._recording
         width = len(recording.lane_names)
         copies, rest = divmod(records // 2, width)
@@ -120,7 +119,6 @@ class EqualKeys:
         self._per_site = lanes_per_site
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:  # noqa: ARG002
-        """See KeyDistribution."""
         site, lane = np.divmod(positions, self._per_site)
         left = (records + 1) // 2 - site * self._per_site
         num_lanes = np.minimum(left, self._per_site).astype(np.int32)
@@ -144,7 +142,6 @@ class WeightedKeys:
         self._ends = lru_cache(1)(self._lay_out)
 
     def places(self, second: int, records: int, positions: Int64s) -> Places:
-        """See KeyDistribution."""
         ends = self._ends(second, (records + 1) // 2)
         starts = np.concatenate(([0], ends[:-1]))
         site = np.searchsorted(ends, positions, side="right")

@@ -44,12 +44,10 @@ class Records:
         self._lanes = lane_names(self.recording, setup.content)
 
     def recorded_times(self) -> RecordedTimes:
-        """See Records."""
         recording = self.recording
         return RecordedTimes(recording.times_us[recording.by_time], recording.period_us)
 
     def keys(self, name: str) -> NameTable:  # noqa: ARG002
-        """See Records."""
         return self.sites
 
     def values(self, part: Part) -> Values:
@@ -68,7 +66,6 @@ class Records:
         }
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
-        """See Records."""
         recording, rows = self.recording, values["row"]
         source = pa.array(values["source"])
         columns = {

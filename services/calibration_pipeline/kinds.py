@@ -56,7 +56,6 @@ class PerRow:
         self._spec = spec
 
     def add(self, row: Row) -> list[Row]:
-        """See Kind."""
         for one in self._spec.where:
             value = row.fields.get(one.column)
             if value is None or not OPERATORS[one.operator](value, one.value):
@@ -105,7 +104,6 @@ class Join:
         self._groups: Newest[_Joined] = Newest()
 
     def add(self, row: Row) -> list[Row]:
-        """See Kind."""
         if not is_used(row, self._spec, self._inputs):
             return []
         keys = keys_of(row, self._spec)

@@ -46,7 +46,6 @@ class WindowJoin:
         self._groups: Newest[list[Row]] = Newest()
 
     def add(self, row: Row) -> list[Row]:
-        """See Kind."""
         if not is_used(row, self._spec, self._inputs):
             return []
         keys = keys_of(row, self._spec)
@@ -124,7 +123,6 @@ class Counted(Aggregation):
     """Windows that are due when all their records have arrived."""
 
     def add(self, row: Row) -> list[Row]:
-        """See Kind."""
         made: list[Row] = []
         for _address, group in self._groups_of(row):
             if not group.is_published and self._is_new(group, row):
@@ -181,7 +179,6 @@ class Closed(Aggregation):
         self._looks: list[tuple[int, int, Address]] = []
 
     def add(self, row: Row) -> list[Row]:
-        """See Kind."""
         run = self._runs.group(row.run_id, _Passed)
         for address, group in self._groups_of(row):
             closing_ms = run.closing_ms(group.end_ms)

@@ -21,34 +21,27 @@ class InterleavedEvaluation:
         self.where = {topic: place for part in self._parts for topic, place in part.where.items()}
 
     def replan(self, phases: PhasePlan) -> None:
-        """See Evaluation."""
         for part in self._parts:
             part.replan(phases)
 
     def cells(self) -> int:
-        """See Evaluation."""
         return sum(part.cells() for part in self._parts)
 
     def add(self, batch: Batch) -> list[Refused]:
-        """See Evaluation."""
         return self._of_topic[batch.topic].add(batch)
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
-        """See Evaluation."""
         for part in self._parts:
             part.advance(input_frontier_ms, output_frontier_ms)
 
     def open_in_measure(self) -> int:
-        """See Evaluation."""
         return sum(part.open_in_measure() for part in self._parts)
 
     @property
     def came_forgotten(self) -> int:
-        """See Evaluation."""
         return sum(part.came_forgotten for part in self._parts)
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """See Evaluation."""
         for part in self._parts:
             yield from part.take_events()
 

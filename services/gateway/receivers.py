@@ -94,7 +94,6 @@ class TcpReceiver:
         self._selector.register(self._server, selectors.EVENT_READ)
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
-        """See Receiver."""
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
                 self._accept_waiting()
@@ -175,7 +174,6 @@ class TcpReceiver:
         self._connections.discard(one)
 
     def close(self) -> None:
-        """See Receiver."""
         for one in list(self._connections):
             self._drop(one)
         self._selector.close()
@@ -192,7 +190,6 @@ class UdpReceiver:
         self._socket.bind((host, port))
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
-        """See Receiver."""
         self._socket.settimeout(timeout_s)
         for _ in range(AT_ONCE):
             try:
@@ -206,7 +203,6 @@ class UdpReceiver:
         """See Receiver. UDP has no connections."""
 
     def close(self) -> None:
-        """See Receiver."""
         self._socket.close()
 
 
@@ -246,7 +242,6 @@ class ZeromqReceiver:
             raise OSError(str(error)) from error
 
     def receive(self, timeout_s: float) -> Iterator[Arrival]:
-        """See Receiver."""
         self.keep_bounds()
         if not self._socket.poll(int(1000 * timeout_s)):
             return
@@ -258,7 +253,6 @@ class ZeromqReceiver:
             yield data, time.time_ns()
 
     def keep_bounds(self) -> None:
-        """See Receiver."""
         for _ in range(AT_ONCE):
             try:
                 event, _address = self._told.recv_multipart(self._no_wait)
@@ -281,7 +275,6 @@ class ZeromqReceiver:
                 found.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """See Receiver."""
         self._socket.disable_monitor()
         self._told.close(0)
         self._socket.close()

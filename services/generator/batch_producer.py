@@ -77,11 +77,9 @@ class BatchProducer:
         self._thread.start()
 
     def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
-        """See ProducerBackend."""
         self._delivered = delivered
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
-        """See ProducerBackend."""
         if self._fatal:
             raise ClientError(self._fatal)
         stop = min(stop, start + max(0, self._queue_records - self._open))
@@ -127,7 +125,6 @@ class BatchProducer:
             continue
 
     def flush(self, timeout_s: float) -> int:
-        """See ProducerBackend."""
         deadline_s = time.monotonic() + timeout_s
         while self._open and time.monotonic() < deadline_s:
             time.sleep(FLUSH_LOOK_S)
@@ -135,13 +132,11 @@ class BatchProducer:
         return self._open
 
     def purge(self) -> None:
-        """See ProducerBackend."""
         with self._queues.lock:
             self._fail(self._queues.clear())
         self._library.rd_kafka_purge(self._handle, librdkafka.PURGE_ALL)
 
     def close(self) -> None:
-        """See ProducerBackend."""
         if self._closed.is_set():
             return
         self.purge()

@@ -39,7 +39,6 @@ class Ramp:
     end: int
 
     def integral(self, elapsed_us: int) -> int:
-        """See Integral."""
         grown = (self.end - self.start) * elapsed_us * elapsed_us // (2 * self.duration_us)
         return self.start * elapsed_us + grown
 
@@ -52,7 +51,6 @@ class Burst:
     records: int
 
     def integral(self, elapsed_us: int) -> int:
-        """See Integral."""
         return self.records * NANO * elapsed_us // self.duration_us
 
 
@@ -69,7 +67,6 @@ class Curve:
         self._repeats = repeats
 
     def integral(self, elapsed_us: int) -> int:
-        """See Integral."""
         if elapsed_us <= 0:
             return 0
         end_us, whole = self._starts_us[-1], self._before[-1]
@@ -95,7 +92,6 @@ class Sum:
         self._parts = tuple(parts)
 
     def integral(self, elapsed_us: int) -> int:
-        """See Integral."""
         return sum(part.integral(elapsed_us) for part in self._parts)
 
 
@@ -106,7 +102,6 @@ class Chain:
         self._parts = tuple(parts)
 
     def integral(self, elapsed_us: int) -> int:
-        """See Integral."""
         total = 0
         for part, duration_us in self._parts:
             if elapsed_us <= 0:

@@ -61,17 +61,14 @@ class OwnRecords:
         self.bad_rows: list[Refused] = self._guarded(lambda: list(self.own.bad_rows))
 
     def recorded_times(self) -> RecordedTimes | None:
-        """See Records."""
         found: RecordedTimes | None = self._call("recorded_times")
         return found
 
     def keys(self, name: str) -> NameTable:
-        """See Records."""
         found: NameTable = self._call("keys", name)
         return found
 
     def values(self, part: Part) -> Values:
-        """See Records."""
         values: Values = self._guarded(lambda: dict(self.own.values(part)))
         lengths = {len(values.get(name, ())) for name in (KEY, EVENT_MS, *values)}
         if lengths != {len(part.sequences)}:
@@ -82,11 +79,9 @@ class OwnRecords:
         return values
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
-        """See Records."""
         return dict(self._call("columns", name, values))
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """See Records."""
         return list(self._call("probe_set", number, now_ms))
 
     def _call(self, method: str, *arguments: Any) -> Any:
@@ -146,7 +141,6 @@ class RecordedRecords:
         return RecordedTimes(times_us, int(times_us[-1] - times_us[0]) + step_us)
 
     def keys(self, name: str) -> NameTable:
-        """See Records."""
         return self._names[name]
 
     def values(self, part: Part) -> Values:
@@ -161,7 +155,6 @@ class RecordedRecords:
         return {KEY: keys, EVENT_MS: event_ms, "row": rows}
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
-        """See Records."""
         (one,) = (each for each in self._inputs if each.name == name)
         made = {one.event_time}
         if self._columns[name][one.key].type == pa.string():

@@ -88,7 +88,6 @@ class TcpLink:
         return True
 
     def flush(self) -> bool:
-        """See Link."""
         try:
             if self._socket is None:
                 if time.monotonic() < self._retry_s:
@@ -113,7 +112,6 @@ class TcpLink:
             self._socket = None
 
     def close(self) -> None:
-        """See Link."""
         if self._socket is not None:
             self._socket.close()
 
@@ -128,7 +126,6 @@ class UdpLink:
         self._socket.connect(address)
 
     def send(self, frame: bytes) -> bool:
-        """See Link."""
         if len(frame) > MAX_DATAGRAM_BYTES:
             raise ClientError(f"a record of {len(frame)} bytes does not fit into a datagram")
         try:
@@ -140,11 +137,9 @@ class UdpLink:
         return True
 
     def flush(self) -> bool:
-        """See Link."""
         return True
 
     def close(self) -> None:
-        """See Link."""
         self._socket.close()
 
 
@@ -170,7 +165,6 @@ class ZeromqLink:
             raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
 
     def send(self, frame: bytes) -> bool:
-        """See Link."""
         try:
             self._socket.send(frame, self._no_wait)
         except self._again:
@@ -178,11 +172,9 @@ class ZeromqLink:
         return True
 
     def flush(self) -> bool:
-        """See Link."""
         return True
 
     def close(self) -> None:
-        """See Link."""
         self._socket.close()
         self._context.term()
 
@@ -242,7 +234,6 @@ class FrameBackend:
 
     @property
     def last_error(self) -> str:
-        """See ProducerBackend."""
         return self._link.last_error
 
     def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
@@ -252,7 +243,6 @@ class FrameBackend:
             self._delivered = delivered
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
-        """See ProducerBackend."""
         number = self._numbers[batch.topic]
         position = start
         with self._link_lock:
@@ -341,12 +331,10 @@ class FrameBackend:
             return sum(count for _, count in self._under_way)
 
     def purge(self) -> None:
-        """See ProducerBackend."""
         with self._lock:
             self._settle(sum(count for _, count in self._under_way), acknowledged=False)
 
     def close(self) -> None:
-        """See ProducerBackend."""
         self._closed.set()
         self._thread.join(timeout=5)
         self._link.close()

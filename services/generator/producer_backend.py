@@ -139,11 +139,9 @@ class RecordProducer:
         self._thread.start()
 
     def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
-        """See ProducerBackend."""
         self._delivered = delivered
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
-        """See ProducerBackend."""
         produce = self._producer.produce
         for position in range(start, stop):
             key, value = batch.record(position)
@@ -160,15 +158,12 @@ class RecordProducer:
         """See ProducerBackend."""
 
     def flush(self, timeout_s: float) -> int:
-        """See ProducerBackend."""
         return int(self._producer.flush(timeout_s))
 
     def purge(self) -> None:
-        """See ProducerBackend."""
         self._producer.purge()
 
     def close(self) -> None:
-        """See ProducerBackend."""
         if self._closed.is_set():
             return
         self.purge()

@@ -58,14 +58,12 @@ class ConstantShape:
         self._records = thousandths // common
 
     def due(self, elapsed_us: int) -> int:
-        """See LoadShape."""
         if elapsed_us < 0:
             return 0
         # floor(k·P/R) <= t  ⇔  k·P < (t + 1)·R; the count of such k is a ceiling.
         return -(-(elapsed_us + 1) * self._records // self._period_us)
 
     def scheduled_us(self, indexes: Int64s) -> Int64s:
-        """See LoadShape."""
         periods, rest = np.divmod(indexes, self._records)
         # rest · period is below 10^19: it exceeds a signed 64-bit integer and fits an unsigned one.
         within = rest.astype(np.uint64) * np.uint64(self._period_us) // np.uint64(self._records)
@@ -84,7 +82,6 @@ class GridShape:
         self._curve = curve
 
     def due(self, elapsed_us: int) -> int:
-        """See LoadShape."""
         if elapsed_us < 0:
             return 0
         cell, inside_us = divmod(elapsed_us, CELL_US)
@@ -143,7 +140,6 @@ class ReplayShape:
         self._per_time = per_time
 
     def due(self, elapsed_us: int) -> int:
-        """See LoadShape."""
         if elapsed_us < 0:
             return 0
         rounds, inside_us = divmod(elapsed_us, self._period_us)
@@ -153,7 +149,6 @@ class ReplayShape:
         )
 
     def scheduled_us(self, indexes: Int64s) -> Int64s:
-        """See LoadShape."""
         rounds, place = np.divmod(indexes // self._per_time, len(self._times_us))
         return np.asarray(rounds * self._period_us + self._times_us[place], dtype=np.int64)
 
