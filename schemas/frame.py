@@ -48,7 +48,7 @@ class Frame:
     value: bytes = b""
 
 
-def tag_of(run_id: str, secret: str = "") -> bytes:
+def tag_of(run_id: str, secret: str) -> bytes:
     """Prefix of the frames of a run, 8 bytes. secret: shared by sender and gateway, so that nobody
     else can make frames of a run, whose id is public."""
     return blake2b(run_id.encode(), digest_size=8, key=secret.encode()[:64]).digest()

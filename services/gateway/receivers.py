@@ -60,7 +60,7 @@ class Receiver(Protocol):
         """Close the port."""
 
 
-def open_receiver(transport: str, host: str, port: int, tag: bytes = b"") -> Receiver:
+def open_receiver(transport: str, host: str, port: int, tag: bytes) -> Receiver:
     """The receiver of a transport. tag: prefix of the frames of the run. Raises OSError if the
     port is in use."""
     if transport == "tcp":
@@ -84,7 +84,7 @@ class TcpReceiver:
     """Length-prefixed frames from at most MAX_CONNECTIONS connections. Connections that have sent
     a frame of the run are kept; others can be evicted."""
 
-    def __init__(self, host: str, port: int, tag: bytes = b"") -> None:
+    def __init__(self, host: str, port: int, tag: bytes) -> None:
         self.turned_away = 0
         self._ours = MARKER + tag
         self._connections: set[_Connection] = set()
@@ -211,7 +211,7 @@ class ZeromqReceiver:
     beyond MAX_CONNECTIONS are shut down when the socket monitor reports them. Clients log in: one
     that does not could fill the memory with parts of a message that never ends."""
 
-    def __init__(self, host: str, port: int, tag: bytes = b"") -> None:
+    def __init__(self, host: str, port: int, tag: bytes) -> None:
         import zmq
         from zmq.auth.thread import ThreadAuthenticator
 

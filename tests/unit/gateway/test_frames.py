@@ -12,7 +12,7 @@ from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
 
-TAG = tag_of("r1")
+TAG = tag_of("r1", "")
 
 
 def frame(sequence, stream=0, topic=0, sent_ns=0):
@@ -30,7 +30,7 @@ def test_a_frame_has_these_bytes():
 
 
 def test_runs_have_tags_of_their_own():
-    assert tag_of("r1") != tag_of("r2")
+    assert tag_of("r1", "") != tag_of("r2", "")
     assert len(TAG) == 8
 
 

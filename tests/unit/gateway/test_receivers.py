@@ -34,7 +34,7 @@ def until(receiver, count, deadline_s=5):
 @pytest.fixture
 def tcp():
     port = free_port()
-    receiver = TcpReceiver(HOST, port)
+    receiver = TcpReceiver(HOST, port, b"")
     clients = []
 
     def connect():
@@ -356,4 +356,4 @@ def test_a_port_that_is_taken_is_an_os_error():
     with socket.create_server((HOST, port)):
         for kind in ("tcp", "zeromq"):
             with pytest.raises(OSError, match="in use"):
-                receivers.open_receiver(kind, HOST, port)
+                receivers.open_receiver(kind, HOST, port, b"")
