@@ -18,7 +18,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 CONFIDENCE = 0.95
-LEVELS = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 FIGURES = (*LEVELS, "mean")
 # Fewer independent seconds, or fewer outputs above a percentile, are not representative.
 LEAST_SECONDS = 10

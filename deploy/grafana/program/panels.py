@@ -76,7 +76,6 @@ def graph(
     sql: str,
     colours: Mapping[str, str],
     *,
-    filled: bool = False,
     bars: bool = False,
     stacked: bool = False,
     logarithmic: bool = False,
@@ -90,7 +89,7 @@ def graph(
     panel = (
         panel.interval(interval)
         .line_width(0 if bars else 2)
-        .fill_opacity(70 if bars else 15 if filled or stacked else 0)
+        .fill_opacity(70 if bars else 15 if stacked else 0)
         .draw_style(shared.GraphDrawStyle.BARS if bars else shared.GraphDrawStyle.LINE)
         .show_points(shared.VisibilityMode.AUTO)
         .span_nulls(False)

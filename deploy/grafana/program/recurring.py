@@ -101,13 +101,9 @@ def latency_over_time(
     where: str,
     series: str = BY_STAGE,
     colours: Mapping[str, str] = palette.STAGES,
-    *,
-    source: str = sql.LATENCIES,
-    at: str = "at",
 ) -> timeseries.Panel:
-    """A percentile of the outputs in each point. series: SQL expression of a line's name. source:
-    the counts, with their time in the column `at`."""
-    points = _points(share, where, series, source=source, at=at)
+    """A percentile of the outputs in each point. series: SQL expression of a line's name."""
+    points = _points(share, where, series, source=sql.LATENCIES, at="at")
     return graph(about, f"{points}ORDER BY time, series\n", colours, logarithmic=True)
 
 

@@ -12,7 +12,6 @@ from deploy.grafana.program.panels import About, figures, graph, rows
 WHO = "if(pipeline = '', toString(service), toString(pipeline))"
 OBSERVERS = "('evaluator', 'collector', 'conductor', 'store')"
 ASLEEP = "No samples in this time range. The collector samples while a stack is running."
-COLOURS = palette.SERVICES | {}
 
 
 def build() -> dash.Dashboard:
@@ -72,7 +71,7 @@ WHERE service != 'machine' AND $__timeFilter(r.time) AND {only}
 GROUP BY time, series
 ORDER BY time, series
 """,
-        COLOURS,
+        palette.SERVICES,
         interval="2s",
     )
 
