@@ -18,7 +18,7 @@ from analysis.comparability import doubts_of, needed_of
 from analysis.costs import COST
 from analysis.described import Row, row
 from analysis.intervals import Interval, student_t
-from schemas.percentiles import LEVELS, quantile
+from schemas.percentiles import LEVELS, middle, quantile
 from schemas.protocol import Interleaving
 
 CONFIDENCE = 0.95
@@ -124,9 +124,8 @@ def outputs_of(
 
 
 def figures_of(outputs: Counter[int]) -> dict[str, float]:
-    """Percentiles and mean of a block, and `middle`, the mean of the middle half of its outputs:
-    like the median, but with sub-millisecond resolution, because the rounding of timestamps cancels
-    in a mean. Figures with too few outputs are omitted."""
+    """Percentiles, mean and `middle` (schemas.percentiles.middle) of a block. Figures with too few
+    outputs are omitted."""
     total = outputs.total()
     found: dict[str, float] = {}
     for figure, least in LEAST_OUTPUTS.items():
@@ -135,19 +134,10 @@ def figures_of(outputs: Counter[int]) -> dict[str, float]:
         if figure == "mean":
             found[figure] = sum(ms * count for ms, count in outputs.items()) / total
         elif figure == "middle":
-            found[figure] = _middle(outputs)
+            found[figure] = middle(outputs)
         else:
             found[figure] = float(quantile(outputs, LEVELS[figure]) or 0)
     return found
-
-
-def _middle(outputs: Counter[int]) -> float:
-    begin, end = 0.25 * outputs.total(), 0.75 * outputs.total()
-    seen, found = 0.0, 0.0
-    for latency_ms, count in sorted(outputs.items()):
-        found += latency_ms * max(0.0, min(seen + count, end) - max(seen, begin))
-        seen += count
-    return found / (end - begin)
 
 
 def differences(values: Values) -> dict[str, dict[str, Difference]]:

@@ -33,6 +33,22 @@ def levels(counts: Counter[int]) -> dict[str, int | None]:
 
 
 def summary(counts: Counter[int]) -> dict[str, float | None]:
-    """The same with minimum and mean, of a histogram that is not empty."""
+    """The same with minimum, mean and `middle`, of a histogram that is not empty."""
     total = sum(value * count for value, count in counts.items())
-    return {"min": min(counts), **levels(counts), "mean": total / counts.total()}
+    means = {"mean": total / counts.total(), "middle": middle(counts)}
+    return {"min": min(counts), **levels(counts), **means}
+
+
+def middle(counts: Counter[int]) -> float:
+    """The mean of the middle half of a histogram that is not empty: like the median, but finer than
+    whole milliseconds, because the rounding of timestamps cancels in a mean.
+
+    >>> middle(Counter({1: 5, 2: 4, 3: 6, 90: 5}))
+    2.6
+    """
+    begin, end = 0.25 * counts.total(), 0.75 * counts.total()
+    seen, found = 0.0, 0.0
+    for value, count in sorted(counts.items()):
+        found += value * max(0.0, min(seen + count, end) - max(seen, begin))
+        seen += count
+    return found / (end - begin)

@@ -22,7 +22,7 @@ from typing import Final, Literal
 from schemas.model import Model
 
 LATENCY_FIGURES: Final = tuple(
-    f"{name}_ms" for name in ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+    f"{name}_ms" for name in ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean", "middle")
 )
 DEFINITIONS: Final = ("latest", "mean", "event_time")
 VERDICT_FIGURES: Final = (

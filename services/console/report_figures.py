@@ -7,7 +7,7 @@ from services.console.intervals import Intervals
 from services.runtime.clickhouse import query
 
 USED = ("cpu_cores", "cpu_seconds", "memory_bytes_max", "heap_used_bytes_max")
-PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean", "middle")
 
 
 class Cells:
