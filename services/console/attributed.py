@@ -6,7 +6,7 @@ from schemas.protocol import floor_run_id
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
-FLOOR = ("p50", "p90", "p95", "p99", "max")
+FLOOR = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 def taken_from(detail: dict[str, Any]) -> Report:

@@ -29,6 +29,8 @@ BUTS = {
     "steady": (False, "But it was not steady: its figures were still changing."),
     "disturbed": (True, "But it was disturbed: its latencies are not due to the pipeline alone."),
 }
+SHOWN = ("p50", "p95", "p99", "max")
+FLOOR = "floor"  # a row beside the stages: the latency of Tidegauge itself
 LEAST_LEDGER = 7  # characters
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
@@ -50,7 +52,7 @@ def show_report(console: Console, report: Report) -> None:
         soft_wrap=True,
     )
     for name, pipeline in report["pipelines"].items():
-        console.print(_stages(name, pipeline))
+        console.print(_stages(name, pipeline, report.get("floor")))
         for restart in pipeline.get("restarts", ()):
             console.print(restart_sentence(name, pipeline, restart), soft_wrap=True)
     if report.get("seconds_expired"):
@@ -183,11 +185,11 @@ def _not_exact(report: Report) -> str:
     return "; ".join(found)
 
 
-def _stages(name: str, pipeline: dict[str, Any]) -> Table:
+def _stages(name: str, pipeline: dict[str, Any], floor: dict[str, Any] | None) -> Table:
     table = titled_table(name)
     table.add_column("stage", no_wrap=True)
     costs = ("cost",) if has_costs(pipeline["stages"]) else ()
-    for column in ("p50", "p95", "p99", "max", *costs, "outputs", "per s", "exact", "ledger"):
+    for column in (*SHOWN, *costs, "outputs", "per s", "exact", "ledger"):
         is_ledger = column == "ledger"
         least = LEAST_LEDGER if is_ledger else None
         table.add_column(column, justify="right", overflow="fold", min_width=least)
@@ -196,13 +198,15 @@ def _stages(name: str, pipeline: dict[str, Any]) -> Table:
         bad = not_exact(cell["verdicts"])
         table.add_row(
             stage,
-            *(figure_and_margin(latest, figure) for figure in ("p50", "p95", "p99", "max")),
+            *(figure_and_margin(latest, figure) for figure in SHOWN),
             *(stage_cost(cell) for _ in costs),
             str(cell["outputs"]),
             f"{cell['records_per_second']:.0f}",
             str(cell["verdicts"]["exact"]),
             Text(bad, style="red") if bad else _unspoiled(cell["verdicts"]),
         )
+    if floor:
+        table.add_row(FLOOR, *(_ms(floor[figure]) for figure in SHOWN), style="dim")
     table.caption = "ms from latest input to output"
     if has_intervals(pipeline["stages"]):
         table.caption += f"; {INTERVALS}"

@@ -25,6 +25,7 @@ from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
     BUTS,
     EXPIRED,
+    FLOOR,
     INTERVALS,
     cost_sentences,
     figure_and_margin,
@@ -69,7 +70,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
         sections.append(_thresholds(report["thresholds"]))
     sections += _several(report)
     for name, pipeline in report["pipelines"].items():
-        sections.append(_pipeline(name, pipeline, timelines))
+        sections.append(_pipeline(name, pipeline, report.get("floor"), timelines))
     if report["conclusion"].get("search"):
         sections.append(_search(report))
     if found := report.get("scalability"):
@@ -137,11 +138,16 @@ def _warmth(report: dict[str, Any]) -> list[Markup]:
     return [element("p", sentence, class_="soft" if report["steady"] else "verdict mixed")]
 
 
-def _pipeline(name: str, pipeline: dict[str, Any], timelines: Timelines | None) -> Markup:
+def _pipeline(
+    name: str,
+    pipeline: dict[str, Any],
+    floor: dict[str, Any] | None,
+    timelines: Timelines | None,
+) -> Markup:
     parts = [element("h2", name)]
     for restart in pipeline.get("restarts", ()):
         parts.append(element("p", restart_sentence(name, pipeline, restart)))
-    parts.append(_latency_table(pipeline["stages"]))
+    parts.append(_latency_table(pipeline["stages"], floor))
     if timelines is not None:
         parts.append(_latency_charts(name, tuple(pipeline["stages"]), timelines))
     return element("section", *parts)
@@ -159,7 +165,7 @@ def _search(report: dict[str, Any]) -> Markup:
     )
 
 
-def _latency_table(stages: dict[str, Any]) -> Markup:
+def _latency_table(stages: dict[str, Any], floor: dict[str, Any] | None) -> Markup:
     costs = ("cost",) if has_costs(stages) else ()
     rows = [_row("th", "stage", *PERCENTILES, *costs, "outputs/s")]
     for stage, cell in stages.items():
@@ -167,6 +173,9 @@ def _latency_table(stages: dict[str, Any]) -> Markup:
         figures = (figure_and_margin(latest, figure) for figure in PERCENTILES)
         cost = (stage_cost(cell) for _ in costs)
         rows.append(_row("td", stage, *figures, *cost, amount(cell["records_per_second"])))
+    if floor:
+        figures = (figure_and_margin(floor, figure) for figure in PERCENTILES)
+        rows.append(_row("td", FLOOR, *figures, *("" for _ in costs), ""))
     caption = "Milliseconds from the latest contributing input to the output"
     caption += f"; {INTERVALS}" if has_intervals(stages) else ""
     if costs:

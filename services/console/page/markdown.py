@@ -12,6 +12,7 @@ from services.console.scaling import scaling_header, scaling_rows
 from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
     EXPIRED,
+    FLOOR,
     INTERVALS,
     cost_sentences,
     figure_and_margin,
@@ -59,7 +60,7 @@ def markdown(report: dict[str, Any]) -> str:
         lines += ["", f"## {name}", ""]
         for restart in pipeline.get("restarts", ()):
             lines += [restart_sentence(name, pipeline, restart), ""]
-        lines += _table(pipeline["stages"])
+        lines += _table(pipeline["stages"], report.get("floor"))
     lines += _search(report)
     if found := report.get("scalability"):
         lines += ["", f"## {found['pipeline']} by workers", "", *_scaling(found)]
@@ -89,7 +90,7 @@ def _checks(report: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _table(stages: dict[str, Any]) -> list[str]:
+def _table(stages: dict[str, Any], floor: dict[str, Any] | None) -> list[str]:
     head = ["stage", *PERCENTILES, "outputs/s", "ledger"]
     lines = [_row(head), _row(["---", *["---:"] * (len(PERCENTILES) + 1), "---"])]
     for stage, cell in stages.items():
@@ -97,6 +98,8 @@ def _table(stages: dict[str, Any]) -> list[str]:
         figures = [figure_and_margin(latest, figure) for figure in PERCENTILES]
         rate = f"{cell['records_per_second']:.0f}"
         lines.append(_row([stage, *figures, rate, in_words(cell["verdicts"])]))
+    if floor:
+        lines.append(_row([FLOOR, *(figure_and_margin(floor, one) for one in PERCENTILES), "", ""]))
     return lines
 
 

@@ -12,7 +12,7 @@ from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import Timelines, span_of
 from tests.unit.console.test_interleaved import one_of_several
-from tests.unit.console.test_show import a_report, sure_report
+from tests.unit.console.test_show import a_report, shown, sure_report
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
@@ -123,3 +123,16 @@ def test_page_and_markdown_have_the_results_of_several_runs() -> None:
         for part in ("a join: p50 11", "Median of the runs", said, "The generator was late."):
             assert part in text
     assert f'<p class="verdict bad">{said}</p>' in a_page(**report)
+
+
+def test_every_table_of_latencies_has_the_floor() -> None:
+    floor = {"count": 4_000, "p50": 1, "p90": 1, "p95": 2, "p99": 3, "max": 7}
+    assert (
+        "<td>floor</td><td>–</td><td>1</td><td>1</td><td>2</td><td>3</td><td>–</td><td>7</td>"
+        in (a_page(floor=floor))
+    )
+    assert "| floor | 1 | 1 | 2 | 3 | – | 7 | – |  |  |" in markdown(a_report() | {"floor": floor})
+    lines = shown(a_report() | {"floor": floor}).splitlines()
+    assert any(line.split() == ["floor", "1", "2", "3", "7"] for line in lines)
+    assert "<td>floor" not in a_page()
+    assert "floor" not in markdown(a_report()) + shown(a_report())
