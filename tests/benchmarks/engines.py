@@ -42,6 +42,12 @@ from tests.traffic import STAGES, TRAFFIC
 RATE_PER_SECOND = 400
 FLOOR, FLOOR_ENGINES = "examples/toy_engine/pipeline.toml", "examples"
 FLOOR_NAME = "toy"
+FLOOR_ONLY = {FLOOR_NAME: "floor"}
+# By pipeline, what it is compared with and how that is called in a ratio; others with the floor.
+PEERS = {
+    FLOOR_NAME: {},
+    "spark-realtime": FLOOR_ONLY | {"flink": "flink", "kafka-streams": "kafka-streams"},
+}
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor")
 TRIES = 2  # of an INVALID run
@@ -264,15 +270,16 @@ def last_line(error: Exception) -> str:
 
 
 def ratios_of(figures: dict[str, float]) -> dict[str, float]:
-    """Every latency and throughput relative to the floor's, above 1 if the pipeline's is better."""
+    """Every latency and throughput relative to each peer's, above 1 if the first is better."""
     ratios: dict[str, float] = {}
     for name, ours in figures.items():
         pipeline, _, rest = name.partition("_")
-        of_floor, to_floor = f"{FLOOR_NAME}_{rest}", f"{pipeline}_to_floor_{rest}"
-        if pipeline == FLOOR_NAME or not figures.get(of_floor) or not ours:
-            continue
-        if rest.endswith(("_p50_ms", "_p95_ms", "_p99_ms")):
-            ratios |= quotient(to_floor.removesuffix("_ms"), figures, of_floor, name)
-        elif rest.endswith("_records_per_second"):
-            ratios |= quotient(to_floor, figures, name, of_floor)
+        for peer, called in PEERS.get(pipeline, FLOOR_ONLY).items():
+            theirs, to_peer = f"{peer}_{rest}", f"{pipeline}_to_{called}_{rest}"
+            if not figures.get(theirs) or not ours:
+                continue
+            if rest.endswith(("_p50_ms", "_p95_ms", "_p99_ms")):
+                ratios |= quotient(to_peer.removesuffix("_ms"), figures, theirs, name)
+            elif rest.endswith("_records_per_second"):
+                ratios |= quotient(to_peer, figures, name, theirs)
     return ratios

@@ -4,16 +4,16 @@ is measured, at 400 records/s with the stages of traffic.
 The stack is that of a single run, without gateway and watcher. The pipeline is a plain loop in
 Python (`floor`, which has no sliding windows), so that the measured pipeline does not load the
 machine. A disturbed run also has figures, and the disturbance is reported. Figures are means over
-blocks of BLOCK_S of the measured phase; a margin is half of their 95 % interval. Context switches
+blocks of BLOCK_S of the measured phase, with their 95 % interval. Context switches
 are those of all threads. `observers` is the sum of the parts that only observe, plus the generator;
-the console is the command `run`, which supervises the stack.
+the console is the command `run`, which supervises the stack. The ratios compare the CPU time of the
+pipeline, in the same blocks, with that of the observers and of the broker.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (one name), TIDEGAUGE_BENCH_RATE,
 TIDEGAUGE_BENCH_STAGES (like 0-4), TIDEGAUGE_BENCH_SECONDS (measured), TIDEGAUGE_BENCH_WARM_UP.
 """
 
 import os
-import statistics
 import subprocess
 import time
 from collections import defaultdict
@@ -30,7 +30,7 @@ from schemas.event_payloads import PhaseStarted
 from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
-from tests.benchmarks._measured import Measured, margin
+from tests.benchmarks._measured import Measured, averaged, margin, ratio
 from tests.integration.kafka_broker import free_base_port
 
 PIPELINE = os.environ.get("TIDEGAUGE_BENCH_PIPELINES", "floor")
@@ -71,11 +71,14 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
             blocks.append((now_s - before_s, before, now))
             before_s, before = now_s, now
     figures: dict[str, float] = {}
-    for name, values in by_figure(blocks).items():
-        figures[name], figures[f"{name}_margin"] = statistics.mean(values), margin(values)
-        say(f"{name}: {figures[name]:.3f} ±{figures[f'{name}_margin']:.3f}")
+    found = by_figure(blocks)
+    for name, values in found.items():
+        figures |= averaged(name, values)
+        say(f"{name}: {figures[name]:.3f} ±{margin(values):.3f}")
     figures |= {f"{part}_memory_mb": one.memory_mb for part, one in blocks[-1][2].items()}
-    return Measured(figures)
+    pipeline, peers = found["pipeline_cores"], ("observers", "kafka")
+    ratios = [ratio(f"pipeline_to_{one}", pipeline, found[f"{one}_cores"]) for one in peers]
+    return Measured(figures, ratios[0] | ratios[1])
 
 
 def by_figure(blocks: list[tuple[float, Samples, Samples]]) -> dict[str, list[float]]:

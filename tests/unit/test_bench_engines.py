@@ -33,6 +33,19 @@ def test_a_ratio_above_one_is_better_than_the_floor():
     }
 
 
+def test_real_time_spark_is_also_compared_with_its_peers():
+    latencies = {"spark-realtime": 4.0, "flink": 8.0, "kafka-streams": 2.0, "storm": 1.0}
+    figures = {f"{name}_join_p99_ms": value for name, value in latencies.items()}
+    assert ratios_of(figures | {"toy_join_p99_ms": 4.0}) == {
+        "spark-realtime_to_floor_join_p99": 1.0,
+        "spark-realtime_to_flink_join_p99": 2.0,
+        "spark-realtime_to_kafka-streams_join_p99": 0.5,
+        "flink_to_floor_join_p99": 0.5,
+        "kafka-streams_to_floor_join_p99": 2.0,
+        "storm_to_floor_join_p99": 4.0,
+    }
+
+
 def test_a_figure_is_the_median_of_its_rounds_with_an_interval_and_one_round_has_its_runs():
     found = Found()
     for value in (3, 1, 2):

@@ -94,6 +94,29 @@ def test_a_run_that_a_threshold_ended_ends_the_repetition(
     assert code == EXIT_THRESHOLD
 
 
+def test_results_of_several_runs_are_stored_after_the_files_and_before_the_stack_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_in_the_second: None
+) -> None:
+    path, done = tmp_path / "report.json", []
+
+    class Closing(NoStack):
+        def close(self, _say: object) -> None:
+            done.append("closed")
+
+    def publish(found: list[str], *_: object) -> None:
+        assert json.loads(path.read_text()) == ONE
+        done.extend(found)
+
+    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: Closing())
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
+    monkeypatch.setattr(measuring, "conclusions_of", lambda report: [report["number"]])
+    monkeypatch.setattr(measuring, "publish", publish)
+    monkeypatch.setattr(measuring, "_exit_code", lambda *_: 0)
+    options = Namespace(**ASKED, **PLAIN | {"report": path}, repeat=1)
+    assert measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True)) == 0
+    assert done == [1, "closed"]
+
+
 class StartsLater(NoStack):
     """A stack on which a run can begin before it is ready."""
 
