@@ -31,6 +31,7 @@ BUTS = {
 }
 SHOWN = ("p50", "p95", "p99", "max")
 FLOOR = "floor"  # a row beside the stages: the latency of Tidegauge itself
+LEAST_CORES = 0.005  # less is shown as 0.00
 LEAST_LEDGER = 7  # characters
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
@@ -255,18 +256,32 @@ def _resources(report: Report) -> Table:
         table.add_column(column, justify="right")
     rows = {name: one["resources"] for name, one in report["pipelines"].items()}
     rows.update(report["services"])
+    machine = (report.get("room") or {}).get(MACHINE, {})
     for name in sorted(rows, key=lambda name: name == MACHINE):  # the sum comes last
         if name == MACHINE and (others := used_by_others(rows)) is not None:
             table.add_row("other processes", f"{others:.2f}", "", "", "")
+        if name == MACHINE and (stolen := _stolen_cores(report, machine)) >= LEAST_CORES:
+            table.add_row("hypervisor (steal)", f"{stolen:.2f}", "", "", "")
         if figures := rows[name]:
             used = (figures.get(f"{name}_bytes_max") for name in ("memory", "heap_used"))
             waiting = waiting_of(report, PARTS.get(name, name))
+            if name == MACHINE and machine.get("cpu_pressure_share") is not None:
+                waiting = f"{machine['cpu_pressure_share']:.0%}"
             cores = f"{figures['cpu_cores']:.2f}"
             table.add_row(name, cores, waiting, *(_megabytes(one) for one in used))
     if any(waiting_of(report, PARTS.get(name, name)) for name in rows):
-        table.caption = "waiting: share of its runnable time in which a process waited for a core"
+        table.caption = (
+            "waiting: share of its runnable time in which a process waited for a core; machine: "
+            "share of the time in which any task did"
+        )
         table.caption_justify = "left"
     return table
+
+
+def _stolen_cores(report: Report, machine: dict[str, Any]) -> float:
+    """Mean number of cores that a hypervisor gave to others; 0 if not known."""
+    cores = report["environment"].get("cores") or 0
+    return float(cores * (machine.get("steal_share") or 0))
 
 
 def _megabytes(value: float | None) -> str:

@@ -179,6 +179,16 @@ def test_how_far_behind_pipelines_read_is_told_in_one_line() -> None:
     assert "Lag in records, maximum and at the end: spark-realtime 120 and 3." in shown(report)
 
 
+def test_pressure_and_steal_of_the_machine_are_shown_beside_its_cores() -> None:
+    pressed = {"cpu_pressure_share": 0.63, "steal_share": 0.05, "waiting_share": None}
+    room = {"machine": pressed, "spark-realtime": {"waiting_share": 0.25}}
+    text = shown(a_report() | {"environment": {"cores": 2}, "room": room})
+    rows = {line.split()[0]: line.split() for line in text.splitlines() if line.strip()}
+    assert rows["machine"] == ["machine", "1.50", "63%", "2000"]
+    assert rows["hypervisor"] == ["hypervisor", "(steal)", "0.10"]
+    assert "hypervisor" not in shown(a_report() | {"room": {"machine": {"steal_share": 0.0}}})
+
+
 def test_resources_are_shown_per_pipeline() -> None:
     line = next(li for li in shown(a_report()).splitlines() if "0.90" in li)
     assert line.split() == ["spark-realtime", "0.90", "1000", "250"]
