@@ -21,6 +21,7 @@ from schemas.threshold import (
 Figures = dict[str, Any]
 Row = dict[str, Any]
 BYTES_PER_MB = 1e6
+BYTES = {"memory_mb": "memory_bytes_max", "heap_mb": "heap_used_bytes_max"}
 ENDED = "The run was ended by a threshold"
 
 
@@ -185,8 +186,8 @@ def _of_pipeline(pipeline: Figures, figure: str) -> float | None:
     used = pipeline["resources"]
     if figure == "lag_records":
         return _number((pipeline.get("lag_records") or {}).get("max"))
-    if figure == "memory_mb":
-        most = _number(used.get("memory_bytes_max"))
+    if figure in BYTES:
+        most = _number(used.get(BYTES[figure]))
         return None if most is None else most / BYTES_PER_MB
     return _number(used.get(figure))
 

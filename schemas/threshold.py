@@ -34,7 +34,7 @@ RATE: Final = "records_per_second"
 OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE)
 SUSTAINABLE_RATE: Final = "sustainable_rate_per_second"
 OF_RESOURCES: Final = (
-    *("cpu_cores", "memory_mb", "core_seconds_per_million_records", "lag_records"),
+    *("cpu_cores", "memory_mb", "heap_mb", "core_seconds_per_million_records", "lag_records"),
 )
 OF_PIPELINE: Final = (*OF_RESOURCES, SUSTAINABLE_RATE)
 OF_INPUT: Final = (

@@ -38,6 +38,7 @@ class Measured:
         self._used_in_turn: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._machine_us: Counter[str] = Counter()  # samples of the machine, by turn
         self._memory: Counter[str] = Counter()
+        self._heap: Counter[str] = Counter()  # of pipelines with a JVM
         self._lag: Counter[str] = Counter()
 
     def begins(self, phases: PhasePlan) -> None:
@@ -89,6 +90,8 @@ class Measured:
         cpu_us, us = round(1e6 * record["cpu_seconds"]), round(1e6 * record["interval_s"])
         self._used[name] += Counter(cpu_us=cpu_us, us=us)
         self._memory[name] = max(self._memory[name], record["memory_bytes"])
+        if record.get("heap_used_bytes") is not None:
+            self._heap[name] = max(self._heap[name], record["heap_used_bytes"])
         if self._turn_of_sample(record) in ("", name):
             self._used_in_turn[name] += Counter(cpu_us=cpu_us, us=us)
 
@@ -164,6 +167,7 @@ class Measured:
         return {
             "cpu_cores": used["cpu_us"] / used["us"],
             "memory_bytes_max": self._memory[pipeline],
+            "heap_used_bytes_max": self._heap.get(pipeline),
             "core_seconds_per_million_records": cost,
         }
 

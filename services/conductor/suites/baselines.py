@@ -107,6 +107,7 @@ def as_figures(rows: Sequence[dict[str, Any]], latencies: Sequence[dict[str, Any
         pipeline["resources"] |= {
             "cpu_cores": row["cpu_cores"],
             "memory_bytes_max": row["memory_bytes"],
+            "heap_used_bytes_max": row["heap_bytes"],
             "core_seconds_per_million_records": row["core_seconds_per_million_records"],
         }
         lags = [pipeline.get("lag_records", {}).get("max"), row["lag_records"]]

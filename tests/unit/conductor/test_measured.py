@@ -102,19 +102,21 @@ def test_a_maximum_of_verdicts_is_judged_while_the_run_goes_on() -> None:
 
 def test_rates_and_use_count_between_the_bounds() -> None:
     state = a_run("join.records_per_second == 10", "pipeline.cpu_cores == 0.5",
-                  "pipeline.memory_mb == 2", "pipeline.lag_records == 7")  # fmt: skip
+                  "pipeline.memory_mb == 2", "pipeline.heap_mb == 1",
+                  "pipeline.lag_records == 7")  # fmt: skip
     for second, records in ((19_000, 9_999), (20_000, 200), (49_000, 100), (50_000, 9_999)):
         event = an_event(pipeline="spark-realtime", stage="join", second=second, records=records)
         state.add("results.throughput", event)
     for time, cpu_s, memory in ((19_999, 9.0, 9_000_000), (21_000, 1.0, 1_000_000),
                                 (22_000, 0.0, 2_000_000)):  # fmt: skip
         event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
-                         memory_bytes=memory) | {"time": time}  # fmt: skip
+                         memory_bytes=memory, heap_used_bytes=memory // 2
+                         ) | {"time": time}  # fmt: skip
         state.add("results.resources", event)
     for time, lag in ((19_000, 99), (21_000, 7), (22_000, 0), (23_000, None)):
         event = an_event(pipeline="spark-realtime", stage="join", lag_records=lag)
         state.add("results.pipeline", event | {"time": time})
-    assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 7]
+    assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 1, 7]
 
 
 def test_the_newest_events_before_the_times_are_known_are_kept() -> None:

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.unit
 
 ROW: dict[str, Any] = {
     "pipeline": "spark-realtime", "stage": "join", "measure_s": 30, "measured_outputs": 6000,
-    "cpu_cores": 0.5, "memory_bytes": 400_000_000, "core_seconds_per_million_records": 900.0,
+    "cpu_cores": 0.5, "memory_bytes": 400_000_000, "heap_bytes": 90_000_000,
+    "core_seconds_per_million_records": 900.0,
     "lag_records": 7, "exact": 6000, "wrong": 0, "missing": 1, "late": 0, "duplicate": 0,
     "unexpected": 0, "input_records": 12_000, "input_per_second": 400.0,
     "send_delay_p50_ms": 0.1, "send_delay_p99_ms": 2.0,
@@ -49,6 +50,7 @@ def asked(*thresholds: str) -> Any:
         ("join.records_per_second <= 1", 200),
         ("pipeline.cpu_cores <= 0", 0.5),
         ("pipeline.memory_mb <= 0", 400),
+        ("pipeline.heap_mb <= 0", 90),
         ("pipeline.lag_records <= 0", 7),
         ("input.send_delay_p99_ms <= 0", 2.0),
         ("input.send_delay_max_ms <= 0", 8.0),
