@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.console import Console
 from services.console.remote_stack import open_stack, public_address
 from services.console.store_session import store_session
 from services.console.terminal import is_quiet
+from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1
@@ -34,6 +36,13 @@ def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
 def dashboards(settings: ServiceSettings) -> str:
     """Address of the dashboards."""
     return f"{public_address(settings)}/dashboards/"
+
+
+def run_page(settings: ServiceSettings, run_id: str) -> str:
+    """Address of the dashboard about a run, with the time from its request until now."""
+    asked = datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    span = f"from={1000 * int(asked.timestamp())}&to={now_ms() + 5000}"
+    return f"{dashboards(settings)}d/tidegauge-run?var-run={run_id}&{span}"
 
 
 def watch_page(settings: ServiceSettings) -> str:

@@ -56,6 +56,7 @@ from services.console.verbs.common import (
     EXIT_INTERRUPTED,
     EXIT_THRESHOLD,
     dashboards,
+    run_page,
     teller,
 )
 from services.runtime.clickhouse import store_url
@@ -142,6 +143,8 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
             if reports:
                 told = _tell(wanted, reports, console)
         publish(list(conclusions_of(told)), settings, stack.check)
+        if stack.attached:  # otherwise the dashboards end with the stack
+            say(f"look at it at {run_page(settings, told['run_id'])}")
     finally:
         stack.close(say)
     if interrupted:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from services.console.run_command import RunError
 from services.console.verbs import measuring
-from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD
+from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD, run_page
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
@@ -38,7 +38,8 @@ PLAIN = {
 }
 
 
-ONE = {"number": 1, "invalid_reasons": []}
+RUN_ID = "20260101-000000-abcd"
+ONE = {"number": 1, "run_id": RUN_ID, "invalid_reasons": []}
 
 
 class NoStack:
@@ -64,7 +65,9 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
     monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
-    monkeypatch.setattr(measuring, "_summary", lambda reports, *_: {"of": reports})
+    monkeypatch.setattr(
+        measuring, "_summary", lambda reports, *_: {"run_id": RUN_ID, "of": reports}
+    )
     monkeypatch.setattr(measuring, "show_report", lambda *_: None)
     monkeypatch.setattr(measuring, "show_repetition", lambda *_: None)
 
@@ -79,7 +82,7 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
     )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
-    assert json.loads(path.read_text()) == {"of": [ONE]}
+    assert json.loads(path.read_text()) == {"run_id": RUN_ID, "of": [ONE]}
 
 
 def test_a_run_that_a_threshold_ended_ends_the_repetition(
@@ -117,6 +120,16 @@ def test_results_of_several_runs_are_stored_after_the_files_and_before_the_stack
     assert done == [1, "closed"]
 
 
+def test_a_stack_that_goes_on_shows_the_run_on_a_page_of_its_own() -> None:
+    address = run_page(ServiceSettings(), "20260101-000000-abcd")
+    page, _, until_ms = address.partition("&to=")
+    assert page == (
+        "http://127.0.0.1:17072/dashboards/d/tidegauge-run"
+        "?var-run=20260101-000000-abcd&from=1767225600000"
+    )
+    assert int(until_ms) > 1_767_225_600_000
+
+
 class StartsLater(NoStack):
     """A stack on which a run can begin before it is ready."""
 
@@ -144,7 +157,7 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
     monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
     monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "INVALID")
-    monkeypatch.setattr(measuring, "_tell", lambda *_: {})
+    monkeypatch.setattr(measuring, "_tell", lambda *_: {"run_id": RUN_ID})
     options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
     measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert [one is not None for one in asked] == begun_early
