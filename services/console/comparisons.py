@@ -13,6 +13,7 @@ from typing import Any
 from analysis.costs import COST
 from analysis.described import Row, row
 from analysis.intervals import BETTER, SAME, UNKNOWN, WORSE, Interval
+from schemas.threshold import SUSTAINABLE_RATE
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
@@ -83,6 +84,12 @@ def _repeated_rows(repeated: Report) -> Iterator[Row]:
                     yield _repeated_row(pipeline, stage, definition, figure, found)
         if cost := one["resources"].get(COST):
             yield _repeated_row(pipeline, "", "", COST, cost)
+    if searched := repeated["search"]:
+        low, high = searched["interval_per_second"]
+        bounds = {"low": low, "high": high, "confidence": None}
+        found = {"median": searched["median_per_second"], "values": searched["rates_per_second"]}
+        pipeline = next(iter(repeated["pipelines"]), "")
+        yield _repeated_row(pipeline, "", "", SUSTAINABLE_RATE, found | bounds)
 
 
 def _repeated_row(pipeline: str, stage: str, definition: str, figure: str, found: Row) -> Row:

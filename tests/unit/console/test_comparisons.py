@@ -46,6 +46,19 @@ def test_each_figure_of_repeated_runs_is_a_row() -> None:
     assert rows["b", "", COST]["definition"] == ""
 
 
+def test_the_rates_that_repeated_searches_found_are_a_row() -> None:
+    searched = {"search": {"rate_per_second": 40_000, "interval_per_second": [40_000, None]}}
+    runs = [one_of_several(number, 2) for number in range(2)]
+    report = summarise([one | {"conclusion": searched} for one in runs])
+    (row,) = (
+        one
+        for one in published(report)["repetition"].detail["rows"]
+        if one["figure"] == "sustainable_rate_per_second"
+    )
+    assert (row["pipeline"], row["median"], row["count"]) == ("a", 40_000, 2)
+    assert (row["low"], row["high"], row["confidence"]) == (40_000, None, None)
+
+
 def test_without_a_valid_run_a_repetition_is_not_valid() -> None:
     late = {"valid": False, "invalid_reasons": ["The generator was late."]}
     report = summarise([one_of_several(0, 2, **late)])
