@@ -195,6 +195,14 @@ class RunRequest(Model):
         )
 
     @property
+    def served(self) -> tuple[object, ...]:
+        """What two runs must share to use the same running pipelines: pipelines, stages, domain
+        with windows and topics, record format, and how they compile."""
+        published = tuple(self.stages_of(pipeline) for pipeline in self.pipelines)
+        form = self.workload.content.format
+        return self.pipelines, published, self.domains, form, self.workload.is_optimised
+
+    @property
     def domains(self) -> tuple[DomainSpec, ...]:
         """The domain with the input topics of each share; empty in requests of versions before
         domains."""

@@ -3,10 +3,11 @@ Pure."""
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
+from analysis.costs import COST
 from analysis.thresholds import not_exact, sentence, sustainable_rate
 from services.console.repeated import complaints
 from services.console.watched import watch_complaints
@@ -99,22 +100,26 @@ def _figures(report: Report) -> Iterator[dict[str, Any]]:
                 if latest.get(figure) is not None:
                     one = {"name": f"{name} {stage} {figure}", "unit": "ms"}
                     yield one | _value(report, name, stage, figure)
-        cost = pipeline["resources"].get("core_seconds_per_million_records")
+        cost = pipeline["resources"].get(COST)
         if cost is not None:
             unit = "core-seconds per million records"
-            yield {"name": f"{name} cost", "unit": unit, "value": cost}
+            bounds = pipeline["resources"].get("core_seconds_interval")
+            over_runs = report.get("repetition", {}).get("pipelines", {}).get(name, {})
+            if (interval := over_runs.get("resources", {}).get(COST)) is not None:
+                cost, bounds = interval["median"], (interval["low"], interval["high"])
+            yield {"name": f"{name} cost", "unit": unit} | _ranged(cost, bounds)
 
 
 def _value(report: Report, name: str, stage: str, figure: str) -> dict[str, Any]:
     repeated = report.get("repetition", {}).get("pipelines", {}).get(name)
     if repeated is None:
         latest = report["pipelines"][name]["stages"][stage]["latency_ms"]["latest"]
-        found = latest[figure]
-        low, high = (latest.get("intervals") or {}).get(figure) or (None, None)
-    else:
-        interval = repeated["stages"][stage]["latency_ms"]["latest"][figure]
-        found, low, high = (interval[key] for key in ("median", "low", "high"))
-    value = {"value": found}
-    if low is not None:
-        value["range"] = f"{low:g} to {high:g}"
-    return value
+        return _ranged(latest[figure], (latest.get("intervals") or {}).get(figure))
+    interval = repeated["stages"][stage]["latency_ms"]["latest"][figure]
+    return _ranged(interval["median"], (interval["low"], interval["high"]))
+
+
+def _ranged(value: float, bounds: Sequence[float | None] | None) -> dict[str, Any]:
+    """A figure, with its interval if that is known."""
+    low, high = bounds or (None, None)
+    return {"value": value} | ({} if low is None else {"range": f"{low:g} to {high:g}"})

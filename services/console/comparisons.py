@@ -68,8 +68,11 @@ def add_comparisons(url: str, report: Report) -> Report:
     found = dict(report)
     for one in query(url, OF_RUN, run_id=report["run_id"]):
         kind, detail = one["kind"], json.loads(one["detail"])
-        if kind != INTERLEAVED or found[kind] is None or detail["runs"] != [report["run_id"]]:
+        if kind != INTERLEAVED:
             found[kind] = detail[kind]
+        elif found[kind] is None or detail["runs"] != [report["run_id"]]:
+            pairs = (found[kind] or detail[kind])["pairs"]  # of this run
+            found[kind] = detail[kind] | {"pairs": pairs}
         stands_for_all = kind == REPETITION and one["run_id"] == report["run_id"]
         if stands_for_all and one["invalid_reasons"]:
             found |= {"valid": False, "invalid_reasons": one["invalid_reasons"]}

@@ -76,7 +76,7 @@ class RunSession:
         """Whether all pipelines run and match another run's plan."""
         runs = all(one.state == "ready" and one.process is not None for one in self.members)
         alive = all(process.code is None for process in self.processes)
-        return runs and alive and served(self.plan) == served(plan)
+        return runs and alive and self.plan.request.served == plan.request.served
 
 
 def in_start_order(members: list[Member]) -> list[Member]:
@@ -87,15 +87,6 @@ def in_start_order(members: list[Member]) -> list[Member]:
         return ability is None or not ability.starts_first
 
     return sorted(members, key=is_later)
-
-
-def served(plan: RunPlan) -> tuple[object, ...]:
-    """What two runs must share for the same pipelines to serve both: pipelines, stages, domain
-    with windows and topics, record format, and compilers."""
-    request = plan.request
-    published = [request.stages_of(pipeline) for pipeline in request.pipelines]
-    formats = request.workload.content.format, request.workload.is_optimised
-    return request.pipelines, published, request.domains, *formats
 
 
 def engine_plan(

@@ -225,6 +225,7 @@ RULES = (
 CHANGES = (
     # Placeholders.
     Change("workloads NAME", "workloads latency"),
+    Change("domains NAME", "domains traffic"),
     Change("bench NAME", "bench generator"),
     Change("RUN RUN$", "{before} {newest}"),
     Change("RUN_ID", "{newest}"),

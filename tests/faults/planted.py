@@ -64,7 +64,6 @@ class Kind:
 
 
 KINDS = (
-    Kind("falling", "", steady=False),
     Kind("hog", protocol.MACHINE),
     Kind("paused_broker", "broker"),
     Kind("slow_broker", "broker"),
@@ -72,9 +71,9 @@ KINDS = (
     Kind("paused_generator", "generator"),
     Kind("slow_pipeline", "pipeline"),
     Kind("paused_pipeline", "pipeline"),
-    Kind(
-        "nothing", "", steady=True
-    ),  # the last one: the first run of a stack may be disturbed by its start
+    # Not the first: its start may disturb the first run of a stack.
+    Kind("falling", "", steady=False),
+    Kind("nothing", "", steady=True),
 )
 
 

@@ -291,6 +291,10 @@ def test_the_history_of_a_threshold_counts_its_failures(ask, engine):
         ("join.p99_ms <= 5", 2, 0),
     ]
     assert (found[0]["newest value"], found[0]["newest limit"]) == (33, 30)
+    rows = [LIMIT | {"value": None, "passed": False}]  # the newest run has no such figure
+    project(engine, [requested("r2", 20_000), *concluded("r2", 21_000, thresholds=rows)])
+    (row,) = (one for one in panel(ask, "history", "Thresholds") if one["runs"] == 3)
+    assert (row["limited"], row["newest value"], row["failed"]) == ("join.p99_ms <= 5", None, 1)
 
 
 def test_the_link_to_a_long_run_ends_after_the_run(ask, engine):

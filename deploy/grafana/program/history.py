@@ -315,7 +315,7 @@ SELECT
     stage,
     count() AS runs,
     countIf(NOT passed) AS failed,
-    argMax(value, t.time) AS "newest value",
+    argMax(tuple(value), t.time).1 AS "newest value",
     argMax(threshold_limit, t.time) AS "newest limit",
     max(t.time) AS "newest run"
 FROM threshold_results AS t

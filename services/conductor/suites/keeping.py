@@ -21,12 +21,12 @@ class Keeping:
         """Keep the pipelines of an ending run if possible; returns whether they are kept."""
         if not can_stay_warm(request) or not keeps_up(state):
             return False
-        self.served, self.until_ms = served(request), until_ms
+        self.served, self.until_ms = request.served, until_ms
         return True
 
     def take(self, request: RunRequest, now_ms: int) -> bool:
         """Whether a run can use the kept pipelines; nothing is kept after it has begun."""
-        found = self.served == served(request) and now_ms + PREPARING_MS < self.until_ms
+        found = self.served == request.served and now_ms + PREPARING_MS < self.until_ms
         self.forget()
         return found
 
@@ -37,15 +37,11 @@ class Keeping:
 
 def go_on(pace: Pace, last: Step, following: Step) -> bool:
     """Whether one step can use the pipelines of another after the pause. Not if either is a search,
-    which keeps its own, kills a part, or starts pipelines after its load."""
+    which keeps its own, kills a part, or starts pipelines after its load, or if they compile
+    differently."""
     if pace.keep_warm_s <= pace.pause_s or not last.same_pipelines(following):
         return False
-    if following.workload.pipelines_start_s:
+    workload = following.workload
+    if workload.pipelines_start_s or workload.is_optimised != last.workload.is_optimised:
         return False
     return not any(one.workload.search or one.workload.kills for one in (last, following))
-
-
-def served(request: RunRequest) -> tuple[object, ...]:
-    """What two runs must share to use the same pipelines; as in the runner."""
-    published = tuple(request.stages_of(pipeline) for pipeline in request.pipelines)
-    return request.pipelines, published, request.domains, request.workload.content.format

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -48,7 +49,7 @@ from services.console.profiles import (
 from services.console.remote_stack import RemoteStack, open_stack
 from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
-from services.console.run_command import Asked, ask, perform, publish
+from services.console.run_command import Asked, RunError, ask, perform, publish
 from services.console.series import Part, parts_of, scaling_of
 from services.console.show import show_report, verdict_sentence
 from services.console.verbs.common import (
@@ -139,9 +140,14 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     try:
         try:
             interrupted = _measure(wanted, settings, console, stack, reports)
-        finally:
+        except BaseException as error:
             if reports:
                 told = _tell(wanted, reports, console)
+            if isinstance(error, RunError):
+                with suppress(RunError):  # the first error counts
+                    publish(list(conclusions_of(told)), settings, stack.check)
+            raise
+        told = _tell(wanted, reports, console)
         publish(list(conclusions_of(told)), settings, stack.check)
         if stack.attached:  # otherwise the dashboards end with the stack
             say(f"look at it at {run_page(settings, told['run_id'])}")

@@ -141,6 +141,9 @@ def test_other_pipelines_or_stages_are_not_those_that_were_kept() -> None:
     request, keeping = a_request(), Keeping()
     assert keeping.keep(request, a_good_state(), until_ms=600_000)
     assert not keeping.take(request.model_copy(update={"stages": ("parse",)}), 0)
+    assert keeping.keep(request, a_good_state(), until_ms=600_000)
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9})  # it compiles more
+    assert not keeping.take(request.model_copy(update={"workload": workload}), 0)
 
 
 def test_pipelines_of_a_run_that_failed_are_not_kept() -> None:
@@ -154,6 +157,11 @@ def test_which_steps_go_on_with_the_pipelines_of_another() -> None:
     assert go_on(pace, one, a_step(200))
     assert not go_on(Pace(pause_s=60, keep_warm_s=60), one, a_step(200))
     assert not go_on(pace, one, one.model_copy(update={"stages": ("join",)}))
-    for change in ({"kills": ({"target": "driver"},)}, {"pipelines_start_s": 5}):
+    changes = (
+        {"kills": ({"target": "driver"},)},
+        {"pipelines_start_s": 5},
+        {"sustainable_share": 0.9},
+    )
+    for change in changes:
         workload = one.workload.model_copy(update=change)
         assert not go_on(pace, one, one.model_copy(update={"workload": workload}))

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from schemas.protocol import Interleaving, Load, Phases, RunPlan, RunRequest, Workload
 from schemas.validation_errors import DefinitionError
-from services.runner.session import engine_plan, served
+from services.runner.session import engine_plan
 from services.runtime.definitions import load_pipeline
 from services.runtime.domains import load_domain
 from services.runtime.requests import new_request
@@ -69,7 +69,7 @@ def test_pipelines_of_one_run_on_the_same_input_are_no_pipelines_of_one_in_turns
     assert beside.input_topics == ("traffic.flow", "traffic.speed")
     assert beside.shares == (beside,)
     plans = [RunPlan(request=one, start_offsets={}) for one in (request, beside)]
-    assert served(plans[0]) != served(plans[1])
+    assert plans[0].request.served != plans[1].request.served
 
 
 @pytest.mark.parametrize(
