@@ -36,6 +36,7 @@ from services.runtime.kafka import (
     end_offsets,
     idempotent_producer,
 )
+from services.runtime.memory import release_memory
 from services.runtime.recordings import InputError
 from services.runtime.trusted import content_objection, trusted_domain
 
@@ -85,6 +86,7 @@ class Runs:
         self._events = events
         self._log = log
         self._run: Run | None = None
+        self._has_left = False  # whether memory of the last run may still be held
 
     @property
     def poll_timeout_s(self) -> float:
@@ -113,6 +115,7 @@ class Runs:
         """Send probe traffic, publish statistics or conclude the load, whichever is due."""
         run = self._run
         if run is None:
+            self._release()
             return
         try:
             if run.loading and run.loading.thread.finished.is_set():
@@ -254,6 +257,14 @@ class Runs:
         run.probes.producer.purge()
         run.probes.producer.flush(1)
         run.backend.close()
+        self._has_left = True
+
+    def _release(self) -> None:
+        """Free the memory of the last run, once."""
+        if self._has_left:
+            self._has_left = False
+            gc.unfreeze()
+            release_memory()
 
     def _fail(self, run_id: str, reason: str) -> None:
         self.abandon(reason)

@@ -25,9 +25,14 @@ def warm_up_process() -> None:
 def release_memory() -> None:
     """Free the memory of a finished run: reference cycles, which are not collected during a run,
     and pages that Arrow and glibc retain."""
+    gc.collect()
+    return_arrow_memory()
+
+
+def return_arrow_memory() -> None:
+    """Return free pages that Arrow and glibc keep to the operating system."""
     import pyarrow as pa
 
-    gc.collect()
     pa.default_memory_pool().release_unused()
     return_pages()
 

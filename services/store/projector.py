@@ -21,6 +21,7 @@ from schemas.catalogue import DEAD_LETTER
 from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
+from services.runtime.memory import return_arrow_memory
 from services.store.bus import Bus
 from services.store.engine import Engine
 from services.store.inserting import Inserter
@@ -132,10 +133,11 @@ class Projector:
         return len(wanted)
 
     def _tend(self) -> None:
-        """Periodic work between batches: lag, checkpoints, discovery of partitions."""
+        """Periodic work between batches: lag, checkpoints, discovery of partitions, memory."""
         self._tell_lag()
         if self._clock() >= self._checkpoint_ms:
             self._checkpoint()
+            return_arrow_memory()  # that batches needed
         if self._clock() >= self._discover_ms:
             self._discover_ms = self._next_discovery_ms()
             if self._is_whole and self._bus.has_more_than(self._next):
