@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from schemas.protocol import floor_run_id
+from schemas.protocol import MACHINE, floor_run_id
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
@@ -65,7 +65,8 @@ def attributed_lines(report: Report) -> list[tuple[str, str]]:
 
 
 def waiting_of(report: Report, part: str) -> str:
-    """Share of the time in which a part was runnable that it waited for a core; empty if not
-    known."""
-    share = (report.get("room") or {}).get(part, {}).get("waiting_share")
+    """Share of the time in which a part was runnable that it waited for a core; of the machine,
+    share of all time in which any task did. Empty if not known."""
+    figure = "cpu_pressure_share" if part == MACHINE else "waiting_share"
+    share = (report.get("room") or {}).get(part, {}).get(figure)
     return "" if share is None else f"{share:.0%}"

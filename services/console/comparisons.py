@@ -40,7 +40,7 @@ class Conclusion:
 
 
 def conclusions_of(report: Report) -> Iterator[Conclusion]:
-    """What a report says about more than its own run. None without a report."""
+    """What a report says about more than its own run; nothing for an empty report."""
     run_id = report.get("run_id", "")
     detail: dict[str, Any]
     if repeated := report.get(REPETITION):
@@ -64,7 +64,8 @@ def conclusions_of(report: Report) -> Iterator[Conclusion]:
 def add_comparisons(url: str, report: Report) -> Report:
     """The report with what was published about its run: the keys `repetition` and `baseline`, and
     the decision over alternating pipelines if that is of several runs or cannot be computed
-    anymore. The run that stands for a repetition is as valid as this. Raises QueryError."""
+    anymore. The run of which the repetition was reported is INVALID if the repetition is. Raises
+    QueryError."""
     found = dict(report)
     for one in query(url, OF_RUN, run_id=report["run_id"]):
         kind, detail = one["kind"], json.loads(one["detail"])

@@ -256,17 +256,14 @@ def _resources(report: Report) -> Table:
         table.add_column(column, justify="right")
     rows = {name: one["resources"] for name, one in report["pipelines"].items()}
     rows.update(report["services"])
-    machine = (report.get("room") or {}).get(MACHINE, {})
     for name in sorted(rows, key=lambda name: name == MACHINE):  # the sum comes last
         if name == MACHINE and (others := used_by_others(rows)) is not None:
             table.add_row("other processes", f"{others:.2f}", "", "", "")
-        if name == MACHINE and (stolen := _stolen_cores(report, machine)) >= LEAST_CORES:
+        if name == MACHINE and (stolen := _stolen_cores(report)) >= LEAST_CORES:
             table.add_row("hypervisor (steal)", f"{stolen:.2f}", "", "", "")
         if figures := rows[name]:
             used = (figures.get(f"{name}_bytes_max") for name in ("memory", "heap_used"))
             waiting = waiting_of(report, PARTS.get(name, name))
-            if name == MACHINE and machine.get("cpu_pressure_share") is not None:
-                waiting = f"{machine['cpu_pressure_share']:.0%}"
             cores = f"{figures['cpu_cores']:.2f}"
             table.add_row(name, cores, waiting, *(_megabytes(one) for one in used))
     if any(waiting_of(report, PARTS.get(name, name)) for name in rows):
@@ -278,9 +275,10 @@ def _resources(report: Report) -> Table:
     return table
 
 
-def _stolen_cores(report: Report, machine: dict[str, Any]) -> float:
+def _stolen_cores(report: Report) -> float:
     """Mean number of cores that a hypervisor gave to others; 0 if not known."""
     cores = report["environment"].get("cores") or 0
+    machine = (report.get("room") or {}).get(MACHINE, {})
     return float(cores * (machine.get("steal_share") or 0))
 
 

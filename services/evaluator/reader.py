@@ -11,7 +11,7 @@ those of a single one.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import chain, compress, groupby
+from itertools import compress, groupby
 from operator import not_
 
 import confluent_kafka
@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from services.evaluator.columns import Ints
 from services.evaluator.counters import pack_offsets
 from services.evaluator.evaluation import Batch
-from services.runtime.cells import by_value
+from services.runtime.cells import by_value, int_pairs
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
@@ -200,12 +200,10 @@ class Reader:
         self._consumer.close()
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:
-        stamps = chain.from_iterable(map(KafkaMessage.timestamp, messages))
-        kinds, appended_ms = np.fromiter(stamps, np.int64, 2 * len(messages)).reshape(-1, 2).T
+        count = len(messages)
+        kinds, appended_ms = int_pairs(map(KafkaMessage.timestamp, messages), count)
         if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
             raise TimestampError(f"topic {topic} does not use LogAppendTime")
-        appended_ms = np.ascontiguousarray(appended_ms)
-        count = len(messages)
         partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
         for partition, rows in by_value(partitions):
             last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])

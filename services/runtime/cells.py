@@ -1,12 +1,12 @@
-"""Group and count rows of numpy columns by value.
+"""Make, group and count rows of numpy columns.
 
 >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
 [([1, 5], 2), ([2, 5], 1)]
 """
 
 import math
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,17 @@ def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
     ordered = values[order]
     for start, end in pairwise(_bounds(ordered)):
         yield int(ordered[start]), order[start:end]
+
+
+def int_pairs(pairs: Iterable[tuple[int, int]], count: int) -> tuple[Ints, Ints]:
+    """Two columns from this many pairs.
+
+    >>> [column.tolist() for column in int_pairs([(1, 5), (2, 6)], 2)]
+    [[1, 2], [5, 6]]
+    """
+    values = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * count)
+    first, second = values.reshape(-1, 2).T.copy()
+    return first, second
 
 
 def _bounds(values: Ints) -> list[int]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -178,13 +177,6 @@ def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
         refused[reason].count += 1
     else:
         refused[reason] = Refused(message.partition(), message.offset())
-
-
-def stamps(messages: list[Message]) -> tuple[Ints, Ints]:
-    """The timestamp type of each message, and its epoch milliseconds."""
-    found = chain.from_iterable(map(Message.timestamp, messages))
-    types, times = np.fromiter(found, np.int64, 2 * len(messages)).reshape(-1, 2).T.copy()
-    return types, times
 
 
 def sizes(messages: list[Message]) -> Iterator[int]:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from schemas.watch import Watch
-from services.runtime.cells import Ints, by_value
+from services.runtime.cells import Ints, by_value, int_pairs
 from services.runtime.clock import Clock, now_ms
 from services.watcher.cluster import Place
 from services.watcher.counting import Counting
@@ -19,7 +19,6 @@ from services.watcher.extracting import (
     Extractor,
     Refused,
     sizes,
-    stamps,
 )
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
@@ -76,8 +75,8 @@ class Watched:
         """Add records of one topic in reading order. Returns for each partition the last offset,
         the time up to which its records say that it is read, and their newest time; NONE_MS if no
         time is valid. A producer's time after now says nothing about records of other producers."""
-        kinds, times = stamps(messages)
         count = len(messages)
+        kinds, times = int_pairs(map(Message.timestamp, messages), count)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         codes = np.empty(count, np.int32)
         now = self._clock()

@@ -10,6 +10,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from analysis.comparability import is_doubtful
 from analysis.thresholds import sentence
 from schemas.protocol import MACHINE
 from services.console.attributed import attributed_sentence, floor_sentence
@@ -23,7 +24,6 @@ from services.console.progress import rate_line
 from services.console.repeated import complaint_lines, median_lines, runs_sentence
 from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
-    BUTS,
     EXPIRED,
     FLOOR,
     INTERVALS,
@@ -107,7 +107,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
             "send delay p99": _ms(delay["p99"]),
         }
     clean = report["conclusion"].get("clean")
-    is_good = clean and not any(report.get(name) is value for name, (value, _) in BUTS.items())
+    is_good = clean and not is_doubtful(report)
     kind = "bad" if not report["valid"] else "good" if is_good else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
     remarks = interleaved_sentences(report)

@@ -1,9 +1,9 @@
 """Verbs that measure: `run` and `evaluate`."""
 
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,8 @@ MOST_REPEATS = 100
 @dataclass(frozen=True)
 class Wanted:
     """What to measure. ask: creates the request of a run from a workload and pipelines. baseline:
-    what thresholds refer to and the report is compared with."""
+    what thresholds refer to and the report is compared with. measured: the stages of each pipeline,
+    by the name that the command gave it."""
 
     options: Namespace
     workload: Workload
@@ -83,6 +84,7 @@ class Wanted:
     domain: Domain
     ask: Callable[[Workload, tuple[Pipeline, ...]], RunRequest]
     baseline: Baseline | None = None
+    measured: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
 
     @property
     def needs_results(self) -> bool:
@@ -96,14 +98,6 @@ class Wanted:
     def parts(self) -> tuple[Part, ...]:
         """The runs of one round."""
         return parts_of(self.workload, self.pipelines)
-
-    @property
-    def measured(self) -> dict[str, tuple[Stage, ...]]:
-        """The published stages of each pipeline, by the name that the command gave it."""
-        part = self.parts[0]
-        request = self.ask(part.workload, part.pipelines)
-        stages = map(request.stages_of, request.pipelines)
-        return {one.name: of for one, of in zip(self.pipelines, stages, strict=True)}
 
     def keep(self, data: Path) -> None:
         """Record what was read from files, so that services trust it."""
@@ -125,6 +119,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         use_java(settings.jars)  # its version is part of the request
     # Before anything starts: a request may be refused.
     planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
+    own = zip(wanted.pipelines, planned.pipelines, strict=True)
+    measured = {one.name: planned.stages_of(named) for one, named in own}
+    wanted = replace(wanted, measured=measured)
     for sentence in not_published(planned):
         say(sentence)
     if planned.interleaved is not None:
