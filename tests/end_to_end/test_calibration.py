@@ -17,7 +17,7 @@ import pytest
 
 from schemas import protocol
 from services.runtime.settings import ServiceSettings
-from tests.end_to_end.command import ROOT, CommandLine
+from tests.end_to_end.command import ROOT, CommandLine, is_disturbed
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 
@@ -72,13 +72,11 @@ def report(tidegauge):
         'name = "latency"': 'name = "latency"\nkeep_up_s = 2',
     }
     workload = changed_workload("latency", tidegauge.data / "short.toml", changes)
-    done = tidegauge(
-        *("run", str(workload), "--pipeline", files_of(tidegauge, DELAYS_MS), "--stages", "0,1,3"),
+    done, found = tidegauge.measured(
+        *(path, str(workload), "--pipeline", files_of(tidegauge, DELAYS_MS), "--stages", "0,1,3"),
         *("--rate", str(RATE), "--warm-up", str(WARM_UP_S), "--duration", str(MEASURE_S)),
-        *("--report", str(path)),
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    found = json.loads(path.read_text())
     assert (found["valid"], found["invalid_reasons"]) == (True, [])
     assert set(found["pipelines"]) == set(DELAYS_MS)
     return found
@@ -189,13 +187,13 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
     path = tidegauge.data / "repeated.json"
     changes = {"keep_up_s = 4": "keep_up_s = 2"}
     workload = changed_workload("smoke", tidegauge.data / "brief.toml", changes)
-    done = tidegauge(
-        *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--repeat", "2"),
-        *("--warm-up", "0", "--duration", "1", "--report", str(path)),
+    done, found = tidegauge.measured(
+        *(path, str(workload), "--pipeline", "calibration", "--stages", "1", "--repeat", "2"),
+        *("--warm-up", "0", "--duration", "1"),
+        spoilt=lambda report: not all(run["valid"] for run in report["repetition"]["runs"]),
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 runs, 2 valid" in done.stdout
-    found = json.loads(path.read_text())
     repeated = found["repetition"]
     run_ids = [run["run_id"] for run in repeated["runs"]]
     assert [(run["valid"], run["clean"]) for run in repeated["runs"]] == [(True, True)] * 2
@@ -225,16 +223,20 @@ def test_repeated_runs_give_the_median_run_and_every_figure_with_its_values(tide
     assert told == {figure: one["median"] for figure, one in latest.items()}
 
 
-def brief_run(tidegauge, *more, floor_s=0):
+def brief_run(tidegauge, *more, floor_s=0, spoilt=is_disturbed):
     """A run of `calibration`, which has a delay of 50 ms; returns the process and its report."""
     path = tidegauge.data / "gated.json"
     changes = {"keep_up_s = 4": f"keep_up_s = 2\nfloor_s = {floor_s}"}
     workload = changed_workload("smoke", tidegauge.data / "gated.toml", changes)
-    done = tidegauge(
-        *("run", str(workload), "--pipeline", "calibration", "--stages", "1", "--warm-up", "0"),
-        *(*more, "--report", str(path)),
+    return tidegauge.measured(
+        *(path, str(workload), "--pipeline", "calibration", "--stages", "1", "--warm-up", "0"),
+        *more,
+        spoilt=spoilt,
     )
-    return done, json.loads(path.read_text())
+
+
+def is_unsteady(report):
+    return is_disturbed(report) or report["steady"] is not True
 
 
 def test_a_job_gets_its_files_and_the_exit_code(tidegauge, tmp_path):
@@ -304,7 +306,8 @@ def test_a_baseline_is_a_report_of_before_which_may_have_a_floor(tidegauge):
 
 
 def test_a_warm_up_ends_when_all_is_steady(tidegauge):
-    done, found = brief_run(tidegauge, "--warm-up", "auto", "--duration", "2")
+    lengths = ("--warm-up", "auto", "--duration", "2")
+    done, found = brief_run(tidegauge, *lengths, spoilt=is_unsteady)
     assert done.returncode == 0, done.stdout + done.stderr
     warm_up = found["conclusion"]["warm_up"]
     assert (found["steady"], warm_up["until_steady"]) == (True, True)

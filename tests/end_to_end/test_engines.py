@@ -3,7 +3,6 @@
 The engine is a copy of examples/toy_engine in a folder named by TIDEGAUGE_ENGINES.
 """
 
-import json
 import shutil
 from collections.abc import Iterator
 from typing import Any
@@ -53,15 +52,12 @@ def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
 def run(tidegauge: CommandLine, workload: str, domain: str, code: int, *more: str) -> Any:
     """Report of a run of all stages of a domain, which is valid and ends with this exit code."""
     last = len(load_domain(domain).spec.stages) - 1
-    path = tidegauge.data / "report.json"
-    path.unlink(missing_ok=True)
-    done = tidegauge(
-        *("run", workload, "--domain", domain, "--stages", f"0-{last}", "--report", str(path)),
+    done, report = tidegauge.measured(
+        *(tidegauge.data / "report.json", workload, "--domain", domain, "--stages", f"0-{last}"),
         *more,
         TIDEGAUGE_ENGINES=str(tidegauge.data / "engines"),
     )
     assert done.returncode == code, done.stdout + done.stderr
-    report = json.loads(path.read_text())
     assert (report["valid"], report["invalid_reasons"]) == (True, [])
     return report
 
