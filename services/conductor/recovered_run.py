@@ -18,6 +18,7 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
+WARMING = "-warm"  # ends the id of a run that warms up the pipelines for a step of a search
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
 
 
@@ -57,9 +58,10 @@ class RecoveredRun:
     def so_far(self) -> SoFar:
         """Its search: time between steps counts as spent, time since the last step does not."""
         spent_ms = self.judged_ms - self.requested_ms if self.steps else 0
+        warmed = dict.fromkeys(f"{step}{WARMING}" for step in self.begun)  # for a step that began
         return SoFar(
             steps=tuple(self.steps.values()),
-            lost=tuple(step for step in self.begun if step not in self.steps),
+            lost=tuple(step for step in self.begun if step not in self.steps | warmed),
             spent_s=spent_ms / 1000,
         )
 

@@ -19,7 +19,7 @@ from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 from schemas.workload import needs_search
-from services.conductor.recovered_run import MOST_LOST
+from services.conductor.recovered_run import MOST_LOST, WARMING
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
@@ -85,17 +85,10 @@ class Searching:
 
     def _carry_out(self, planned: Planned) -> None:
         number = self._so_far.next_number
+        self._warm_up(planned.rate_per_second)
         request = step_request(self.request, planned, number, self._warm)
         about = {"step": number, "step_run_id": request.run_id}
-        self._events.lifecycle(
-            protocol.PHASE_STARTED,
-            self.request.run_id,
-            phase="search",
-            detail=about | {"rate_per_second": planned.rate_per_second},
-        )
-        self._events.lifecycle(protocol.RUN_REQUESTED, request.run_id, detail=request)
-        run, conclusion, observed = self._observe(request, keep=True)
-        run.tell(conclusion)
+        run, conclusion, observed = self._step(request, number)
         if self._reason:
             return
         if run.phases is None:
@@ -105,6 +98,31 @@ class Searching:
         done = done_step(number, planned, found, run, conclusion.detail.get("warm_up", {}))
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
+
+    def _warm_up(self, rate_per_second: float) -> None:
+        """Warm up pipelines that were started anew, in a run at a part of this rate that is not
+        judged. At a rate near their limit, cold ones fall so far behind that they never catch up.
+        """
+        any_rate = any(step.sustained for step in self._so_far.steps)
+        if self._warm or not any_rate or self._interrupted() or not can_stay_warm(self.request):
+            return
+        number = self._so_far.next_number
+        planned = Planned(rate_per_second / self._search.factor, long=False)
+        self._step(warming_request(step_request(self.request, planned, number, warm=False)), number)
+
+    def _step(self, request: RunRequest, number: int) -> tuple[Run, Conclusion, Observation]:
+        """Announce and carry out the run of a step."""
+        rate = request.workload.load.rate_per_second
+        self._events.lifecycle(
+            protocol.PHASE_STARTED,
+            self.request.run_id,
+            phase="search",
+            detail={"step": number, "step_run_id": request.run_id, "rate_per_second": rate},
+        )
+        self._events.lifecycle(protocol.RUN_REQUESTED, request.run_id, detail=request)
+        run, conclusion, observed = self._observe(request, keep=True)
+        run.tell(conclusion)
+        return run, conclusion, observed
 
     def _lose(self, step_run_id: str, reasons: tuple[str, ...]) -> None:
         """Note a step whose load never began, which says nothing about its rate. Gives up the
@@ -158,6 +176,7 @@ class Searching:
             run = Run(request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
+            self._warm_up(rate)
             request = verifying_request(self.request, rate, self._warm)
             run, conclusion, observed = self._observe(request, keep=False)
             reasons = judged(observed, self._search, final=True).refusals
@@ -268,6 +287,15 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
             "seed": request.seed + number,
             "workload": workload,
         }
+    )
+
+
+def warming_request(step: RunRequest) -> RunRequest:
+    """The run that warms up the pipelines for a step: its warm-up, and as little else as can be."""
+    phases = step.workload.phases.model_copy(update={"measure_s": 1})
+    workload = step.workload.model_copy(update={"phases": phases})
+    return step.model_copy(
+        update={"run_id": f"{step.run_id}{WARMING}", "workload": workload},
     )
 
 

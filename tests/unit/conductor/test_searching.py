@@ -22,8 +22,8 @@ CAPACITY_PER_SECOND = 1_000
 
 
 class Run:
-    """A run of a pipeline that sustains CAPACITY_PER_SECOND. crashes: how many runs end before
-    their load begins."""
+    """A run of a pipeline that sustains CAPACITY_PER_SECOND, and must be started anew after more.
+    crashes: how many runs end before their load begins."""
 
     carried_out: list[tuple[str, float]]
     told: list[Conclusion]
@@ -77,6 +77,7 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     # Any value stands for a row: the conductor judges the lines of the request of a run.
     detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
     rate = request.workload.load.rate_per_second
+    self._warm = keep and rate <= CAPACITY_PER_SECOND
     moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
     detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
     return run, Conclusion(True, (), detail), run.observe()
@@ -104,8 +105,11 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
     so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
     carried_out, events = search_after(monkeypatch, so_far)
     assert carried_out == [
+        (f"{RUN_ID}-step-04-warm", 1000),  # a new pipeline is warmed up at half the rate
         (f"{RUN_ID}-step-04", 2000),
+        (f"{RUN_ID}-step-05-warm", 707),
         (f"{RUN_ID}-step-05", 1414),
+        (f"{RUN_ID}-step-06-warm", 500),
         (f"{RUN_ID}-step-06", 1000),
         (RUN_ID, 873),  # nine tenths of 1000 / (1 + 0.03 / 0.97)
     ]
@@ -182,18 +186,21 @@ def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
 def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     so_far = SoFar((Done(500, long=False), Done(1000, long=False)), spent_s=100)
     carried_out, _events = search_after(monkeypatch, so_far)
-    assert carried_out == [(RUN_ID, 873)]
+    assert carried_out == [(f"{RUN_ID}-step-03-warm", 436.5), (RUN_ID, 873)]
 
 
 def test_a_step_whose_load_never_began_is_no_evidence_about_its_rate(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Run, "crashes", 1)
+    monkeypatch.setattr(Run, "crashes", 2)  # the second step, and the run before it
     carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
     assert carried_out == [
-        (f"{RUN_ID}-step-03", 1000),  # again, after the second step crashed
+        (f"{RUN_ID}-step-03-warm", 500),
+        (f"{RUN_ID}-step-03", 1000),  # again
         (f"{RUN_ID}-step-04", 2000),
+        (f"{RUN_ID}-step-05-warm", 707),
         (f"{RUN_ID}-step-05", 1414),
+        (f"{RUN_ID}-step-06-warm", 500),
         (f"{RUN_ID}-step-06", 1000),
         (RUN_ID, 873),
     ]
