@@ -9,11 +9,12 @@ import heapq
 import itertools
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from threading import Event
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from schemas.engine import EnginePlan
 from services.calibration_pipeline.faults import (
@@ -34,6 +35,7 @@ MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
 MAX_BATCH = 10_000
 MAX_DUE = 1_000_000  # delayed outputs; reading pauses above this
 FLUSH_TIMEOUT_S = 10.0
+ACKNOWLEDGED_S = 0.001  # interval between checks for acknowledgements
 # Send every record immediately. Nagle's algorithm would hold small requests back until the previous
 # response arrives.
 AT_ONCE: dict[str, Any] = {"socket.nagle.disable": True, "log_level": 3}
@@ -112,6 +114,7 @@ class Delayed:
         self._producer, self._outputs = producer, outputs
         self._settings, self._stages = settings, stages
         self._count = itertools.count()
+        self._unacknowledged: Counter[str] = Counter()  # by topic
         self._first_ms: float | None = None
         self._due: list[tuple[float, int, str, bytes | None, bytes]] = []
 
@@ -135,21 +138,34 @@ class Delayed:
             heapq.heappush(self._due, (*place, topic, made.key, value))
 
     def publish(self, now_ms: float) -> None:
-        """Publish the outputs that are due."""
-        while self._due and self._due[0][0] <= now_ms:
+        """Publish the outputs that are due and earlier than those of a topic that still waits for
+        acknowledgements.
+
+        These wait here and then go in one batch. In librdkafka, a record that waits while five of
+        its partition are in flight makes a thread poll without pause, and a busy machine slower.
+        """
+        self._producer.poll(0)
+        free = {topic for topic in self._outputs.values() if not self._unacknowledged[topic]}
+        while self._due and self._due[0][0] <= now_ms and self._due[0][2] in free:
             _due_ms, _number, topic, key, value = heapq.heappop(self._due)
+            self._unacknowledged[topic] += 1
             while True:
                 try:
-                    self._producer.produce(topic, value, key)
+                    self._producer.produce(topic, value, key, on_delivery=self._delivered)
                     break
                 except BufferError:
                     self._producer.poll(0.05)
-        self._producer.poll(0)
+
+    def _delivered(self, _error: KafkaError | None, message: Message) -> None:
+        self._unacknowledged[message.topic()] -= 1
 
     def wait_s(self, now_ms: float) -> float:
-        """Seconds until the next output is due, at most MAX_WAIT_S."""
+        """Seconds until the next output is due, at most MAX_WAIT_S; ACKNOWLEDGED_S if one that is
+        due waits."""
         if not self._due:
             return MAX_WAIT_S
+        if self._due[0][0] <= now_ms:
+            return ACKNOWLEDGED_S
         return min(MAX_WAIT_S, max(0.0, (self._due[0][0] - now_ms) / 1000))
 
 

@@ -85,9 +85,13 @@ def frame_tag(settings: ServiceSettings, run_id: str) -> bytes:
 
 
 def event_producer(settings: ServiceSettings, client: str) -> Producer:
-    """A producer for events: idempotent, all acknowledgements, bounded queue, 10 ms linger."""
+    """A producer for events: idempotent, all acknowledgements, bounded queue.
+
+    With a shorter linger, librdkafka's thread would poll without pause while five events of a
+    partition are in flight and the broker is slow.
+    """
     return idempotent_producer(
-        settings, client, **{"linger.ms": 10, "queue.buffering.max.messages": 100_000}
+        settings, client, **{"linger.ms": 100, "queue.buffering.max.messages": 100_000}
     )
 
 

@@ -1,0 +1,69 @@
+"""When outputs of the calibration pipeline are published."""
+
+import pytest
+
+from services.calibration_pipeline.__main__ import ACKNOWLEDGED_S, MAX_WAIT_S, Delayed
+from services.calibration_pipeline.stages import Made, Stages
+from services.runtime.definitions import load_pipeline
+from tests.traffic import TRAFFIC
+
+pytestmark = pytest.mark.unit
+
+OUTPUTS = {"ingest": "output.ingest", "parse": "output.parse"}
+SETTINGS = {**load_pipeline("calibration").settings, "delay_ms": 10}
+
+
+class Sent:
+    """A producer. `acknowledge` acknowledges everything at the next `poll`."""
+
+    def __init__(self):
+        self.values = []
+        self._open, self._answered = [], []
+
+    def produce(self, topic, value, _key, on_delivery):
+        self.values.append((topic, value))
+        self._open.append((topic, on_delivery))
+
+    def acknowledge(self):
+        self._answered, self._open = self._open, []
+
+    def poll(self, _timeout_s):
+        for topic, delivered in self._answered:
+            delivered(None, Delivered(topic))
+        self._answered = []
+
+
+class Delivered:
+    """The message of an acknowledgement."""
+
+    def __init__(self, topic):
+        self._topic = topic
+
+    def topic(self):
+        return self._topic
+
+
+def made(stage, due_ms, value):
+    return Made(stage=stage, number=0, due_ms=due_ms, key=None, value=value)
+
+
+def test_outputs_wait_for_acknowledgements_of_their_topic_and_then_go_together():
+    sent = Sent()
+    delayed = Delayed(sent, OUTPUTS, SETTINGS, Stages(TRAFFIC, tuple(OUTPUTS)))
+    delayed.add(made("parse", 100, b"1"))
+    delayed.add(made("parse", 101, b"2"))
+    delayed.publish(109)
+    assert (sent.values, delayed.wait_s(109)) == ([], 0.001)
+    delayed.publish(111)
+    assert sent.values == [("output.parse", b"1"), ("output.parse", b"2")]
+    assert delayed.wait_s(111) == MAX_WAIT_S
+
+    delayed.add(made("ingest", 101, b"3"))
+    for due_ms, value in ((102, b"4"), (103, b"5")):
+        delayed.add(made("parse", due_ms, value))
+    delayed.publish(120)
+    assert sent.values[2:] == [("output.ingest", b"3")]
+    assert delayed.wait_s(120) == ACKNOWLEDGED_S
+    sent.acknowledge()
+    delayed.publish(121)
+    assert sent.values[3:] == [("output.parse", b"4"), ("output.parse", b"5")]
