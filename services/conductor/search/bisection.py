@@ -88,9 +88,13 @@ def next_step(
     if steps and steps[-1].undecided and not steps[-1].long:
         return Planned(steps[-1].rate_per_second, long=True)
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
-    # from then on.
+    # from then on, first at the highest lower rate that a short one sustained.
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
+    if only_long and low is None:
+        sustained, _high = _bracket(steps, only_long=False)
+        if sustained is not None:
+            return Planned(sustained, long=True)
     rate = _between(low, high, search, guess_per_second)
     to_confirm = low if low is not None and not _is_confirmed(steps, low) else None
     is_last = _is_last(len(steps), search, spent_s)

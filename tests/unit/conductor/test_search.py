@@ -91,6 +91,17 @@ def test_a_leak_that_only_a_long_step_sees_makes_all_further_steps_long() -> Non
     assert found(steps, search).interval == (50 / (1 + 0.03 / 0.97), 100)
 
 
+def test_after_a_leak_the_highest_lower_rate_of_a_short_step_is_repeated_for_longer() -> None:
+    steps = [Done(40, long=False), Done(80, long=False), Done(100, long=False)]
+    steps += [Done(110, long=False, refusals=NO), Done(100, long=True, refusals=NO)]
+    search = Search(precision=0.1, factor=2)
+    assert next_step(steps, search, 40) == Planned(80, long=True)
+    steps.append(Done(80, long=True, refusals=NO))
+    assert next_step(steps, search, 40) == Planned(40, long=True)
+    steps.append(Done(40, long=True))
+    assert next_step(steps, search, 40) == Planned(56.57, long=True)
+
+
 def test_without_time_for_long_steps_the_rate_of_a_short_one_is_told_as_not_confirmed() -> None:
     steps = [Done(50, long=False), Done(100, long=False), Done(100, long=True, refusals=NO)]
     result = found(steps, Search())
