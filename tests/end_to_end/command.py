@@ -59,8 +59,8 @@ class CommandLine:
         spoilt: Callable[[dict[str, Any]], bool] = is_disturbed,
         **environment: str,
     ) -> tuple["subprocess.CompletedProcess[str]", dict[str, Any]]:
-        """`run`, and its report, which is written to `report`. A run that the machine has spoilt is
-        repeated: at most MOST_RUNS in all."""
+        """`run`, and its report, which is written to `report`. A spoilt run is repeated; there are
+        at most MOST_RUNS."""
         for _ in range(MOST_RUNS):
             report.unlink(missing_ok=True)
             done = self("run", *arguments, "--report", str(report), **environment)

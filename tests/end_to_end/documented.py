@@ -25,7 +25,6 @@ MACHINE = (
     r"The evaluator did not give every expected output a verdict in time\.",
     r"The evaluation was [^:]*ms\.",
     r"CPU steal was [^:]*%\.",
-    r"A request to the broker failed: [\w ]+: Local: Timed out\.",
     r"Processes outside the stack used [^:]*%\.",
     rf"No rate was sustained:{TOO_SLOW}",
     rf"\d+% of the rate found was not sustained:{TOO_SLOW}",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from services.runtime.settings import ROOT
 
-NEVER_LATE = {"max_send_delay_p99_ms = 50": "max_send_delay_p99_ms = 60_000"}
+NEVER_LATE = {"max_send_delay_p99_ms = 50": "max_send_delay_p99_ms = 10_000"}
 
 
 def changed_workload(name: str, path: Path, changes: Mapping[str, str]) -> Path:
