@@ -138,11 +138,11 @@ class Delayed:
             heapq.heappush(self._due, (*place, topic, made.key, value))
 
     def publish(self, now_ms: float) -> None:
-        """Publish the outputs that are due and earlier than those of a topic that still waits for
-        acknowledgements.
+        """Publish due outputs in order, up to the first whose topic has unacknowledged ones. That
+        one and later ones are sent in one batch after the acknowledgements.
 
-        These wait here and then go in one batch. In librdkafka, a record that waits while five of
-        its partition are in flight makes a thread poll without pause, and a busy machine slower.
+        While a record waits behind five of its partition in flight, librdkafka's thread polls
+        without pause, which would take CPU time from the broker.
         """
         self._producer.poll(0)
         free = {topic for topic in self._outputs.values() if not self._unacknowledged[topic]}
@@ -160,8 +160,8 @@ class Delayed:
         self._unacknowledged[message.topic()] -= 1
 
     def wait_s(self, now_ms: float) -> float:
-        """Seconds until the next output is due, at most MAX_WAIT_S; ACKNOWLEDGED_S if one that is
-        due waits."""
+        """Seconds until the next output is due, at most MAX_WAIT_S. ACKNOWLEDGED_S if a due output
+        waits for acknowledgements."""
         if not self._due:
             return MAX_WAIT_S
         if self._due[0][0] <= now_ms:

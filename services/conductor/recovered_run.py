@@ -58,10 +58,10 @@ class RecoveredRun:
     def so_far(self) -> SoFar:
         """Its search: time between steps counts as spent, time since the last step does not."""
         spent_ms = self.judged_ms - self.requested_ms if self.steps else 0
-        warmed = dict.fromkeys(f"{step}{WARMING}" for step in self.begun)  # for a step that began
+        warmed = {f"{step}{WARMING}" for step in self.begun}
         return SoFar(
             steps=tuple(self.steps.values()),
-            lost=tuple(step for step in self.begun if step not in self.steps | warmed),
+            lost=tuple(step for step in self.begun if step not in {*self.steps, *warmed}),
             spent_s=spent_ms / 1000,
         )
 

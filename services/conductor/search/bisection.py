@@ -91,14 +91,10 @@ def next_step(
     # from then on, first at the highest lower rate that a short one sustained.
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
-    if only_long and low is None:
-        sustained, _high = _bracket(steps, only_long=False)
-        if sustained is not None:
-            return Planned(sustained, long=True)
     rate = _between(low, high, search, guess_per_second)
     to_confirm = low if low is not None and not _is_confirmed(steps, low) else None
     is_last = _is_last(len(steps), search, spent_s)
-    if to_confirm is not None and (rate is None or is_last):
+    if to_confirm is not None and (only_long or rate is None or is_last):
         return Planned(to_confirm, long=True)
     return None if rate is None else Planned(rate, only_long or is_last)
 
@@ -114,8 +110,6 @@ def found(steps: Sequence[Done], search: Search) -> Found:
     """The result of the steps."""
     only_long = any(step.long and step.refusals for step in steps)
     low, high = _bracket(steps, only_long)
-    if low is None:  # no time was left for long steps at lower rates
-        low, high = _bracket(steps, only_long=False)
     at_limit = [step for step in steps if step.refusals and step.rate_per_second == high]
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
@@ -127,16 +121,12 @@ def found(steps: Sequence[Done], search: Search) -> Found:
 
 
 def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
-    """The highest sustained rate below the lowest unsustained one, and the latter."""
+    """The highest sustained rate below the lowest unsustained one, and the latter. only_long: short
+    steps count only while no long one was sustained."""
     high = min((s.rate_per_second for s in steps if s.refusals), default=None)
-    sustained = [
-        step.rate_per_second
-        for step in steps
-        if step.sustained
-        and (step.long or not only_long)
-        and (high is None or step.rate_per_second < high)
-    ]
-    return max(sustained, default=None), high
+    sustained = [s for s in steps if s.sustained and (high is None or s.rate_per_second < high)]
+    counted = (only_long and [step for step in sustained if step.long]) or sustained
+    return max((step.rate_per_second for step in counted), default=None), high
 
 
 def _between(low: float | None, high: float | None, search: Search, guess: float) -> float | None:

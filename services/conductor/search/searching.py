@@ -88,7 +88,7 @@ class Searching:
         self._warm_up(planned.rate_per_second)
         request = step_request(self.request, planned, number, self._warm)
         about = {"step": number, "step_run_id": request.run_id}
-        run, conclusion, observed = self._step(request, number)
+        run, conclusion, observed = self._step(request)
         if self._reason:
             return
         if run.phases is None:
@@ -100,24 +100,27 @@ class Searching:
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
     def _warm_up(self, rate_per_second: float) -> None:
-        """Warm up pipelines that were started anew, in a run at a part of this rate that is not
-        judged. At a rate near their limit, cold ones fall so far behind that they never catch up.
-        """
+        """Warm up cold pipelines in a run that is not judged, at this rate divided by `factor`.
+        Near their limit, cold pipelines would fall behind and never catch up."""
         any_rate = any(step.sustained for step in self._so_far.steps)
         if self._warm or not any_rate or self._interrupted() or not can_stay_warm(self.request):
             return
-        number = self._so_far.next_number
         planned = Planned(rate_per_second / self._search.factor, long=False)
-        self._step(warming_request(step_request(self.request, planned, number, warm=False)), number)
+        step = step_request(self.request, planned, self._so_far.next_number, warm=False)
+        self._step(warming_request(step))
 
-    def _step(self, request: RunRequest, number: int) -> tuple[Run, Conclusion, Observation]:
-        """Announce and carry out the run of a step."""
+    def _step(self, request: RunRequest) -> tuple[Run, Conclusion, Observation]:
+        """Announce and carry out the run of the next step."""
         rate = request.workload.load.rate_per_second
         self._events.lifecycle(
             protocol.PHASE_STARTED,
             self.request.run_id,
             phase="search",
-            detail={"step": number, "step_run_id": request.run_id, "rate_per_second": rate},
+            detail={
+                "step": self._so_far.next_number,
+                "step_run_id": request.run_id,
+                "rate_per_second": rate,
+            },
         )
         self._events.lifecycle(protocol.RUN_REQUESTED, request.run_id, detail=request)
         run, conclusion, observed = self._observe(request, keep=True)
@@ -291,12 +294,10 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
 
 
 def warming_request(step: RunRequest) -> RunRequest:
-    """The run that warms up the pipelines for a step: its warm-up, and as little else as can be."""
+    """The run that warms up cold pipelines for a step. It measures for one second."""
     phases = step.workload.phases.model_copy(update={"measure_s": 1})
     workload = step.workload.model_copy(update={"phases": phases})
-    return step.model_copy(
-        update={"run_id": f"{step.run_id}{WARMING}", "workload": workload},
-    )
+    return step.model_copy(update={"run_id": f"{step.run_id}{WARMING}", "workload": workload})
 
 
 def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
