@@ -12,18 +12,29 @@ from analysis.changes.machine import work_of
 from analysis.changes.series import Point
 
 # In order of likelihood: the pipeline's own settings first, our revision last.
-PARTS = ("pipelines", "packages", "java", "broker", "processor", "cores", "memory_bytes")
+PARTS = (
+    "pipelines",
+    "engine_version",
+    "partitions",
+    "pipelines_kept",
+    "packages",
+    "java",
+    "broker",
+    "processor",
+    "cores",
+    "memory_bytes",
+)
 REST = ("host", "system", "python", "judgement", "phases", "validity", "tidegauge")
 IGNORED = ("summary", "run_id", "seed", "suite", "step_of", "name")
 BUSIER_CORES = 0.5
 SLOWER = 0.1
-MOST_CAUSES = 12
+MOST_CAUSES = 50
 
 
 def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str) -> list[str]:
     """One sentence per difference, likeliest first; those of the measured pipeline before those of
     concurrent ones. Both sides must have at least one run."""
-    old, new = facts(before[-1].request, pipeline), facts(after[0].request, pipeline)
+    old, new = facts(before[-1], pipeline), facts(after[0], pipeline)
     found = [
         f"{name}: {_shown(old.get(name))} → {_shown(new.get(name))}"
         for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
@@ -31,19 +42,27 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
     ]
     same_work = work_of(before[-1]) == work_of(after[0]) is not None
     slower = _slower(before, after) if same_work else []
-    return (_busier(before, after) + slower + found)[:MOST_CAUSES]
+    every = _busier(before, after) + slower + found
+    left_out = len(every) - MOST_CAUSES
+    more = [f"{left_out} further differences"] if left_out > 0 else []
+    return every[:MOST_CAUSES] + more
 
 
-def facts(request: dict[str, Any], pipeline: str) -> dict[str, Any]:
+def facts(point: Point, pipeline: str) -> dict[str, Any]:
     """All stored facts of a run that may matter, by path; the measured pipeline's settings as
     `pipelines.*`."""
+    request = point.request
     own = {one["name"]: one for one in request["pipelines"]}
     beside = {name: one for name, one in own.items() if name != pipeline}
-    workload = request["workload"]
+    workload, environment = request["workload"], dict(request.get("environment", {}))
+    if environment.pop("pipelines", None):  # in requests of earlier versions
+        environment["pipelines_kept"] = True
     told = {
+        **environment,
         "pipelines": own.get(pipeline, {}),
         "beside": beside,
-        **request.get("environment", {}),
+        "engine_version": point.engine_version,
+        "partitions": workload.get("partitions"),
         **{name: workload.get(name) for name in ("phases", "judgement", "validity")},
     }
     return dict(_flat("", told))

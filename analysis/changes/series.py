@@ -1,10 +1,10 @@
 """History of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
 
-Runs belong to one series if they had the same domain, load, content, faults, windows, kills,
-stages, concurrent pipelines and search parameters; settings, versions and machines may differ,
-because changes of these are to be detected. Only valid runs that were not search steps count, and
-only steady ones, unless most of a series were not steady. A search has no rate of its own: its
-initial rate does not distinguish series.
+Runs belong to one series if they had the same domain, load, transport, content, faults, windows,
+kills, stages, concurrent pipelines, turns and search parameters; settings, versions and machines
+may differ, because changes of these are to be detected. Only valid runs that were not search steps
+count, and only steady ones, unless most of a series were not steady. A search has no rate of its
+own: its initial rate does not distinguish series.
 """
 
 import json
@@ -50,6 +50,11 @@ RATES = (
     f" rate_per_second AS {SUSTAINABLE_RATE} FROM tidegauge.sustainable_rates"
     f" WHERE valid AND rate_per_second IS NOT NULL AND run_id IN {NEWEST}"
 )
+VERSIONS = (
+    "SELECT run_id, pipeline, any(arrayFirst(x -> endsWith(x.1, 'version'),"
+    " JSONExtractKeysAndValues(detail, 'String')).2) AS version FROM tidegauge.results_lifecycle"
+    f" WHERE event = 'ready' AND pipeline != '' AND run_id IN {NEWEST} GROUP BY run_id, pipeline"
+)
 USAGE = (
     "SELECT u.run_id AS run_id, sumIf(u.mean_cpu_cores, service = 'machine')"
     " - sumIf(u.mean_cpu_cores, service != 'machine') AS others_cores,"
@@ -65,7 +70,8 @@ USAGE = (
 class Point:
     """One run in a series. request: its whole request as JSON. at_ms: time of the request.
     others_cores: mean cores used by other processes meanwhile; generator_us: CPU time of the
-    generator per record, microseconds. These and is_steady are None if unknown."""
+    generator per record, microseconds. These and is_steady are None if unknown. engine_version: as
+    the engine reported it, or empty."""
 
     run_id: str
     value: float
@@ -74,6 +80,7 @@ class Point:
     at_ms: int = 0
     is_steady: bool | None = None
     generator_us: float | None = None
+    engine_version: str = ""
 
 
 @dataclass(frozen=True)
@@ -97,13 +104,14 @@ class Series:
 def read_series(url: str) -> list[Series]:
     """Every series of the store, in the order of their first runs. Raises QueryError."""
     limits = {"each": str(MOST_OF_EACH), "most": str(MOST_RUNS)}
-    runs, figures, rates, usage = (
-        query(url, sql, **limits) for sql in (RUNS, FIGURES, RATES, USAGE)
+    runs, figures, rates, usage, ready = (
+        query(url, sql, **limits) for sql in (RUNS, FIGURES, RATES, USAGE, VERSIONS)
     )
     requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
     used = {row["run_id"]: row for row in usage}
     when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}
-    return assemble(requests, [*figures, *rates], used, when)
+    versions = {(row["run_id"], row["pipeline"]): row["version"] for row in ready}
+    return assemble(requests, [*figures, *rates], used, when, versions)
 
 
 def assemble(
@@ -111,9 +119,11 @@ def assemble(
     figures: list[dict[str, Any]],
     usage: dict[str, dict[str, Any]],
     when: dict[str, tuple[int, bool | None]] | None = None,
+    versions: dict[tuple[str, str], str] | None = None,
 ) -> list[Series]:
     """Series from runs (by run id, oldest first), their figures (rows with a column for each
-    metric), their use (`others_cores` and `generator_us`), times and steadiness. Pure."""
+    metric), their use (`others_cores` and `generator_us`), times and steadiness, and the versions
+    of their engines by run and pipeline. Pure."""
     by_run: dict[str, list[dict[str, Any]]] = {}
     for row in figures:
         by_run.setdefault(row["run_id"], []).append(row)
@@ -126,7 +136,17 @@ def assemble(
                 at_ms, is_steady = (when or {}).get(run_id, (0, None))
                 value = float(row[metric])
                 others_cores, generator_us = (used.get(key) for key in USED)
-                point = Point(run_id, value, request, others_cores, at_ms, is_steady, generator_us)
+                version = (versions or {}).get((run_id, row["pipeline"]), "")
+                point = Point(
+                    run_id,
+                    value,
+                    request,
+                    others_cores,
+                    at_ms,
+                    is_steady,
+                    generator_us,
+                    version,
+                )
                 found.setdefault(key, []).append(point)
     return [
         Series(workload, pipeline, stage, metric, steady_ones(points))
@@ -147,6 +167,7 @@ def alike(request: dict[str, Any]) -> str:
     if workload.get("search"):
         load.pop("rate_per_second", None)  # the initial rate, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
+    told += [workload.get("transport", "kafka"), (request.get("interleaved") or {}).get("block_s")]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
     return json.dumps([told, domain_of(request), pipelines, request["stages"]], sort_keys=True)
 

@@ -94,7 +94,13 @@ def defined_in(name: str, directory: Path) -> str:
 
 def _running_elsewhere(name: str, directory: Path) -> Pipeline:
     if (directory / f"{name}.toml").is_file():
-        return _pipeline(name, directory)
+        found = _pipeline(name, directory)
+        if found.engine != "external":
+            raise DefinitionError(
+                f"{EXTERNAL}{name}: {defined_in(name, directory)} is a pipeline of the engine"
+                f" {found.engine}; give the external program another name."
+            )
+        return found
     summary = "An external program that is already running."
     try:
         return checked_pipeline({"name": name, "summary": summary, "engine": "external"})

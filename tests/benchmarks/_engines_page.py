@@ -120,7 +120,7 @@ def picture(figures: Figures) -> Markup:
         if rows:
             groups.append(rows)
     label = "Latency of each pipeline from the median (dot) to the 99th percentile, in milliseconds"
-    unit = "ms from the median (dot) to the 99th percentile (end of the line), logarithmic"
+    unit = "ms from the median (dot) to the 99th percentile (end of the line), scale log(1 + ms)"
     height = height_of(groups)
     return svg.file(
         WIDTH, height + LEGEND, label, ranges(unit, groups, WIDTH), legend(shown, height)

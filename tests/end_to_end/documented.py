@@ -239,7 +239,7 @@ CHANGES = (
         "TIDEGAUGE_KAFKA_BOOTSTRAP={kafka} TIDEGAUGE_BASE_PORT={second_port}",
     ),
     # The program of examples/ instead of Flink: it implements these stages.
-    Change("external:flink --stages 1,2", "external:flink --stages 0,1"),
+    Change("external:my-flink --stages 1,2", "external:my-flink --stages 0,1"),
     # Shortened.
     Change("--workers 1,2,4", "--workers 1,2"),
     Change(r"study (ospbench|karimov)( --scale \w+)?", "study ospbench --scale tiny"),

@@ -86,7 +86,7 @@ class Reader:
             return self._until(command, rule.until)
         if "docker compose" in command:
             self._held.callback(self.shell, COMPOSE_DOWN)
-        with self._flink() if "external:flink" in command else nullcontext():
+        with self._flink() if "external:my-flink" in command else nullcontext():
             done = self.shell(command)
         if rule.leaves:
             self.runs = page if rule.leaves == "suite" else rule.leaves

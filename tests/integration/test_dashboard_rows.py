@@ -236,7 +236,7 @@ def test_the_newest_run_of_one_stage_is_an_earlier_one_of_another(ask, engine):
     title = "Newest run of every workload, compared with earlier runs"
     found = {row["stage"]: row for row in panel(ask, "overview", title)}
     assert (found["join"]["run"], found["join"]["runs before"]) == ("r2", 2)
-    assert found["join"]["ratio"] == 2
+    assert found["join"]["p50 ratio"] == 2
     assert (found["parse"]["run"], found["parse"]["runs before"]) == ("r1", 0)
 
 
@@ -249,7 +249,7 @@ def test_a_pipeline_beside_another_has_a_history_of_its_own(ask, engine):
         insert_latencies(engine, run, join={latency_ms: 1})
     title = "Newest run of every workload, compared with earlier runs"
     found = {row["beside"]: row for row in panel(ask, "overview", title)}
-    assert {beside: (row["run"], row["ratio"]) for beside, row in found.items()} == {
+    assert {beside: (row["run"], row["p50 ratio"]) for beside, row in found.items()} == {
         "": ("r2", 2),
         "q": ("r3", 1),
     }

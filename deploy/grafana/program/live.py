@@ -240,7 +240,7 @@ SELECT
     current.p99 AS p99,
     if(baseline.runs = 0, NULL, baseline.p50_ms) AS "baseline p50",
     if(baseline.runs = 0, NULL, baseline.p99_ms) AS "baseline p99",
-    if(baseline.runs = 0, NULL, current.p99 / greatest(baseline.p99_ms, 1)) AS ratio,
+    if(baseline.runs = 0, NULL, current.p99 / greatest(baseline.p99_ms, 1)) AS "p99 ratio",
     baseline.runs AS "baseline runs"
 FROM current
 LEFT JOIN baseline
@@ -257,10 +257,10 @@ LIMIT 100
             "beside": "string",
             "stage": "string",
             "outputs": "short",
-            "ratio": "none",
+            "p99 ratio": "none",
             "baseline runs": "none",
         },
-        judged={"ratio": RATIO},
+        judged={"p99 ratio": RATIO},
     )
 
 

@@ -238,7 +238,7 @@ SELECT
     if(b.runs = 0, NULL, b.p50) AS "p50 before",
     n.p99 AS p99,
     if(b.runs = 0, NULL, b.p99) AS "p99 before",
-    if(b.runs = 0, NULL, greatest(n.p50, 1) / greatest(b.p50, 1)) AS ratio,
+    if(b.runs = 0, NULL, greatest(n.p50, 1) / greatest(b.p50, 1)) AS "p50 ratio",
     b.runs AS "runs before",
     n.at AS measured,
     n.run AS run,
@@ -248,7 +248,7 @@ FROM newest AS n
 LEFT JOIN before AS b
     ON b.load = n.load AND b.pipelines = n.pipelines AND b.pipeline = n.pipeline
     AND b.stage = n.stage
-ORDER BY ifNull(ratio, 0) DESC, workload, pipeline, {sql.stage_order("n.stage")}
+ORDER BY ifNull("p50 ratio", 0) DESC, workload, pipeline, {sql.stage_order("n.stage")}
 LIMIT 200
 """,
         {
@@ -256,12 +256,12 @@ LIMIT 200
             "pipeline": "string",
             "beside": "string",
             "stage": "string",
-            "ratio": "none",
+            "p50 ratio": "none",
             "runs before": "none",
             "measured": "dateTimeAsIso",
             "run": "string",
         },
-        judged={"ratio": RATIO},
+        judged={"p50 ratio": RATIO},
         links={"run": TO_RUN},
         hidden=("from_ms", "to_ms"),
     )

@@ -224,7 +224,7 @@ class Suites:
         run_id = request.run_id
         self._warm = self.keeping.take(request, self._clock())
         if self._warm:
-            environment = request.environment | {"pipelines": "kept from the run before"}
+            environment = request.environment | {"pipelines_kept": True}
             request = request.model_copy(update={"environment": environment})
         # Save first, so that the run is accounted for after a kill.
         self._notes.begin_run(run_id, self._clock())

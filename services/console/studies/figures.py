@@ -104,8 +104,8 @@ TITLES: dict[str, str] = {
     "high_for_s": "high for, s",
     "memory_mb": "peak memory, MB",
     "core_s_per_million": "core-seconds per million records",
-    "input_per_second": "records/s that got in",
-    "way_in_lost": "lost on the way in",
+    "input_per_second": "records/s appended",
+    "way_in_lost": "frames lost",
     "way_in_p50_us": "p50 to the gateway, µs",
     "way_in_p99_us": "p99 to the gateway, µs",
 }

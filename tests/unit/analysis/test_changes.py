@@ -62,6 +62,34 @@ def test_a_changed_setting_of_the_pipeline_is_the_likeliest_cause() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "kept", [{"pipelines_kept": True}, {"pipelines": "kept from the run before"}]
+)
+def test_settings_of_kept_pipelines_are_compared_too(kept: dict[str, Any]) -> None:
+    before, after = a_point(0, 1.0), a_point(1, 2.0, **kept)
+    after.request["pipelines"][0]["trigger_interval_ms"] = 1000
+    assert likely_causes([before], [after], "spark-realtime") == [
+        "pipelines.trigger_interval_ms: 0 → 1000",
+        "pipelines_kept: – → True",
+    ]
+
+
+def test_partitions_and_the_version_of_the_engine_are_causes() -> None:
+    before = replace(a_point(0, 1.0), engine_version="2.1")
+    after = replace(a_point(1, 2.0), engine_version="2.2")
+    after.request["workload"]["partitions"] = 8
+    assert likely_causes([before], [after], "spark-realtime") == [
+        "engine_version: 2.1 → 2.2",
+        "partitions: – → 8",
+    ]
+
+
+def test_many_differences_are_counted() -> None:
+    before, after = a_point(0, 1.0), a_point(1, 2.0, packages={f"p{n}": "1" for n in range(60)})
+    causes = likely_causes([before], [after], "spark-realtime")
+    assert (len(causes), causes[-1]) == (51, "10 further differences")
+
+
 def test_a_machine_that_others_used_more_is_a_cause() -> None:
     before = [a_point(n, 1.0, others=0.1) for n in range(3)]
     after = [a_point(n, 1.0, others=1.4) for n in range(3, 6)]

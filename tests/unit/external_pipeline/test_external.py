@@ -61,6 +61,11 @@ def test_a_name_is_enough_for_a_program_that_runs_already(tmp_path: Path) -> Non
         load_pipeline("external:No Name", tmp_path)
 
 
+def test_an_external_program_cannot_have_the_name_of_another_pipeline() -> None:
+    with pytest.raises(DefinitionError, match=r"pipelines/flink\.toml is a pipeline of"):
+        load_pipeline("external:flink")
+
+
 def test_an_external_pipeline_may_publish_or_withhold_incomplete_windows() -> None:
     for kept in ("publish", "withhold"):
         fields = {"name": "a", "summary": "-", "engine": "external", "incomplete_windows": kept}
