@@ -84,9 +84,12 @@ def attribute(evidence: Evidence) -> Attribution:
     return replace(found, said=said)
 
 
-def limited_by(evidence: Evidence) -> str:
+def limited_by(evidence: Evidence, by_input_alone: bool = False) -> str:
     """What kept a run from keeping up: the most frequent cause of seconds in its later half,
-    treating each as late. Empty if unknown."""
+    treating each as late. Empty if unknown. by_input_alone: the pipelines kept up, and the input
+    was late or incomplete, perhaps in a few seconds only; late seconds then decide, if any."""
+    if by_input_alone and (late := Counter(attribute(evidence).late.values())):
+        return late.most_common(1)[0][0]
     seconds = sorted({at for of in evidence.event_time_ms.values() for at in of})
     causes = Causes(evidence, against_level=False)
     later = Counter(causes.of(at) for at in seconds[len(seconds) // 2 :])

@@ -47,7 +47,8 @@ class Evidence:
     event_time_ms, latest_ms: 95th percentiles of latency by second of output. send_ms: of the send
     delay by second of schedule; allowed_send_ms: the workload's limit. behind_ms: lag of the
     evaluator. uses: by part; a pipeline's part is its name, the broker's `broker`. others_allowed:
-    maximum share of the processor time of the whole run used by others.
+    maximum share of the processor time of the whole run used by others. load_end_s: from this
+    second on no records were sent.
     """
 
     event_time_ms: Mapping[Place, BySecond]
@@ -58,6 +59,7 @@ class Evidence:
     uses: Uses = field(default_factory=dict)
     cores: float | None = None
     others_allowed: float = OTHERS_SHARE_OF_RUN
+    load_end_s: int | None = None
 
 
 def late_above_ms(values: Iterable[float]) -> float | None:
@@ -183,10 +185,12 @@ class Causes:
         return self._stack_took_them(use, pipeline)
 
     def _stood_still(self, owner: str, window: Sequence[int]) -> bool:
-        """Whether a part was idle in a second without waiting for a core."""
+        """Whether a part was idle in a second without waiting for a core. After the load the broker
+        is idle anyway."""
         of = self._of.uses.get(owner, {})
         usual_s = _median(use.cpu_s for use in of.values())
-        seconds = [of[at] for at in window if at in of]
+        end_s = self._of.load_end_s if owner == BROKER else None
+        seconds = [of[at] for at in window if at in of and (end_s is None or at < end_s)]
         return any(
             use.cpu_s < IDLE_SHARE * usual_s and (use.waited_s or 0.0) < IDLE_SHARE * use.interval_s
             for use in seconds

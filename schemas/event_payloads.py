@@ -117,6 +117,7 @@ class StepJudged(StepBegun):
     sustained: bool
     reasons: tuple[str, ...]
     undecided: bool = False
+    by_input_alone: bool = False
     limited_by: str = ""
     steady: bool | None = None
     moving: tuple[str, ...] = ()
@@ -134,6 +135,7 @@ class RateFound(Detail):
     confirmed: bool
     verified_at_per_second: float | None
     verified: bool
+    ended_by: str = ""
 
     @model_validator(mode="after")
     def _a_rate_is_verified_somewhere(self) -> Self:

@@ -137,6 +137,7 @@ class Watched:
             uses=self._between(begin_ms // 1000, max(ends)),
             cores=self._request.environment.get("cores"),
             others_allowed=self._others_allowed(),
+            load_end_s=phases.load_end_ms // 1000,
         )
 
     def _others_allowed(self) -> float:
@@ -158,10 +159,11 @@ class Watched:
         """Causes of the late seconds."""
         return attribute(self.evidence(phases))
 
-    def limited_by(self, phases: PhasePlan) -> str:
+    def limited_by(self, phases: PhasePlan, *, by_input_alone: bool = False) -> str:
         """The part that kept the run from keeping up; during the warm-up if the run measured
-        nothing."""
-        return limited_by(self.evidence(phases)) or limited_by(self.evidence(phases, "warm_up"))
+        nothing. by_input_alone: as in `analysis.attribution.limited_by`."""
+        found = (self.evidence(phases, phase) for phase in ("measure", "warm_up"))
+        return next(filter(None, (limited_by(one, by_input_alone) for one in found)), "")
 
     def told(self, phases: PhasePlan) -> dict[str, Any]:
         """All results, as in a conclusion and a report."""

@@ -126,6 +126,7 @@ def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
             told.steady,
             told.moving,
             told.warm_up_s,
+            told.by_input_alone,
         )
         past.judged_ms = record["time"]
     elif record["kind"] == "sustainable_throughput":

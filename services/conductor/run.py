@@ -116,9 +116,12 @@ class Run:
         self._phase("conclude")
         return conclude(self._state)
 
-    def limited_by(self) -> str:
-        """The part that kept the pipelines of an ended run from keeping up."""
-        return self._state.watched.limited_by(self.phases) if self.phases else ""
+    def limited_by(self, *, by_input_alone: bool = False) -> str:
+        """The part that kept the pipelines of an ended run from keeping up. by_input_alone: they
+        did, but their input was late or incomplete."""
+        if self.phases is None:
+            return ""
+        return self._state.watched.limited_by(self.phases, by_input_alone=by_input_alone)
 
     def give_up(self, reason: str) -> Conclusion:
         """The conclusion of a run that does not take place."""

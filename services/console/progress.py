@@ -186,7 +186,7 @@ def rate_line(result: dict[str, Any]) -> str:
         verdict = "was sustained"
     elif "verification" in result:
         verdict = "was NOT sustained"
-    text = f"{text}. {limit_sentence(result)}".rstrip()
+    text = " ".join(filter(None, (f"{text}.", limit_sentence(result), _end_sentence(result))))
     return f"{text} The run at {result['verified_at_per_second']:.0f}/s {verdict}."
 
 
@@ -197,6 +197,15 @@ def limit_sentence(result: dict[str, Any]) -> str:
         return ""
     said = f"Limited by the {limited_by}"
     return f"{said}." if limited_by == "pipeline" else f"{said}, not by the pipeline."
+
+
+def _end_sentence(result: dict[str, Any]) -> str:
+    """Why the search ended before the rate was precise; empty if it did not, or if not known."""
+    return {
+        "steps": "The search ended after the highest number of steps that its workload allows.",
+        "budget": "The search ended after the time that its workload allows.",
+        "highest rate": "The search ended at the highest rate that its workload allows.",
+    }.get(result.get("ended_by", ""), "")
 
 
 def _figure(value: float | None) -> str:

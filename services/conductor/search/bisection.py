@@ -27,7 +27,8 @@ class Planned:
 class Done:
     """A finished step; refusals: why the rate was not sustained, empty if it was; undecided: noise
     hides it; limited_by: the part that limited the rate. number: from 1; steady: whether it was
-    steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration."""
+    steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration;
+    by_input_alone: the pipeline kept up, but its input was late or incomplete."""
 
     rate_per_second: float
     long: bool
@@ -38,6 +39,7 @@ class Done:
     steady: bool | None = None
     moving: tuple[str, ...] = ()
     warm_up_s: int | None = None
+    by_input_alone: bool = False
 
     @property
     def sustained(self) -> bool:
@@ -87,9 +89,11 @@ def next_step(
         return None
     if steps and steps[-1].undecided and not steps[-1].long:
         return Planned(steps[-1].rate_per_second, long=True)
+    if steps and _is_doubtful(steps):
+        return Planned(steps[-1].rate_per_second, steps[-1].long)
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
     # from then on, first at the highest lower rate that a short one sustained.
-    only_long = any(step.long and step.refusals for step in steps)
+    only_long = any(step.long for step in _refused(steps))
     low, high = _bracket(steps, only_long)
     rate = _between(low, high, search, guess_per_second)
     to_confirm = low if low is not None and not _is_confirmed(steps, low) else None
@@ -97,6 +101,22 @@ def next_step(
     if to_confirm is not None and (only_long or rate is None or is_last):
         return Planned(to_confirm, long=True)
     return None if rate is None else Planned(rate, only_long or is_last)
+
+
+def ended_by(steps: Sequence[Done], search: Search, spent_s: float) -> str:
+    """Why a search has no next step: the bracket is narrow enough (`precision`), a rate at a bound
+    (`highest rate`, `lowest rate`), or the number of steps or the time is used up (`steps`,
+    `budget`)."""
+    low, high = _bracket(steps, any(step.long for step in _refused(steps)))
+    if high is None and low is not None and low >= search.max_rate_per_second:
+        return "highest rate"
+    if low is None and high is not None and high <= search.min_rate_per_second:
+        return "lowest rate"
+    if low is not None and high is not None and high <= low * (1 + search.precision):
+        return "precision"
+    if len(steps) >= search.max_steps:
+        return "steps"
+    return "budget" if spent_s >= search.budget_s else "precision"
 
 
 def _is_last(steps: int, search: Search, spent_s: float) -> bool:
@@ -108,9 +128,10 @@ def _is_last(steps: int, search: Search, spent_s: float) -> bool:
 
 def found(steps: Sequence[Done], search: Search) -> Found:
     """The result of the steps."""
-    only_long = any(step.long and step.refusals for step in steps)
+    refused = _refused(steps)
+    only_long = any(step.long for step in refused)
     low, high = _bracket(steps, only_long)
-    at_limit = [step for step in steps if step.refusals and step.rate_per_second == high]
+    at_limit = [step for step in refused if step.rate_per_second == high]
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
         return Found(None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by)
@@ -123,22 +144,45 @@ def found(steps: Sequence[Done], search: Search) -> Found:
 def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
     """The highest sustained rate below the lowest unsustained one, and the latter. only_long: short
     steps count only while no long one was sustained."""
-    high = min((s.rate_per_second for s in steps if s.refusals), default=None)
+    high = min((step.rate_per_second for step in _refused(steps)), default=None)
     sustained = [s for s in steps if s.sustained and (high is None or s.rate_per_second < high)]
     counted = (only_long and [step for step in sustained if step.long]) or sustained
     return max((step.rate_per_second for step in counted), default=None), high
+
+
+def _refused(steps: Sequence[Done]) -> list[Done]:
+    """Steps whose rate was not sustained, except those whose repetition was: their input was late
+    by chance."""
+    sustained = {(step.rate_per_second, step.long) for step in steps if step.sustained}
+    return [
+        step
+        for step in steps
+        if step.refusals
+        and not (step.by_input_alone and (step.rate_per_second, step.long) in sustained)
+    ]
+
+
+def _is_doubtful(steps: Sequence[Done]) -> bool:
+    """Whether the last step is to be repeated: the pipeline kept up, only its input was late or
+    incomplete, which a single stall can cause. The second time it counts."""
+    *before, last = steps
+    again = any(
+        one.refusals and (one.rate_per_second, one.long) == (last.rate_per_second, last.long)
+        for one in before
+    )
+    return last.by_input_alone and not again
 
 
 def _between(low: float | None, high: float | None, search: Search, guess: float) -> float | None:
     """A rate that narrows the bracket; None if it is narrow enough or at a bound."""
     least, most = search.min_rate_per_second, search.max_rate_per_second
     if low is None and high is None:
-        return _rounded(min(max(guess, least), most))
+        return min(max(_rounded(guess), least), most)
     if high is None:
         assert low is not None
-        return _rounded(min(low * search.factor, most)) if low < most else None
+        return min(_rounded(low * search.factor), most) if low < most else None
     if low is None:
-        return _rounded(max(high / search.factor, least)) if high > least else None
+        return max(_rounded(high / search.factor), least) if high > least else None
     if high <= low * (1 + search.precision):
         return None
     rate = _rounded(math.sqrt(low * high))

@@ -59,11 +59,13 @@ class Observation:
 class Judged:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
     noise hides whether the latency rises; a longer step decides. by_cpu_alone: the pipeline kept
-    up, but used more of the cores than allowed."""
+    up, but used more of the cores than allowed. by_input_alone: it kept up, but its input was late
+    or incomplete."""
 
     refusals: tuple[str, ...] = ()
     undecided: bool = False
     by_cpu_alone: bool = False
+    by_input_alone: bool = False
 
 
 def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
@@ -73,6 +75,7 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
     undecided = False
     if observed.failed_sends:
         reasons.append(f"{observed.failed_sends} of {observed.intended} sends failed.")
+    of_input = len(reasons) if observed.stages else 0
     if not observed.stages and not reasons:
         reasons.append("Nothing was observed.")
     for stage in observed.stages:
@@ -87,7 +90,12 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
             reasons += _queue_refusals(stage, search)
     by_cpu = _cpu_refusals(observed.cpu_share, search)
     undecided &= not reasons and not by_cpu
-    return Judged((*reasons, *by_cpu), undecided, by_cpu_alone=bool(by_cpu) and not reasons)
+    return Judged(
+        (*reasons, *by_cpu),
+        undecided,
+        by_cpu_alone=bool(by_cpu) and not reasons,
+        by_input_alone=0 < len(reasons) == of_input and not by_cpu,
+    )
 
 
 def resolution(search: Search, measured_s: float) -> float:

@@ -23,7 +23,7 @@ from services.conductor.recovered_run import MOST_LOST, WARMING
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
-from services.conductor.search.bisection import Done, Planned, SoFar, next_step
+from services.conductor.search.bisection import Done, Planned, SoFar, ended_by, next_step
 from services.conductor.search.observing import StepEvents
 from services.conductor.search.policies import Judged, Observation, judged
 from services.conductor.search.search_events import observation_detail, result_detail, step_detail
@@ -66,6 +66,7 @@ class Searching:
         self._so_far = so_far or SoFar()
         self._lost_by: tuple[str, ...] = ()  # why the last lost step did not take place
         self._warm = False
+        self._ended_by = ""
 
     def execute(self) -> None:
         """Search, then run at the rate found. Always concludes."""
@@ -75,6 +76,7 @@ class Searching:
             spent_s = time.monotonic() - began_s
             planned = next_step(self._so_far.steps, self._search, guess, spent_s)
             if planned is None:
+                self._ended_by = ended_by(self._so_far.steps, self._search, spent_s)
                 break
             self._carry_out(planned)
         self._verify()
@@ -86,6 +88,8 @@ class Searching:
     def _carry_out(self, planned: Planned) -> None:
         number = self._so_far.next_number
         self._warm_up(planned.rate_per_second)
+        if self._interrupted():
+            return
         request = step_request(self.request, planned, number, self._warm)
         about = {"step": number, "step_run_id": request.run_id}
         run, conclusion, observed = self._step(request)
@@ -101,9 +105,11 @@ class Searching:
 
     def _warm_up(self, rate_per_second: float) -> None:
         """Warm up cold pipelines in a run that is not judged, at this rate divided by `factor`.
-        Near their limit, cold pipelines would fall behind and never catch up."""
-        any_rate = any(step.sustained for step in self._so_far.steps)
-        if self._warm or not any_rate or self._interrupted() or not can_stay_warm(self.request):
+        Near their limit, cold pipelines would fall behind and never catch up. The first step of a
+        search goes without: its rate is a guess."""
+        if self._warm or not self._so_far.steps or not can_stay_warm(self.request):
+            return
+        if self._interrupted():
             return
         planned = Planned(rate_per_second / self._search.factor, long=False)
         step = step_request(self.request, planned, self._so_far.next_number, warm=False)
@@ -170,16 +176,17 @@ class Searching:
 
     def _verify(self) -> None:
         """Carry out the run itself at a share of the rate found, or refuse it."""
-        report = result_detail(self.request, self._so_far)
+        report = result_detail(self.request, self._so_far) | {"ended_by": self._ended_by}
         rate = report["verified_at_per_second"]
-        if self._reason or rate is None:
+        if rate is not None and not self._reason:
+            self._warm_up(rate)
+        if self._interrupted() or rate is None:
             why = " ".join(report["limit"] or self._lost_by)
             reason = self._reason or f"No rate was sustained: {why}"
             request = at_rate(self.request, self.request.workload.load.rate_per_second)
             run = Run(request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:
-            self._warm_up(rate)
             request = verifying_request(self.request, rate, self._warm)
             run, conclusion, observed = self._observe(request, keep=False)
             reasons = judged(observed, self._search, final=True).refusals
@@ -229,7 +236,7 @@ def done_step(
 ) -> Done:
     """A judged step, and what limited it if it was not sustained. Without late outputs there are no
     late seconds to attribute. warm_up: from the conclusion of its run."""
-    limited_by = run.limited_by() if found.refusals else ""
+    limited_by = run.limited_by(by_input_alone=found.by_input_alone) if found.refusals else ""
     return Done(
         planned.rate_per_second,
         planned.long,
@@ -240,6 +247,7 @@ def done_step(
         warm_up.get("steady"),
         tuple(warm_up.get("moving", ())),
         warm_up.get("seconds"),
+        found.by_input_alone,
     )
 
 

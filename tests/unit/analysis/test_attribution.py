@@ -287,6 +287,23 @@ def test_what_limits_a_run_is_where_its_time_goes(
     assert found == limit
 
 
+def test_a_generator_that_stalls_in_a_few_seconds_limits_a_run_that_it_alone_spoilt() -> None:
+    stalled = [SECONDS[at] for at in (20, 26)]
+    send_ms = dict.fromkeys(SECONDS, 1.0) | dict.fromkeys(stalled, 1_500.0)
+    seen = late(1_510.0, 10.0, *stalled, send_ms=send_ms)
+    assert limited_by(seen) == "pipeline"  # most seconds are normal
+    assert limited_by(seen, by_input_alone=True) == "generator"
+
+
+def test_a_broker_that_has_nothing_to_do_after_the_load_does_not_stand_still() -> None:
+    after = SECONDS[20:]
+    uses = with_use("broker", use(0.01), *after)
+    slow = {PLACE: dict.fromkeys(SECONDS, 8_000.0)}
+    seen = evidence(event_time_ms=slow, latest_ms=slow, uses=uses)
+    assert limited_by(seen) == "broker"
+    assert limited_by(replace(seen, load_end_s=after[0])) == "pipeline"
+
+
 def test_a_full_machine_limits_a_run_whose_pipeline_has_little_of_it() -> None:
     uses = {
         "generator": dict.fromkeys(SECONDS, use(0.6, 0.4)),

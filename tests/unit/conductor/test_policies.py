@@ -1,5 +1,7 @@
 """When a step counts as sustained: literal observations, one policy at a time."""
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.slope import slope
@@ -195,3 +197,18 @@ def test_the_resolution_is_the_overload_that_a_step_cannot_see() -> None:
     assert resolution(Search(policy="queue-by-time"), 20) == pytest.approx(0.0588 / 0.9412, 1e-3)
     # Tolerated indefinitely, but never above q^b = 15 %.
     assert resolution(Search(policy="queue-by-time"), 3) == pytest.approx(0.15 / 0.85)
+
+
+@pytest.mark.parametrize(
+    ("observation", "alone"),
+    [
+        (observed(), False),
+        (replace(observed(), trouble=("The generator was late.",)), True),
+        (observed(failed_sends=3), True),
+        (replace(observed(missing=3), trouble=("The generator was late.",)), False),
+        (replace(observed(cpu_share=0.9), trouble=("The generator was late.",)), False),
+        (Observation((), trouble=("The driver crashed.",)), False),
+    ],
+)
+def test_whether_the_input_alone_was_the_reason(observation: Observation, alone: bool) -> None:
+    assert judged(observation, Search(), final=False).by_input_alone is alone

@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 
 from schemas.protocol import Phases, Validity
 from schemas.search import QueueThresholds, Search, SteadyLatency
-from services.conductor.search.bisection import Done, Found, Planned, found, next_step
+from services.conductor.search.bisection import (
+    Done,
+    Found,
+    Planned,
+    ended_by,
+    found,
+    next_step,
+)
 from services.conductor.search.searching import step_request, verifying_request
 from tests.unit.conductor.simulated import System, search_on
 from tests.unit.requests import RUN_ID, a_request
@@ -143,6 +150,55 @@ def test_a_rate_that_was_sustained_above_one_that_was_not_does_not_count() -> No
     ]
     assert found(steps, Search()).interval[1] == 1500
     assert found(steps, Search()).rate_per_second == pytest.approx(970)
+
+
+def test_a_step_that_was_refused_for_its_input_alone_is_repeated_once() -> None:
+    search = Search(factor=2, precision=0.1)
+    late = Done(4000, long=False, refusals=("The generator was late.",), by_input_alone=True)
+    assert next_step([late], search, 4000) == Planned(4000, long=False)
+    assert next_step([late, late], search, 4000) == Planned(2000, long=False)
+    assert next_step([late, Done(4000, long=False)], search, 4000) == Planned(8000, long=False)
+    slow = Done(4000, long=False, refusals=NO)
+    assert next_step([late, slow], search, 4000) == Planned(2000, long=False)
+
+
+def test_a_refusal_whose_repetition_was_sustained_does_not_bound_the_result() -> None:
+    late = Done(1000, long=True, refusals=("The generator was late.",), by_input_alone=True)
+    steps = [late, Done(1000, long=True), Done(2000, long=False, refusals=NO)]
+    result = found(steps, Search(factor=2, precision=1))
+    assert (result.rate_per_second, result.interval[1]) == (pytest.approx(970), 2000)
+    assert result.limit == NO
+
+
+def test_a_bound_with_many_digits_is_tried_once() -> None:
+    search = Search(max_rate_per_second=12_346, min_rate_per_second=12_344, precision=0.01)
+    assert next_step([], search, 99_999) == Planned(12_346, long=False)
+    steps = [Done(12_346, long=False)]
+    assert next_step(steps, search, 99_999) == Planned(12_346, long=True)
+    steps = [Done(12_346, long=False, refusals=NO)]
+    assert next_step(steps, search, 99_999) == Planned(12_344, long=False)
+    assert next_step([*steps, Done(12_344, long=False, refusals=NO)], search, 99_999) is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "spent_s", "by"),
+    [
+        ([Done(1000, long=True), Done(1050, long=False, refusals=NO)], 1, "precision"),
+        ([Done(5000, long=True)], 1, "highest rate"),
+        ([Done(10, long=False, refusals=NO)], 1, "lowest rate"),
+        ([Done(1000, long=True), Done(2000, long=False, refusals=NO)], 1, "steps"),
+        ([Done(1000, long=True)], 100, "budget"),
+    ],
+)
+def test_a_search_tells_why_it_ended(steps: list[Done], spent_s: float, by: str) -> None:
+    search = Search(
+        precision=0.1,
+        max_rate_per_second=5000,
+        min_rate_per_second=10,
+        max_steps=2,
+        budget_s=100,
+    )
+    assert ended_by(steps, search, spent_s) == by
 
 
 def test_the_search_ends_at_its_bounds() -> None:

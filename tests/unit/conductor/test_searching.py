@@ -42,7 +42,7 @@ class Run:
         seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
         return Observation((StageObserved("parse", medians, seconds),))
 
-    def limited_by(self) -> str:
+    def limited_by(self, *, by_input_alone: bool = False) -> str:
         return "generator"
 
     def give_up(self, reason: str) -> Conclusion:
@@ -84,8 +84,12 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
 
 
 def search_after(
-    monkeypatch: pytest.MonkeyPatch, so_far: SoFar, thresholds: tuple[str, ...] = ()
+    monkeypatch: pytest.MonkeyPatch,
+    so_far: SoFar,
+    thresholds: tuple[str, ...] = (),
+    cancelled_in: str = "",
 ) -> tuple[list[Any], Events]:
+    """The runs carried out, and the events. cancelled_in: the run in which the user cancels."""
     monkeypatch.setattr(searching, "Run", Run)
     monkeypatch.setattr(Searching, "_observe", observe)
     Run.carried_out, Run.told, events = [], [], Events()
@@ -96,7 +100,11 @@ def search_after(
     workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
     settings = ConductorSettings()
-    Searching(request, settings, events, lambda: "", so_far).execute()  # type: ignore[arg-type]
+
+    def interrupted() -> str:
+        return "cancelled" if cancelled_in in [run_id for run_id, _ in Run.carried_out] else ""
+
+    Searching(request, settings, events, interrupted, so_far).execute()  # type: ignore[arg-type]
     return Run.carried_out, events
 
 
@@ -122,6 +130,25 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
         "",
     ]
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
+
+
+def test_a_new_pipeline_is_warmed_up_after_a_guess_that_was_too_high(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refused = Done(2000, long=False, refusals=("parse: median latency rises.",))
+    carried_out, events = search_after(monkeypatch, SoFar((refused,)))
+    assert carried_out[:2] == [(f"{RUN_ID}-step-02-warm", 500), (f"{RUN_ID}-step-02", 1000)]
+    assert events.conclusions[-1][1]["ended_by"] == "precision"
+
+
+@pytest.mark.parametrize("spent_s", [0, 100])  # before a step, before the verifying run
+def test_a_search_cancelled_while_it_warms_up_begins_no_other_run(
+    monkeypatch: pytest.MonkeyPatch, spent_s: float
+) -> None:
+    so_far = SoFar((Done(500, long=False),), spent_s=spent_s)
+    warm = f"{RUN_ID}-step-02-warm"
+    carried_out, _events = search_after(monkeypatch, so_far, cancelled_in=warm)
+    assert [run_id for run_id, _rate in carried_out] == [warm]
 
 
 def test_each_step_says_whether_it_was_steady_after_which_warm_up(

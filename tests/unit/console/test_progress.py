@@ -130,3 +130,8 @@ def test_what_limited_a_search_is_said(limited_by: str, said: str) -> None:
 def test_a_search_without_a_rate_says_so() -> None:
     nothing = A_RESULT | {"rate_per_second": None, "interval_per_second": [0.0, 10.0]}
     assert rate_line(nothing) == "No sustainable rate was found."
+
+
+def test_a_search_that_ended_early_says_why() -> None:
+    assert "after the time that its workload" in rate_line(A_RESULT | {"ended_by": "budget"})
+    assert "ended" not in rate_line(A_RESULT | {"ended_by": "precision"})
