@@ -134,9 +134,15 @@ GROUP BY watch, what, topic
         "Change points",
         ("change_point",),
         """
-SELECT toFloat64(count()) AS change_points
+SELECT
+    JSONExtractString(detail, 'workload') AS workload,
+    JSONExtractString(detail, 'pipeline') AS pipeline,
+    JSONExtractString(detail, 'stage') AS stage,
+    JSONExtractString(detail, 'metric') AS metric,
+    toFloat64(count()) AS change_points
 FROM results_conclusions AS c
 WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail, 'worse')
+GROUP BY workload, pipeline, stage, metric
 """,
         limit=0,
         looks_back_s=86_400,
