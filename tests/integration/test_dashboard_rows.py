@@ -167,6 +167,64 @@ def test_faults_on_purpose_are_no_problems(ask, engine):
     (counted,) = panel(ask, "overview", "Number of problems")
     assert counted["runs not exact"] == 1
     assert [row["run"] for row in panel(ask, "overview", "Problems")] == ["other"]
+    assert panel(ask, "correctness", "Share of exact outputs", pipelines=["p", "faulty"]) == []
+    (share,) = panel(ask, "correctness", "Share of exact outputs", pipelines=ALL)
+    assert share["exact"] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts", "refused", "is_exact"),
+    [
+        ([], {"missing": 3}, 0, False),
+        (["missing <= 5"], {"missing": 3}, 0, True),
+        (["missing <= 5  # none"], {"missing": 3, "late": 1}, 0, False),
+        (["w: *.not_exact<=5"], {"missing": 3, "late": 1}, 0, True),
+        (["missing <= 5"], {"missing": 3}, 1, False),
+        (["missing <= 5"], {"missing": 3, "exact": 0}, 0, False),
+    ],
+)
+def test_verdicts_that_a_watch_limits_are_no_problem(ask, engine, lines, counts, refused, is_exact):
+    verdicts = dict.fromkeys(protocol.VERDICTS, 0) | {"exact": 9} | counts
+    detail = {
+        "verdicts": {"w": {"output": verdicts}},
+        "watch": {"refused": refused},
+        "thresholds": [LIMIT | {"threshold": line, "passed": True} for line in lines],
+    }
+    run = "watch-w-1"
+    begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
+    project(engine, [happened(protocol.WATCH_BEGUN, run, **begun)])
+    project(engine, concluded(run, clean=False, **detail))
+    (counted,) = panel(ask, "overview", "Number of problems")
+    assert counted["runs not exact"] == (0 if is_exact else 1)
+    shown = [row["run"] for row in panel(ask, "overview", "Problems")]
+    assert shown == ([] if is_exact else [run])
+
+
+def test_a_part_that_a_workload_killed_did_not_die(ask, engine):
+    def died(part, after_ms):
+        return happened(protocol.PART_DOWN, "", after_ms, part=part, reason=f"{after_ms}")
+
+    project(
+        engine,
+        [
+            requested("r"),
+            died("kafka", 9_000),
+            happened(protocol.KILLED, "r", 10_000, target="broker", pids=[1]),
+            died("kafka", 10_100),
+            died("evaluator", 10_200),
+            died("kafka", 69_999),
+            died("kafka", 70_000),
+            *concluded("r", 80_000),
+        ],
+    )
+    found = panel(ask, "overview", "Problems")
+    assert [(row["what"], row["why"]) for row in found] == [
+        ("kafka died", "70000"),
+        ("evaluator died", "10200"),
+        ("kafka died", "9000"),
+    ]
+    (counted,) = panel(ask, "overview", "Number of problems")
+    assert counted["processes died"] == 3
 
 
 def test_a_generator_is_late_by_the_limit_of_its_own_workload(ask, engine):
