@@ -311,6 +311,28 @@ def test_a_pipeline_beside_another_has_a_history_of_its_own(ask, engine):
         "": ("r2", 2),
         "q": ("r3", 1),
     }
+    about = {"workload": "w", "pipelines": ALL, "stage": "join", "definition": "latest"}
+    found = panel(ask, "history", "Latency p99 of $stage, by run", **about)
+    assert [(row["series"], row["latency_ms"]) for row in found] == [
+        ("p", 2),
+        ("p beside q", 8),
+        ("p", 4),
+        ("p beside q", 8),
+    ]
+
+
+def test_a_limit_of_one_pipeline_is_drawn_beside_another(ask, engine):
+    both = {"pipelines": [{"name": name} for name in "qp"]}
+    limits = {"workload": {"name": "w", "thresholds": ["p: join.p99_ms <= 9"]}}
+    project(engine, [requested("r", **both, **limits), *concluded("r")])
+    project(engine, [took("r", 2, pipeline="p"), took("r", 3, pipeline="q")])
+    about = {"workload": "w", "pipelines": ALL, "stage": "join", "definition": "latest"}
+    found = panel(ask, "history", "Latency p99 of $stage, by run", **about)
+    assert {row["series"]: row["latency_ms"] for row in found} == {
+        "p beside q": 2,
+        "q beside p": 3,
+        "limit p beside q": 9,
+    }
 
 
 def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engine):
