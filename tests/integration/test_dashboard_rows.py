@@ -399,6 +399,41 @@ def test_a_limit_is_drawn_on_the_latency_that_it_limits(ask, engine, definition,
         assert {row["series"] for row in found} == {"p join", "limit w join"}
 
 
+def test_latencies_of_a_run_are_by_minute_once_those_by_second_have_expired(ask, engine):
+    found = []
+    for has_expired in (False, True):
+        if has_expired:
+            engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
+        else:
+            project(engine, [requested("r"), took("r", 2, after_ms=1000), took("r", 4)])
+        for title in ("Latency p99 by stage over time", "Latency heatmap"):
+            found.append(panel(ask, "run", title, run="r", definition="latest"))
+    by_second, heat, by_minute, rough_heat = found
+    assert max(row["latency_ms"] for row in by_second) == 4
+    assert [(row["series"], row["latency_ms"]) for row in by_minute] == [("p join", 4)]
+    assert sum(map(outputs_of, heat)) == sum(map(outputs_of, rough_heat)) == 4
+
+
+def outputs_of(row):
+    """The outputs in all bands of a point of a heatmap."""
+    return sum(int(value) for name, value in row.items() if name != "time")
+
+
+@pytest.mark.parametrize("others", ["concluded", "refused", "never concluded"])
+def test_the_age_of_data_is_of_a_watch_that_is_still_running(ask, engine, others):
+    begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
+    project(engine, [happened(protocol.WATCH_BEGUN, "watch-w-1", **begun), took("watch-w-1", 2)])
+    for number in range(25):
+        run, after_ms = f"r{number}", 1000 * number
+        if others == "never concluded":
+            project(engine, [requested(run, after_ms - 60_000)])
+        if others == "concluded":
+            project(engine, [requested(run, after_ms + 500), *concluded(run, after_ms + 900)])
+        if others == "refused":
+            project(engine, [happened(protocol.RUN_REFUSED, run, after_ms, reason="No.")])
+    assert len(panel(ask, "overview", "Data age")) == 1
+
+
 def limited(run, *lines, workload="w", after_ms=0):
     """A run that is going on, with these thresholds."""
     return requested(run, after_ms, workload={"name": workload, "thresholds": lines})

@@ -269,7 +269,6 @@ def _latency(share: float) -> timeseries.Panel:
         share,
         f"definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
         RUNS,
-        at="at",
     )
 
 
