@@ -57,6 +57,8 @@ WITH
         SELECT
             run_id,
             sum(r.interval_s) AS machine_s,
+            toNullable(sum(r.cpu_pressure_seconds) / machine_s) AS cpu_pressure,
+            toNullable(sum(r.steal_seconds) / machine_s) AS stolen_cores,
             any(dateDiff('ms', b.measured_from, b.measured_until)) / 1000 AS measured_s,
             -- Extrapolates the CPU time of a run during which the collector was unavailable.
             if(any(b.is_whole) AND machine_s < 0.95 * measured_s, measured_s / machine_s, 1) AS missing
@@ -175,6 +177,10 @@ SELECT
         JSONExtractString(c.w, 'domain')
     ) AS domain,
     c.pipeline AS pipeline,
+    arrayFilter(
+        name -> name != c.pipeline,
+        arrayMap(one -> JSONExtractString(one, 'name'), c.described)
+    ) AS beside,
     JSONExtractString(c.p, 'engine') AS engine,
     n.versions[c.pipeline] AS engine_version,
     coalesce(
@@ -193,6 +199,13 @@ SELECT
     c.stage AS stage,
     s.kind AS kind,
     s.position AS position,
+    JSONExtract(
+        arrayFirst(
+            spec -> JSONExtractString(spec, 'name') = c.stage,
+            JSONExtractArrayRaw(c.request, 'domain', 'stages')
+        ),
+        'window', 'size_s', 'Nullable(UInt32)'
+    ) AS window_s,
     ifNull(n.rate_per_second, JSONExtractFloat(c.w, 'load', 'rate_per_second')) AS rate_per_second,
     JSONExtractString(c.w, 'load', 'shape') AS load_shape,
     mapFilter(
@@ -240,13 +253,15 @@ SELECT
     JSONExtractString(c.request, 'suite', 'name') AS suite,
     g.acknowledged AS input_records,
     -- A run that ended early was measured for less time than planned.
-    g.acknowledged / nullIf(
+    nullIf(
         if(b.is_whole, dateDiff('millisecond', b.measured_from, b.measured_until), t.sending_ms), 0
-    ) * 1000 AS input_per_second,
+    ) / 1000 AS measured_for_s,
+    g.acknowledged / measured_for_s AS input_per_second,
     g.send_delay_p50_ms AS send_delay_p50_ms,
     g.send_delay_p99_ms AS send_delay_p99_ms,
     g.send_delay_max_ms AS send_delay_max_ms,
     l.measured_outputs AS measured_outputs,
+    l.measured_outputs / measured_for_s AS outputs_per_second,
     l.min_ms AS min_ms,
     l.p50_ms AS p50_ms,
     l.p90_ms AS p90_ms,
@@ -283,6 +298,8 @@ SELECT
     u.gc_seconds AS gc_seconds,
     u.jit_seconds AS jit_seconds,
     j.machine_cpu_share AS machine_cpu_share,
+    o.cpu_pressure AS cpu_pressure,
+    o.stolen_cores / nullIf(cores, 0) AS steal_share,
     j.saturated AS saturated,
     j.waited AS waited,
     m.sustainable_rate_per_second AS sustainable_rate_per_second
@@ -360,6 +377,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN workload 'Name of the workload',
     COMMENT COLUMN domain 'Name of the domain',
     COMMENT COLUMN pipeline 'The pipeline',
+    COMMENT COLUMN beside 'The other pipelines of the run; empty if it had one',
     COMMENT COLUMN engine 'Engine of the pipeline',
     COMMENT COLUMN engine_version 'Version of the engine, as it reported it',
     COMMENT COLUMN workers 'Number of workers; NULL if not set',
@@ -371,6 +389,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN stage 'The stage',
     COMMENT COLUMN kind 'Kind of the stage',
     COMMENT COLUMN position 'Position of the stage in its domain, from 1',
+    COMMENT COLUMN window_s 'Size of the window of the stage, seconds of event time; NULL without one',
     COMMENT COLUMN rate_per_second 'Rate of the load, records per second: as requested, or as found by a search',
     COMMENT COLUMN load_shape 'Shape of the load',
     COMMENT COLUMN load_settings 'Every setting of the load, as text by name, as requested',
@@ -396,11 +415,13 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN packages 'Versions of Python packages by name',
     COMMENT COLUMN suite 'The suite that requested the run; empty without one',
     COMMENT COLUMN input_records 'Records that the broker acknowledged',
-    COMMENT COLUMN input_per_second 'The same per second',
+    COMMENT COLUMN measured_for_s 'Duration of the measured phase until the run ended, seconds; NULL for a watch',
+    COMMENT COLUMN input_per_second 'Records that the broker acknowledged, per second',
     COMMENT COLUMN send_delay_p50_ms 'Median delay between scheduled and actual send time, milliseconds',
     COMMENT COLUMN send_delay_p99_ms '99th percentile of the delay between scheduled and actual send time, milliseconds',
     COMMENT COLUMN send_delay_max_ms 'Longest delay between scheduled and actual send time, milliseconds',
     COMMENT COLUMN measured_outputs 'Number of outputs with a latency',
+    COMMENT COLUMN outputs_per_second 'The same per second',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
     COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
     COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
@@ -433,6 +454,8 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN gc_seconds 'Time of garbage collection, seconds; NULL without a JVM',
     COMMENT COLUMN jit_seconds 'Time of the JIT compilers, seconds; NULL without a JVM',
     COMMENT COLUMN machine_cpu_share 'Share of the CPU time of the machine that was used, 0 to 1',
+    COMMENT COLUMN cpu_pressure 'Share of the time in which a task waited for a core, 0 to 1; NULL if unknown',
+    COMMENT COLUMN steal_share 'Share of the CPU time of the machine that the host gave to other machines, 0 to 1; NULL if unknown',
     COMMENT COLUMN saturated 'Whether the machine had no room left; NULL if unknown',
     COMMENT COLUMN waited 'Parts of the stack that waited for a core',
     COMMENT COLUMN sustainable_rate_per_second 'Rate that a search before the run found, records per second; NULL without one';

@@ -171,11 +171,13 @@ def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) 
 
 
 def _current_run(url: str) -> dict[str, Any] | None:
+    """The run that is going on; None without one. The hours of a watch are not such runs."""
     try:
         rows = query(
             url,
             "SELECT run_id, workload, pipelines, phase FROM tidegauge.runs"
-            " WHERE NOT concluded AND empty(failures) ORDER BY requested_at DESC LIMIT 1",
+            " WHERE NOT concluded AND empty(failures) AND NOT startsWith(run_id, 'watch-')"
+            " ORDER BY requested_at DESC LIMIT 1",
         )
         told = query(
             url,

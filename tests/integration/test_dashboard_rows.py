@@ -167,6 +167,64 @@ def test_faults_on_purpose_are_no_problems(ask, engine):
     (counted,) = panel(ask, "overview", "Number of problems")
     assert counted["runs not exact"] == 1
     assert [row["run"] for row in panel(ask, "overview", "Problems")] == ["other"]
+    assert panel(ask, "correctness", "Share of exact outputs", pipelines=["p", "faulty"]) == []
+    (share,) = panel(ask, "correctness", "Share of exact outputs", pipelines=ALL)
+    assert share["exact"] == pytest.approx(1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("lines", "counts", "refused", "is_exact"),
+    [
+        ([], {"missing": 3}, 0, False),
+        (["missing <= 5"], {"missing": 3}, 0, True),
+        (["missing <= 5  # none"], {"missing": 3, "late": 1}, 0, False),
+        (["w: *.not_exact<=5"], {"missing": 3, "late": 1}, 0, True),
+        (["missing <= 5"], {"missing": 3}, 1, False),
+        (["missing <= 5"], {"missing": 3, "exact": 0}, 0, False),
+    ],
+)
+def test_verdicts_that_a_watch_limits_are_no_problem(ask, engine, lines, counts, refused, is_exact):
+    verdicts = dict.fromkeys(protocol.VERDICTS, 0) | {"exact": 9} | counts
+    detail = {
+        "verdicts": {"w": {"output": verdicts}},
+        "watch": {"refused": refused},
+        "thresholds": [LIMIT | {"threshold": line, "passed": True} for line in lines],
+    }
+    run = "watch-w-1"
+    begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
+    project(engine, [happened(protocol.WATCH_BEGUN, run, **begun)])
+    project(engine, concluded(run, clean=False, **detail))
+    (counted,) = panel(ask, "overview", "Number of problems")
+    assert counted["runs not exact"] == (0 if is_exact else 1)
+    shown = [row["run"] for row in panel(ask, "overview", "Problems")]
+    assert shown == ([] if is_exact else [run])
+
+
+def test_a_part_that_a_workload_killed_did_not_die(ask, engine):
+    def died(part, after_ms):
+        return happened(protocol.PART_DOWN, "", after_ms, part=part, reason=f"{after_ms}")
+
+    project(
+        engine,
+        [
+            requested("r"),
+            died("kafka", 9_000),
+            happened(protocol.KILLED, "r", 10_000, target="broker", pids=[1]),
+            died("kafka", 10_100),
+            died("evaluator", 10_200),
+            died("kafka", 69_999),
+            died("kafka", 70_000),
+            *concluded("r", 80_000),
+        ],
+    )
+    found = panel(ask, "overview", "Problems")
+    assert [(row["what"], row["why"]) for row in found] == [
+        ("kafka died", "70000"),
+        ("evaluator died", "10200"),
+        ("kafka died", "9000"),
+    ]
+    (counted,) = panel(ask, "overview", "Number of problems")
+    assert counted["processes died"] == 3
 
 
 def test_a_generator_is_late_by_the_limit_of_its_own_workload(ask, engine):
@@ -253,6 +311,28 @@ def test_a_pipeline_beside_another_has_a_history_of_its_own(ask, engine):
         "": ("r2", 2),
         "q": ("r3", 1),
     }
+    about = {"workload": "w", "pipelines": ALL, "stage": "join", "definition": "latest"}
+    found = panel(ask, "history", "Latency p99 of $stage, by run", **about)
+    assert [(row["series"], row["latency_ms"]) for row in found] == [
+        ("p", 2),
+        ("p beside q", 8),
+        ("p", 4),
+        ("p beside q", 8),
+    ]
+
+
+def test_a_limit_of_one_pipeline_is_drawn_beside_another(ask, engine):
+    both = {"pipelines": [{"name": name} for name in "qp"]}
+    limits = {"workload": {"name": "w", "thresholds": ["p: join.p99_ms <= 9"]}}
+    project(engine, [requested("r", **both, **limits), *concluded("r")])
+    project(engine, [took("r", 2, pipeline="p"), took("r", 3, pipeline="q")])
+    about = {"workload": "w", "pipelines": ALL, "stage": "join", "definition": "latest"}
+    found = panel(ask, "history", "Latency p99 of $stage, by run", **about)
+    assert {row["series"]: row["latency_ms"] for row in found} == {
+        "p beside q": 2,
+        "q beside p": 3,
+        "limit p beside q": 9,
+    }
 
 
 def test_a_figure_that_was_not_measured_is_no_zero_among_the_problems(ask, engine):
@@ -317,6 +397,41 @@ def test_a_limit_is_drawn_on_the_latency_that_it_limits(ask, engine, definition,
         found = panel(ask, uid, title, run="r", pipelines=ALL, definition=definition)
         assert {row["latency_ms"] for row in found if row["series"] == "limit w join"} == limits_ms
         assert {row["series"] for row in found} == {"p join", "limit w join"}
+
+
+def test_latencies_of_a_run_are_by_minute_once_those_by_second_have_expired(ask, engine):
+    found = []
+    for has_expired in (False, True):
+        if has_expired:
+            engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
+        else:
+            project(engine, [requested("r"), took("r", 2, after_ms=1000), took("r", 4)])
+        for title in ("Latency p99 by stage over time", "Latency heatmap"):
+            found.append(panel(ask, "run", title, run="r", definition="latest"))
+    by_second, heat, by_minute, rough_heat = found
+    assert max(row["latency_ms"] for row in by_second) == 4
+    assert [(row["series"], row["latency_ms"]) for row in by_minute] == [("p join", 4)]
+    assert sum(map(outputs_of, heat)) == sum(map(outputs_of, rough_heat)) == 4
+
+
+def outputs_of(row):
+    """The outputs in all bands of a point of a heatmap."""
+    return sum(int(value) for name, value in row.items() if name != "time")
+
+
+@pytest.mark.parametrize("others", ["concluded", "refused", "never concluded"])
+def test_the_age_of_data_is_of_a_watch_that_is_still_running(ask, engine, others):
+    begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
+    project(engine, [happened(protocol.WATCH_BEGUN, "watch-w-1", **begun), took("watch-w-1", 2)])
+    for number in range(25):
+        run, after_ms = f"r{number}", 1000 * number
+        if others == "never concluded":
+            project(engine, [requested(run, after_ms - 60_000)])
+        if others == "concluded":
+            project(engine, [requested(run, after_ms + 500), *concluded(run, after_ms + 900)])
+        if others == "refused":
+            project(engine, [happened(protocol.RUN_REFUSED, run, after_ms, reason="No.")])
+    assert len(panel(ask, "overview", "Data age")) == 1
 
 
 def limited(run, *lines, workload="w", after_ms=0):

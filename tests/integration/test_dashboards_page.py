@@ -338,6 +338,20 @@ def test_a_long_answer_becomes_one_series_per_label(browser, site):
     assert (second["labels"], second["values"]) == ({"series": "b"}, [None, 2, None])
 
 
+def test_a_line_connects_what_grafana_connects(browser, site):
+    """Nulls are bridged in gaps shorter than spanNulls; a gap longer than insertNulls is kept."""
+    points = [[0, None], [1, 1], [2, None], [10, 2], [11, None], [12, None], [20, 3], [40, 4]]
+    alone = [[0, None], [1, 1], [10, 2], [11, None], [12, None], [20, 3], [40, 4]]
+    cases = {
+        f"m.bridged({points}, 10)": alone,
+        f"m.bridged({points}, false)": points,
+        f"m.parted({alone}, 10, 1)": [*alone[:-1], [30, None], [40, 4]],
+        f"m.parted({alone}, 10, 10)": alone,
+    }
+    calls = ", ".join(cases).replace("None", "null")
+    assert imported(browser, site, "gaps.js", f"[{calls}]") == list(cases.values())
+
+
 def test_a_colour_that_cannot_be_seen_is_made_darker_or_lighter(browser, site):
     """Yellow on white has a contrast of 1.3 and is changed; blue on white has 5.2 and is not."""
     browser.look(1400, 900)

@@ -1,6 +1,7 @@
 """The view with a row per run, pipeline and stage agrees with the report of a run."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -119,9 +120,12 @@ def test_what_a_pipeline_used_is_of_the_measured_phase(figures):
         assert row["cpu_cores"] == pytest.approx(cpu_s / sum(r["interval_s"] for r in used))
         per_million = 1e6 * cpu_s / row["input_records"]
         assert row["core_seconds_per_million_records"] == pytest.approx(per_million)
-        assert row["input_per_second"] == pytest.approx(
-            row["input_records"] / (end_ms - start_ms) * 1000
-        )
+        assert row["measured_for_s"] == pytest.approx((end_ms - start_ms) / 1000)
+        for rate, count in (
+            ("input_per_second", "input_records"),
+            ("outputs_per_second", "measured_outputs"),
+        ):
+            assert row[rate] == pytest.approx(row[count] / row["measured_for_s"])
 
 
 def test_the_input_of_a_run_that_ended_early_is_of_the_seconds_in_which_it_was_sent(engine):
@@ -137,6 +141,7 @@ def test_the_input_of_a_run_that_ended_early_is_of_the_seconds_in_which_it_was_s
     assert rows
     for row in rows:
         assert row["input_per_second"] == pytest.approx(row["input_records"] / 4)
+        assert row["outputs_per_second"] == pytest.approx(row["measured_outputs"] / 4)
 
 
 def test_missing_samples_make_no_pipeline_cheap(engine):
@@ -187,6 +192,50 @@ def test_a_run_that_measured_nothing_has_its_settings_alone(engine):
     (row,) = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'none'")
     assert (row["workload"], row["pipeline"], row["stage"]) == ("w", "p", "join")
     assert (row["p99_ms"], row["exact"], row["cpu_cores"], row["valid"]) == (None,) * 4
+    assert (row["outputs_per_second"], row["cpu_pressure"], row["steal_share"]) == (None,) * 3
+    assert (row["beside"], row["window_s"]) == ([], None)
+
+
+def test_the_load_of_the_machine_is_of_the_measured_phase(engine):
+    start_ms, end_ms = phase_ms(EVENTS, "measure")
+    events = []
+    for topic, record in EVENTS:
+        more: dict[str, Any] = {"run_id": "busy"}
+        if topic == catalogue.RESOURCES and record["service"] == "machine":
+            is_measured = start_ms <= record["time"] < end_ms
+            stolen, waited = (0.5, 0.2) if is_measured else (1.0, 1.0)
+            more["steal_seconds"] = stolen * record["interval_s"]
+            more["cpu_pressure_seconds"] = waited * record["interval_s"]
+        events.append((topic, record | more))
+    project(engine, events)
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'busy'")
+    assert rows
+    for row in rows:
+        assert row["cpu_pressure"] == pytest.approx(0.2)
+        assert row["steal_share"] == pytest.approx(0.5 / row["cores"])
+
+
+def test_a_stage_has_its_window_and_a_pipeline_the_others(engine):
+    stages = [
+        {"name": "join", "window": None},
+        {"name": "sliding", "window": {"size_s": 300, "slide_s": 60}},
+    ]
+    body = {
+        "workload": {"name": "w"},
+        "domain": {"name": "d", "stages": stages},
+        "stages": ["join", "sliding"],
+        "pipelines": [{"name": name} for name in "pqr"],
+    }
+    event = a_lifecycle_event("run_requested", json.dumps(body)) | {"run_id": "windows"}
+    project(engine, [(catalogue.LIFECYCLE, event)])
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'windows'")
+    assert len(rows) == 6
+    assert {(row["stage"], row["window_s"]) for row in rows} == {("join", None), ("sliding", 300)}
+    assert {row["pipeline"]: row["beside"] for row in rows} == {
+        "p": ["q", "r"],
+        "q": ["p", "r"],
+        "r": ["p", "q"],
+    }
 
 
 def test_settings_that_are_no_defaults_are_columns(engine):

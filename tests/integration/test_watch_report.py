@@ -9,18 +9,23 @@ from rich.console import Console
 
 from analysis.changes.series import RUNS as RUNS_OF_HISTORY
 from analysis.changes.series import assemble
+from deploy.local.status import StackStatus
+from schemas.catalogue import LIFECYCLE
 from services.console import (
     comparing,
     report,
 )
 from services.console.ci import junit
+from services.console.listing import show_status
 from services.console.page.document import page
 from services.console.page.markdown import markdown
 from services.console.page.timelines import read_timelines
 from services.console.show import show_report
 from services.runtime import clickhouse
+from services.runtime.settings import ServiceSettings
 from tests.integration.store_engine import project, store_in_process
 from tests.integration.watched_run import begun_events, run_id, watch_events
+from tests.unit.requests import a_lifecycle_event
 
 pytestmark = pytest.mark.integration
 
@@ -109,6 +114,21 @@ def test_of_runs_that_are_not_concluded_it_is_the_newest(engine, monkeypatch):
     for hour in range(2):
         project(engine, begun_events(START_MS + 3_600_000 * hour))
     assert report.latest_run("") == run_id(START_MS + 3_600_000)
+
+
+def test_an_hour_of_a_watch_is_not_the_current_run_of_the_status(engine, monkeypatch, capsys):
+    store_in_process(engine, monkeypatch)
+    status = StackStatus(True, "", "", "", services=())
+
+    def current():
+        show_status(Console(), ServiceSettings(), status, as_json=True)
+        return json.loads(capsys.readouterr().out)["run"]
+
+    project(engine, begun_events(START_MS))
+    assert current() is None
+    run = {"run_id": "r", "time": START_MS - 1000}
+    project(engine, [(LIFECYCLE, a_lifecycle_event("run_requested", json.dumps({})) | run)])
+    assert current()["run_id"] == "r"
 
 
 def test_it_is_in_the_lists_and_views(ask):

@@ -126,6 +126,19 @@ def test_a_panel_says_what_it_shows_in_which_unit_and_why_it_is_empty(found, pan
 
 
 @pytest.mark.parametrize(("found", "panel"), PANELS)
+def test_a_line_connects_neither_two_runs_nor_a_run_and_itself_after_days(found, panel):
+    """Only History has a point per run: there, lines connect the runs of a series."""
+    custom = panel["fieldConfig"]["defaults"].get("custom", {})
+    if panel["type"] != "timeseries" or custom["drawStyle"] == "bars":
+        return
+    if found["uid"] == "tidegauge-history":
+        assert (custom["spanNulls"], custom["insertNulls"]) == (86_400_000, 86_400_000)
+    else:
+        longest_ms = 15_000 if panel["interval"] in ("1s", "2s") else 45_000
+        assert (custom["spanNulls"], custom["insertNulls"]) == (False, longest_ms)
+
+
+@pytest.mark.parametrize(("found", "panel"), PANELS)
 def test_a_panel_is_bounded_by_time_by_a_run_or_by_a_limit(found, panel):
     sql = panel["targets"][0]["rawSql"]
     bounds = ("$__timeFilter", "$__toTime", "${run:sqlstring}", "LIMIT", "max(time)")

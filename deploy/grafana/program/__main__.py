@@ -1,6 +1,6 @@
 """Write every dashboard and the alerts: python -m deploy.grafana.program
 
-`python -m deploy.grafana.program contact-points FILE` writes the alerts with a contact point for
+`python -m deploy.grafana.program contact-points FILE` writes the alerts with contact points for
 the webhooks of the settings, in place of the file of alerts.
 """
 
@@ -26,7 +26,7 @@ from deploy.grafana.program import (
     sustainable,
     watch,
 )
-from deploy.grafana.program.contact_points import with_contact_point
+from deploy.grafana.program.contact_points import with_contact_points
 from services.runtime.settings import load_settings
 from services.runtime.webhooks import WebhookSettings
 
@@ -75,9 +75,9 @@ def _text(found: dict[str, Any]) -> str:
 
 
 def write_contact_points(path: Path) -> None:
-    """Write the alerts with a contact point for the webhooks of the settings."""
+    """Write the alerts with contact points for the webhooks of the settings."""
     provisioned = json.loads(ALERTS.read_text())
-    found = with_contact_point(provisioned, load_settings(WebhookSettings).webhooks)
+    found = with_contact_points(provisioned, load_settings(WebhookSettings).webhooks)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(_text(found))
 

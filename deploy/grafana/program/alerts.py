@@ -13,6 +13,7 @@ from typing import Any, Final
 from deploy.grafana.program import sql
 from deploy.grafana.program.panels import PLUGIN
 from schemas.protocol import FAILED_VERDICTS
+from schemas.suite import NoticeKind
 from services.conductor.notices import watches
 
 # Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
@@ -40,7 +41,8 @@ class Rule:
     """One rule: fires for every row whose number exceeds `limit`, after `pending_s`.
 
     looks_back_s: time range of the query's macros. dashboard, panel: uid of the dashboard and title
-    of the panel that shows the number. without_answer: state if the query fails.
+    of the panel that shows the number. kinds: of the notifications of the conductor that report the
+    same, or its consequence (docs/notifications.md). without_answer: state if the query fails.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Rule:
     summary: str
     dashboard: str
     panel: str
+    kinds: tuple[NoticeKind, ...]
     sql: str
     limit: float
     looks_back_s: int = 300
@@ -64,6 +67,7 @@ RULES: Final = (
         "limits by a threshold are not counted.",
         "tidegauge-correctness",
         "Ledger by pipeline and stage",
+        ("unclean",),
         f"""
 SELECT pipeline, stage, toFloat64(sum(counted)) AS outputs
 FROM
@@ -89,6 +93,7 @@ GROUP BY pipeline, stage
         "counted.",
         "tidegauge-overview",
         "Problems",
+        ("threshold",),
         f"""
 SELECT pipeline, stage, threshold, toFloat64(countIf(NOT passed)) AS runs
 FROM threshold_results AS t
@@ -104,6 +109,7 @@ GROUP BY pipeline, stage, threshold
         "not know the lag of a group, or its process died.",
         "tidegauge-watch",
         "Events",
+        ("invalid", "watch_trouble"),
         f"""
 SELECT
     JSONExtractString(detail, 'watch') AS watch,
@@ -126,10 +132,17 @@ GROUP BY watch, what, topic
         "day, a latency is higher or a sustainable rate lower than before.",
         "tidegauge-history",
         "Change points",
+        ("change_point",),
         """
-SELECT toFloat64(count()) AS change_points
+SELECT
+    JSONExtractString(detail, 'workload') AS workload,
+    JSONExtractString(detail, 'pipeline') AS pipeline,
+    JSONExtractString(detail, 'stage') AS stage,
+    JSONExtractString(detail, 'metric') AS metric,
+    toFloat64(count()) AS change_points
 FROM results_conclusions AS c
 WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail, 'worse')
+GROUP BY workload, pipeline, stage, metric
 """,
         limit=0,
         looks_back_s=86_400,
@@ -140,6 +153,7 @@ WHERE $__timeFilter(c.time) AND kind = 'change_point' AND JSONExtractBool(detail
         "The evaluator reads records that are over 30 s old. Results are delayed but correct.",
         "tidegauge-live",
         "Evaluator lag",
+        ("no_results",),
         """
 SELECT toFloat64(argMax(JSONExtractInt(detail, 'lag_ms'), (e.time, e._offset))) AS lag_ms
 FROM results_lifecycle AS e
@@ -156,6 +170,7 @@ HAVING count() > 0
         "current run may be invalid. Steps of searches are not counted.",
         "tidegauge-live",
         "Send delay of the generator",
+        ("invalid",),
         """
 SELECT s.run_id AS run_id, max(s.p99_ms / q.limit_ms) AS share_of_limit
 FROM
@@ -185,6 +200,7 @@ GROUP BY run_id
         "second while a stack is running, so the store is behind or the stack is down.",
         "tidegauge-live",
         "Data age",
+        ("part_down", "no_results"),
         """
 SELECT toFloat64(dateDiff('second', max(r.time), now64(3))) AS age_s
 FROM results_resources AS r
@@ -200,6 +216,7 @@ HAVING count() > 0
         "A service of the last hour has had no process for over a minute, while others had one.",
         "tidegauge-resources",
         "CPU cores by service",
+        ("part_down",),
         """
 SELECT
     service,
@@ -214,6 +231,11 @@ GROUP BY service
 )
 
 
+def uid(rule: Rule) -> str:
+    """Its uid in Grafana."""
+    return f"tidegauge-{rule.name}"
+
+
 def provisioning(panels: Mapping[tuple[str, str], int]) -> dict[str, Any]:
     """The file's content.
 
@@ -226,7 +248,7 @@ def provisioning(panels: Mapping[tuple[str, str], int]) -> dict[str, Any]:
 
 def _rule(rule: Rule, panel_id: int) -> dict[str, Any]:
     return {
-        "uid": f"tidegauge-{rule.name}",
+        "uid": uid(rule),
         "title": rule.title,
         "condition": "C",
         "for": f"{rule.pending_s}s",

@@ -1,5 +1,5 @@
-"""Grafana contact point from the same settings as the conductor's webhooks, and alert rules that
-use it directly, so that existing notification policies in Grafana are not changed.
+"""Grafana contact points from the same settings as the conductor's webhooks, and alert rules that
+use them directly, so that existing notification policies in Grafana are not changed.
 
 Grafana reads an address in a file itself (`$__file{…}`, as in grafana.ini), so the file written
 here does not contain the secret of a `url_file`.
@@ -9,45 +9,61 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from deploy.grafana.program import alerts
 from services.runtime.webhooks import Webhook
 
-NAME: Final = "Tidegauge"
-MOST_UID: Final = 40  # Grafana's limit in characters
+UID_DIGITS: Final = 16
 TYPES: Final = {"json": "webhook", "slack": "slack", "teams": "teams"}
+KINDS: Final = {alerts.uid(rule): set(rule.kinds) for rule in alerts.RULES}
 
 
-def with_contact_point(
+def with_contact_points(
     provisioned: Mapping[str, Any], webhooks: Mapping[str, Webhook]
 ) -> dict[str, Any]:
-    """The alerting file with a contact point; unchanged without webhooks."""
+    """The alerting file with a contact point for every set of webhooks that a rule notifies.
+    Without webhooks it is unchanged. A rule that no webhook selects is deleted."""
     if not webhooks:
         return dict(provisioned)
-    receivers = [_receiver(name, one) for name, one in webhooks.items()]
-    groups = [group | {"rules": [_sent(one) for one in group["rules"]]} for group in
-              provisioned["groups"]]  # fmt: skip
-    point = {"orgId": 1, "name": NAME, "receivers": receivers}
-    return {**provisioned, "contactPoints": [point], "groups": groups}
+    selected = {
+        uid: tuple(name for name, one in webhooks.items() if not one.on or kinds & set(one.on))
+        for uid, kinds in KINDS.items()
+    }
+    told = {uid: names for uid, names in selected.items() if names}
+    groups = []
+    for group in provisioned["groups"]:
+        rules = [rule for rule in group["rules"] if rule["uid"] in told]
+        groups.append(group | {"rules": [_sent(rule, told[rule["uid"]]) for rule in rules]})
+    return {
+        **provisioned,
+        "contactPoints": [_point(names, webhooks) for names in dict.fromkeys(told.values())],
+        "groups": groups,
+        # Grafana keeps a rule that is only absent from the file.
+        "deleteRules": [{"orgId": 1, "uid": uid} for uid in KINDS if uid not in told],
+    }
 
 
-def _sent(rule: dict[str, Any]) -> dict[str, Any]:
-    return rule | {"notification_settings": {"receiver": NAME}}
+def _sent(rule: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    return rule | {"notification_settings": {"receiver": _name(names)}}
 
 
-def _receiver(name: str, webhook: Webhook) -> dict[str, Any]:
+def _name(names: tuple[str, ...]) -> str:
+    return f"Tidegauge: {', '.join(names)}"
+
+
+def _point(names: tuple[str, ...], webhooks: Mapping[str, Webhook]) -> dict[str, Any]:
+    name = _name(names)
+    receivers = [_receiver(f"{name}/{one}", webhooks[one]) for one in names]
+    return {"orgId": 1, "name": name, "receivers": receivers}
+
+
+def _receiver(place: str, webhook: Webhook) -> dict[str, Any]:
+    """place: what identifies it. Grafana requires a distinct uid in every contact point."""
     settings = {"url": _value(webhook.url, webhook.url_file)}
     if webhook.token_file:
         settings["authorization_scheme"] = "Bearer"
         settings["authorization_credentials"] = _value("", webhook.token_file)
-    return {"uid": _uid(name), "type": TYPES[webhook.shape], "settings": settings}
-
-
-def _uid(name: str) -> str:
-    """A distinct uid for every name, within Grafana's length limit."""
-    uid = f"tidegauge-{name}"
-    if len(uid) <= MOST_UID:
-        return uid
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{uid[: MOST_UID - 9]}-{digest}"
+    uid = f"tidegauge-{hashlib.sha256(place.encode()).hexdigest()[:UID_DIGITS]}"
+    return {"uid": uid, "type": TYPES[webhook.shape], "settings": settings}
 
 
 def _value(text: str, file: object) -> str:

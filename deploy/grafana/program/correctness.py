@@ -8,6 +8,7 @@ from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
 CHOSEN = f"$__timeFilter(second) AND {sql.CHOSEN_PIPELINES}"
+UNPLANNED = f"{CHOSEN} AND {sql.unplanned('$__timeFilter(second)')}"
 NOT_JUDGED = "No output was checked in this time range. Start a run: ./tidegauge run"
 ALL_EXACT = "Every output in this time range was exact."
 
@@ -47,7 +48,7 @@ def _totals() -> stat.Panel:
             height=5,
             empty=NOT_JUDGED,
         ),
-        f"{CHOSEN} AND {sql.unplanned('$__timeFilter(second)')}",
+        UNPLANNED,
     )
 
 
@@ -55,7 +56,8 @@ def _share() -> stat.Panel:
     return figures(
         About(
             "Share of exact outputs",
-            "Exact verdicts divided by all verdicts in this time range.",
+            "Exact verdicts divided by all verdicts in this time range. Runs that kill a part and "
+            "pipelines that plant faults are not counted.",
             "percentunit",
             width=8,
             height=5,
@@ -66,7 +68,7 @@ SELECT
     sum(v.exact)
     / sum(v.exact + v.wrong + v.missing + v.late + v.duplicate + v.unexpected) AS exact
 FROM results_verdicts AS v
-WHERE {CHOSEN}
+WHERE {UNPLANNED}
 HAVING count() > 0
 """,
         ((None, palette.BAD), (1, palette.GOOD)),

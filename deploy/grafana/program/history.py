@@ -11,7 +11,7 @@ NO_RUNS = (
     "No run of this workload was concluded in this time range. To run a suite indefinitely:"
     " ./tidegauge up default"
 )
-A_DAY_MS = 86_400_000  # do not connect points across days without a run
+A_DAY_MS = 86_400_000.0  # lines connect the runs of a series, but not across days without a run
 # Search steps are not separate runs.
 OF_WORKLOAD = f"load_name = ${{workload:sqlstring}} AND step_of = '' AND {sql.RUNS_OF_RANGE}"
 WORKLOADS = f"""
@@ -23,11 +23,16 @@ ORDER BY countIf(valid) DESC, count() DESC, load_name
 LIMIT 200
 """
 THESE = """(
-    SELECT run_id, ifNull(measure_at, requested_at) AS time
+    SELECT run_id, ifNull(measure_at, requested_at) AS time, arraySort(pipelines) AS together
     FROM runs
     WHERE load_name = ${workload:sqlstring} AND valid AND step_of = ''
         AND requested_at <= $__toTime AND concluded_at >= $__fromTime
 ) AS these"""
+# A pipeline beside others is another series than alone, as on Overview and for change points.
+SERIES = (
+    "concat(toString(pipeline), if(length(together) < 2, '', concat(' beside ',"
+    " arrayStringConcat(arrayFilter(p -> p != pipeline, together), ', '))))"
+)
 # Pipelines and stages of the workload's valid runs; a join first, if there is one.
 PIPELINES = f"""
 SELECT toString(pipeline) AS value
@@ -68,12 +73,17 @@ def build() -> dash.Dashboard:
         found,
         _counts(),
         _changes(),
-        _latency(0.5),
-        _latency(0.99),
-        _failed(),
-        _cost(),
-        _send_delay(),
-        _input(),
+        *(
+            panel.insert_nulls(A_DAY_MS).span_nulls(A_DAY_MS)
+            for panel in (
+                _latency(0.5),
+                _latency(0.99),
+                _failed(),
+                _cost(),
+                _send_delay(),
+                _input(),
+            )
+        ),
         _thresholds(),
         _runs(),
     )
@@ -137,9 +147,9 @@ def _latency(share: float) -> timeseries.Panel:
     return graph(
         About(
             f"Latency p{share * 100:g} of $stage, by run",
-            "Exact percentile of the measured phase of every valid run, at the time of the run. "
-            "Dashed lines are the limits that the thresholds of each run set for this percentile, "
-            "stage and definition.",
+            "Exact percentile of the measured phase of every valid run, at the time of the run. A "
+            "pipeline that was measured beside others has a line of its own. Dashed lines are the "
+            "limits that the thresholds of each run set for this percentile, stage and definition.",
             "ms",
             empty=NO_RUNS,
         ),
@@ -153,16 +163,21 @@ FROM
         toFloat64(any(ms)) AS value,
         minOrNullIf(
             limit_ms,
-            of_definition = ${{definition:sqlstring}} AND of_pipeline IN ('', name)
+            of_definition = ${{definition:sqlstring}} AND of_pipeline IN ('', measured)
                 AND of_stage IN ('*', ${{stage:sqlstring}})
         ) AS least
     FROM
     (
-        SELECT m.run_id AS run, time, toString(m.pipeline) AS name, {sql.exact(share)} AS ms
+        SELECT
+            m.run_id AS run,
+            time,
+            toString(pipeline) AS measured,
+            {SERIES} AS name,
+            {sql.exact(share)} AS ms
         FROM latency_minutes AS m
         INNER JOIN {THESE} ON these.run_id = m.run_id
         WHERE definition = ${{definition:sqlstring}} AND stage = ${{stage:sqlstring}} AND {CHOSEN}
-        GROUP BY run, time, name
+        GROUP BY run, time, measured, name
     ) AS f
     LEFT JOIN {sql.limits(share, f"SELECT run_id FROM {THESE}")} AS l ON of_run = run
     GROUP BY run, time, name
@@ -173,7 +188,6 @@ ORDER BY time, startsWith(series, 'limit '), series
 LIMIT 20000
 """,
         {},
-        gap_ms=A_DAY_MS,
     )
 
 
@@ -188,7 +202,7 @@ def _failed() -> timeseries.Panel:
         f"""
 SELECT
     time,
-    toString(pipeline) AS series,
+    {SERIES} AS series,
     sum(wrong + missing + late + duplicate + unexpected) AS outputs
 FROM results_verdicts AS v
 INNER JOIN {THESE} ON these.run_id = v.run_id
@@ -198,7 +212,6 @@ ORDER BY time, series
 LIMIT 20000
 """,
         {},
-        gap_ms=A_DAY_MS,
     )
 
 
@@ -214,7 +227,7 @@ def _cost() -> timeseries.Panel:
         f"""
 SELECT
     these.time AS time,
-    toString(u.pipeline) AS series,
+    {SERIES} AS series,
     any(u.cpu_seconds) / any(i.records) * 1000000 AS core_seconds
 FROM
 (
@@ -238,7 +251,6 @@ ORDER BY time, series
 LIMIT 20000
 """,
         {},
-        gap_ms=A_DAY_MS,
     )
 
 
@@ -264,7 +276,6 @@ ORDER BY time
 LIMIT 20000
 """,
         palette.PERCENTILES,
-        gap_ms=A_DAY_MS,
     )
 
 
@@ -286,7 +297,6 @@ ORDER BY time
 LIMIT 20000
 """,
         {"input": palette.GREY},
-        gap_ms=A_DAY_MS,
     )
 
 

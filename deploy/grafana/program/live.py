@@ -7,9 +7,6 @@ from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
-# Runs may be a minute apart, and no line may connect them. In ranges of half a day and more, where
-# points are this far apart, Grafana shows points instead of lines.
-GAP_MS = 45_000.0
 RUNS = """
 SELECT run_id FROM latency_minutes
 WHERE minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
@@ -35,18 +32,13 @@ def build() -> dash.Dashboard:
         _freshness(),
         _last_seconds(),
         _baseline(),
-        *(
-            panel.insert_nulls(GAP_MS)
-            for panel in (
-                _latency(0.5),
-                _latency(0.99),
-                _rates(),
-                _send_delay(),
-                _evaluator_lag(),
-                _behind(),
-                _read(),
-            )
-        ),
+        _latency(0.5),
+        _latency(0.99),
+        _rates(),
+        _send_delay(),
+        _evaluator_lag(),
+        _behind(),
+        _read(),
     )
 
 
@@ -277,7 +269,6 @@ def _latency(share: float) -> timeseries.Panel:
         share,
         f"definition = ${{definition:sqlstring}} AND {sql.CHOSEN_PIPELINES}",
         RUNS,
-        at="at",
     )
 
 

@@ -33,6 +33,20 @@ LIMIT 500
 # Samples between runs have an empty run id, and so has a time range without runs.
 THIS_RUN = "run_id = ${run:sqlstring} AND run_id != ''"
 LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
+# Counts per second, or per minute once those of the run have expired.
+COUNTED = f"""
+(
+    SELECT run_id, pipeline, stage, definition, phase, second AS at, latency_ms, count
+    FROM results_latency
+    WHERE {LATENCY} AND $__timeFilter(second)
+    UNION ALL
+    SELECT run_id, pipeline, stage, definition, phase, minute AS at, latency_ms, count
+    FROM latency_minutes
+    WHERE {LATENCY} AND minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
+        AND run_id NOT IN (SELECT run_id FROM results_latency WHERE {THIS_RUN} LIMIT 1)
+) AS counted
+""".strip()
+EXPIRED = "or its reports have expired (TIDEGAUGE_KEEP_PROGRESS_DAYS)."
 NOT_YET = "Nothing measured yet. Select another run, or a time range that contains this one."
 
 
@@ -249,15 +263,15 @@ def _over_time(share: float) -> timeseries.Panel:
             f"Latency {name} by stage over time",
             "Exact percentile of the outputs in each interval, all phases. Dashed lines are the "
             "limits that the thresholds of the run set for this percentile and definition, while "
-            "it was measured. Logarithmic axis.",
+            "it was measured. Logarithmic axis. Points are minutes after the counts per second "
+            "have expired.",
             "ms",
             empty=NOT_YET,
         ),
         share,
-        f"{LATENCY} AND $__timeFilter(second)",
+        THIS_RUN,
         "${run:sqlstring}",
-        source="results_latency",
-        at="second",
+        source=COUNTED,
     )
 
 
@@ -272,10 +286,9 @@ def _heat() -> heatmap.Panel:
         ),
         f"""
 SELECT
-    $__timeInterval(second) AS time,
+    $__timeInterval(at) AS time,
     {sql.band_columns()}
-FROM results_latency
-WHERE {LATENCY} AND $__timeFilter(second)
+FROM {COUNTED}
 GROUP BY time
 ORDER BY time
 """,
@@ -312,7 +325,7 @@ def _behind() -> timeseries.Panel:
             "Pipeline lag",
             "Input records that a stage has not read yet, as reported by the pipeline.",
             "short",
-            empty="No pipeline of this run reported its lag.",
+            empty=f"No pipeline of this run reported its lag, {EXPIRED}",
         ),
         f"{THIS_RUN} AND $__timeFilter(p.time)",
     )
@@ -324,7 +337,7 @@ def _read() -> timeseries.Panel:
             "Read rate of the pipelines",
             "Rows per second read by each stage, as reported by the pipeline.",
             "recps",
-            empty="No pipeline of this run reported progress.",
+            empty=f"No pipeline of this run reported progress, {EXPIRED}",
         ),
         f"{THIS_RUN} AND $__timeFilter(p.time)",
     )

@@ -7,6 +7,7 @@ from deploy.grafana.program import palette, recurring, sql
 from deploy.grafana.program.frame import frame, placed
 from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
+from services.conductor.notices.notice import ON_PURPOSE_MS
 
 RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
 # Runs that a user ended (`was_asked_for` in services/conductor/cancellation.py) are not valid, but
@@ -17,7 +18,20 @@ ENDED = (
 )
 OF_RANGE = f"step_of = '' AND concluded AND {sql.RUNS_OF_RANGE}"
 WORSE = "kind = 'change_point' AND $__timeFilter(c.time) AND JSONExtractBool(detail, 'worse')"
-DIED = "event = 'part_down' AND $__timeFilter(e.time)"
+# Without those that a workload killed (`_is_on_purpose` in services/conductor/notices/notice.py).
+DIED = f"""
+event = 'part_down' AND $__timeFilter(e.time)
+        AND NOT arrayExists(
+            kill -> kill.1 = transform(JSONExtractString(detail, 'part'), ['kafka'], ['broker'])
+                AND dateDiff('millisecond', kill.2, e.time) BETWEEN 0 AND {ON_PURPOSE_MS - 1},
+            (
+                SELECT groupArray((JSONExtractString(detail, 'target'), k.time))
+                FROM results_lifecycle AS k
+                WHERE event = 'killed' AND k.time <= $__toTime
+                    AND k.time >= $__fromTime - INTERVAL {ON_PURPOSE_MS // 1000} SECOND
+            )
+        )
+""".strip()
 
 
 def build() -> dash.Dashboard:
@@ -38,8 +52,9 @@ def _well() -> stat.Panel:
         About(
             "Number of problems",
             "In this time range: INVALID runs (except interrupted ones), valid runs with outputs "
-            "that were not exact (except runs that kill a part or plant faults), runs over a "
-            "threshold, figures that became permanently worse, processes that died, and records "
+            "that were not exact (except runs that kill a part or plant faults, and verdicts that "
+            "a watch limits by a threshold), runs over a threshold, figures that became "
+            "permanently worse, processes that died unless a workload killed them, and records "
             "that could not be read.",
             "short",
             width=16,

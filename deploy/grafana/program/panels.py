@@ -27,9 +27,10 @@ PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
 TIMESERIES, TABLE = 0, 1  # the data source's `format`
 NOTHING: Final = "Nothing was measured in this time range. Start a run: ./tidegauge run"
-# A line is interrupted after this time without data. In ranges shorter than a day, points are
-# closer together than that.
-GAP_MS: Final = 90_000
+# A line is interrupted after this time without data, by the minimum interval of its points, so that
+# it does not connect runs. Where points are farther apart, in ranges of some hours, Grafana shows
+# points instead of lines.
+GAPS_MS: Final = {"1s": 15_000.0, "2s": 15_000.0, "5s": 45_000.0, "10s": 45_000.0}
 DASHED: Final = {"fill": "dash", "dash": [8, 6]}
 Thresholds = tuple[tuple[float | None, str], ...]
 
@@ -80,11 +81,9 @@ def graph(
     stacked: bool = False,
     logarithmic: bool = False,
     interval: str = "1s",
-    gap_ms: int = GAP_MS,
 ) -> timeseries.Panel:
     """Lines over time. The last word of a line's name determines its colour; names that begin with
-    `limit` are dashed, and grey without a colour. gap_ms: a line is interrupted after this time
-    without data."""
+    `limit` are dashed, and grey without a colour. interval: minimum of the points."""
     panel: timeseries.Panel = _about(timeseries.Panel(), about, sql, TIMESERIES)
     panel = (
         panel.interval(interval)
@@ -93,7 +92,7 @@ def graph(
         .draw_style(shared.GraphDrawStyle.BARS if bars else shared.GraphDrawStyle.LINE)
         .show_points(shared.VisibilityMode.AUTO)
         .span_nulls(False)
-        .insert_nulls(False if bars else float(gap_ms))
+        .insert_nulls(False if bars else GAPS_MS[interval])
         .legend(_legend())
         .tooltip(_tooltip())
     )

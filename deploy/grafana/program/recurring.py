@@ -103,7 +103,7 @@ def latency_over_time(
     colours: Mapping[str, str] = palette.STAGES,
 ) -> timeseries.Panel:
     """A percentile of the outputs in each point. series: SQL expression of a line's name."""
-    points = _points(share, where, series, source=sql.LATENCIES, at="at")
+    points = _points(share, where, series, source=sql.LATENCIES)
     return graph(about, f"{points}ORDER BY time, series\n", colours, logarithmic=True)
 
 
@@ -114,13 +114,12 @@ def limited_latency_over_time(
     runs: str,
     *,
     source: str = sql.LATENCIES,
-    at: str,
     definition: str = "${definition:sqlstring}",
 ) -> timeseries.Panel:
     """The same by pipeline and stage, with dashed lines for the upper limits that the thresholds of
     a run set for this percentile and definition, while that run is measured. runs: a query for the
     run ids."""
-    points = _points(share, where, BY_STAGE, source=source, at=at, cast="toFloat64")
+    points = _points(share, where, BY_STAGE, source=source, cast="toFloat64")
     return graph(
         about,
         f"""
@@ -132,7 +131,7 @@ FROM
     {indent(points, "    ").strip()}
     UNION ALL
     SELECT
-        $__timeInterval({at}) AS time,
+        $__timeInterval(at) AS time,
         limit_name AS series,
         min(limit_ms) AS latency_ms
     FROM {indent(source, "    ").strip()}
@@ -150,11 +149,11 @@ ORDER BY time, startsWith(series, 'limit '), series
     )
 
 
-def _points(share: float, where: str, series: str, *, source: str, at: str, cast: str = "") -> str:
+def _points(share: float, where: str, series: str, *, source: str, cast: str = "") -> str:
     exact = f"{cast}({sql.exact(share)})" if cast else sql.exact(share)
     return f"""
 SELECT
-    $__timeInterval({at}) AS time,
+    $__timeInterval(at) AS time,
     {series} AS series,
     {exact} AS latency_ms
 FROM {source}
@@ -209,7 +208,7 @@ def age(about: About) -> stat.Panel:
     """Age of the newest result, and of the newest sample of the collector."""
     return figures(
         about,
-        """
+        f"""
 SELECT
     dateDiff('second', max(of_result), now64(3)) AS result,
     dateDiff('second', max(of_sample), now64(3)) AS sample
@@ -217,7 +216,12 @@ FROM
 (
     SELECT max(l.time) AS of_result, toDateTime64(0, 3) AS of_sample
     FROM results_latency AS l
-    WHERE run_id IN (SELECT run_id FROM runs ORDER BY requested_at DESC LIMIT 20)
+    WHERE run_id IN (
+        SELECT run_id FROM runs
+        WHERE NOT {sql.REFUSED}
+        ORDER BY ifNull(concluded_at, requested_at) DESC
+        LIMIT 20 BY concluded
+    )
     UNION ALL
     SELECT toDateTime64(0, 3) AS of_result, max(r.time) AS of_sample FROM results_resources AS r
 )

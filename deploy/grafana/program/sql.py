@@ -60,8 +60,41 @@ PLANNED_FAULTS: Final = """
         )
     )
 """.strip()
+# The figure that a threshold limits.
+FIGURE: Final = "([a-z0-9_]+) *[<>=!]"
+# Runs of watches with exact outputs, whose other verdicts are all limited by thresholds
+# (services/console/watched.py). A watch has one pipeline and one stage.
+LEFT_TO_THRESHOLDS: Final = f"""
+    SELECT run_id
+    FROM
+    (
+        SELECT
+            run_id,
+            JSONExtractKeysAndValuesRaw(
+                JSONExtractKeysAndValuesRaw(detail, 'verdicts')[1].2
+            )[1].2 AS counted,
+            JSONExtract(counted, 'Map(String, UInt64)') AS counts,
+            arrayMap(
+                row -> extract(JSONExtractString(row, 'threshold'), '{FIGURE}'),
+                JSONExtractArrayRaw(detail, 'thresholds')
+            ) AS figures
+        FROM results_conclusions
+        WHERE kind = 'run' AND startsWith(run_id, 'watch-')
+            AND JSONExtractUInt(detail, 'watch', 'refused') = 0
+    )
+    WHERE counts['exact'] > 0 AND (
+        has(figures, 'not_exact')
+        OR NOT arrayExists(
+            verdict -> counts[verdict] > 0 AND NOT has(figures, verdict),
+            [{", ".join(f"'{name}'" for name in FAILED_VERDICTS)}]
+        )
+    )
+""".strip()
 # Of `runs`.
-IS_EXACT: Final = f"(clean OR run_id IN (SELECT run_id FROM ({PLANNED_FAULTS})))"
+IS_EXACT: Final = (
+    f"(clean OR run_id IN (SELECT run_id FROM ({PLANNED_FAULTS}))"
+    f" OR run_id IN ({LEFT_TO_THRESHOLDS}))"
+)
 
 PIPELINE_VALUES: Final = """
 SELECT toString(pipeline) AS value
@@ -113,7 +146,7 @@ def limited(in_range: str) -> str:
             run_id,
             extract(
                 arrayJoin(JSONExtract(detail, 'watch', 'thresholds', 'Array(String)')),
-                '([a-z0-9_]+) *[<>=!]'
+                '{FIGURE}'
             ) AS figure
         FROM results_lifecycle
         WHERE event = 'watch_begun'

@@ -120,7 +120,6 @@ def _latency(share: float) -> timeseries.Panel:
         share,
         CHOSEN,
         f"SELECT run_id FROM run_pipelines WHERE {CHOSEN}",
-        at="at",
         definition="'latest'",
     )
 

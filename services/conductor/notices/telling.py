@@ -185,8 +185,11 @@ class Telling:
             post(receiver.url, body, notice.id, receiver.token, timeout_s)
         except NotTakenError as error:
             old = now_ms() - notice.at_ms > self._settings.webhook_give_up_s * 1000
-            receiver.attempts += 1
-            receiver.due_s = time.monotonic() + self._pause_s(receiver.attempts)
+            if error.for_good:  # only this message is refused: the next one need not wait
+                receiver.attempts, receiver.due_s = 0, 0.0
+            else:
+                receiver.attempts += 1
+                receiver.due_s = time.monotonic() + self._pause_s(receiver.attempts)
             dropped = error.for_good or old
             SENT.labels(name, "dropped" if dropped else "failed").inc()
             log.warning("notice_not_taken", webhook=name, reason=str(error), dropped=dropped)

@@ -1,6 +1,7 @@
 """Verbs that need no stack: `workloads`, `pipelines`, `domains`, `engines`, `suites`, `new`,
 `bench`, `completion`."""
 
+import sys
 from argparse import Namespace
 
 from rich.console import Console
@@ -13,6 +14,7 @@ from services.console.completion import script
 from services.console.domains import new_domain, show_domains
 from services.console.engines import show_engines
 from services.console.suites import show_suites
+from services.console.terminal import Terminal, is_quiet
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
 from services.runtime.definitions import DefinitionError
 from services.runtime.engines import load_engine
@@ -42,7 +44,9 @@ def engines(options: Namespace, settings: ServiceSettings, console: Console) -> 
     if options.install:
         if not options.name:
             raise DefinitionError("--install needs the name of an engine.")
-        install_engines([load_engine(options.name)], settings, teller(console))
+        # With --json, standard output is for the JSON alone.
+        shown = Terminal(is_quiet(console), file=sys.stderr) if options.json else console
+        install_engines([load_engine(options.name)], settings, teller(shown))
     if options.json:
         print_json(plain_lists.engines(options.name, settings))
     else:

@@ -108,6 +108,28 @@ def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
     assert (waiting.title, waiting.id) == ("runner died", "results.lifecycle/6")
 
 
+def test_a_message_that_is_refused_does_not_delay_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(telling, "now_ms", lambda: 0)
+    teller = a_teller(tmp_path)
+    for number in (1, 2):
+        teller._outbox.add(a_notice(number), ("a",))
+    with receiving() as receiver:
+        receiver.answers = [503, 503, 400]
+        teller._receivers["a"].url = receiver.url
+        for left in (2, 1):
+            teller._post_all()
+            teller._post_all()  # not due yet
+            assert len(receiver.answers) == left
+            teller._receivers["a"].due_s = 0.0
+        teller._post_all()
+        assert teller._outbox.first("a") == a_notice(2)
+        teller._post_all()
+        assert [body["title"] for body in receiver.bodies] == ["title 2"]
+    assert teller._outbox.first("a") is None
+
+
 @pytest.mark.parametrize(
     ("run_id", "has_suite", "title"),
     [

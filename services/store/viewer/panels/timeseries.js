@@ -3,6 +3,7 @@
 import { Chart, ink, timeAxis, tooltip, tooltipRows } from "../chart.js";
 import { faded, readable } from "../colours.js";
 import { thresholdsOf } from "../fields.js";
+import { bridged, hasNumber, parted } from "../gaps.js";
 import { legend } from "../legend.js";
 import { timeText } from "../time.js";
 
@@ -141,7 +142,7 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
   );
   const logarithmic = axes[yAxisIndex]?.scale.type === "log";
   const there = logarithmic ? points.map(([at, v]) => [at, v > 0 ? v : null]) : points;
-  const data = parted(there, custom.insertNulls, interval);
+  const data = parted(bridged(there, custom.spanNulls), custom.insertNulls, interval);
   const stacked = ["normal", "percent"].includes(custom.stacking?.mode);
   const stack = stacked ? `${yAxisIndex} ${custom.stacking.group ?? "A"}` : undefined;
   const base = { name, data, yAxisIndex, stack, color: colour, emphasis: { disabled: true } };
@@ -167,7 +168,7 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
     step: STEPS[custom.lineInterpolation] ?? false,
     smooth: custom.lineInterpolation === "smooth" ? 0.3 : false,
     smoothMonotone: "x",
-    connectNulls: joined(custom.spanNulls, interval),
+    connectNulls: custom.spanNulls === true,
     showSymbol: !never,
     symbol: "circle",
     symbolSize: (value, { dataIndex }) => (always || alone(dataIndex) ? size : 0),
@@ -181,21 +182,6 @@ function drawn({ field, custom, name, colour, points, repeated }, axes, { interv
     areaStyle: opacity > 0 ? { opacity, origin: "start" } : undefined,
   };
 }
-
-const hasNumber = (point) => point !== undefined && point[1] !== null;
-/** Insert gaps where no value arrived for longer than `gap` milliseconds and than three points. */
-function parted(points, gap, interval) {
-  if (typeof gap !== "number") return points;
-  const longest = Math.max(gap, 3 * interval);
-  return points.flatMap((point, i) => {
-    const before = points[i - 1];
-    const isApart = before && point[0] - before[0] > longest;
-    return isApart ? [[(before[0] + point[0]) / 2, null], point] : [point];
-  });
-}
-
-const joined = (spanNulls, interval) =>
-  spanNulls === true || (typeof spanNulls === "number" && spanNulls >= interval);
 
 /** Thresholds and annotations are attached to the first series, or to one without points. */
 function decorate(series, shown, { annotations, range }, axes) {
