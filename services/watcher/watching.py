@@ -30,7 +30,7 @@ from services.watcher.watched import MOST_UNREAD, Watched
 STEP_S: Final = 1.0
 SAVE_S: Final = 10.0
 BYTES_PER_SAVED_S: Final = 4_000_000  # large positions are saved less often
-MOST_READ: Final = 20_000
+MOST_READ: Final = 8_000  # arrays below the size that glibc maps and unmaps each time
 READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
