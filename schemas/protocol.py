@@ -197,10 +197,11 @@ class RunRequest(Model):
     @property
     def served(self) -> tuple[object, ...]:
         """What two runs must share to use the same running pipelines: pipelines, stages, domain
-        with windows and topics, record format, and how they compile."""
+        with windows and topics, record format, and how their JVMs compile and collect garbage."""
         published = tuple(self.stages_of(pipeline) for pipeline in self.pipelines)
         form = self.workload.content.format
-        return self.pipelines, published, self.domains, form, self.workload.is_optimised
+        jvms = self.workload.has_long_warm_up, self.profile
+        return self.pipelines, published, self.domains, form, jvms
 
     @property
     def domains(self) -> tuple[DomainSpec, ...]:
