@@ -137,6 +137,9 @@ class Interleaving(Model):
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
 
 
+WARMING: Final = "-warm"  # ends the id of a run that warms up the pipelines for a search step
+
+
 def floor_run_id(run_id: str) -> str:
     """Run id of the floor measured before a run."""
     return f"{run_id}-floor"
