@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.workload import DEFAULT_DOMAIN
+from schemas.workload import DEFAULT_DOMAIN, Workload
 
 Fields = dict[str, str]
 # Fields that distinguish loads of workloads with the same name, and their display names.
@@ -84,6 +84,8 @@ class Facts:
                 "warm-up": f"{warm_up.get('seconds', phases['warm_up_s'])} s",
                 "partitions": in_words(partitions) or "default",
                 "measured": f"{phases['measure_s']} s",
+                "profile": self.request.get("profile") or "none",
+                "compilers": _compilers(Workload.model_validate(self.request["workload"])),
             }
         found |= {
             "steady": _yes(self.report.get("steady")),
@@ -193,6 +195,12 @@ def in_words(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(in_words(one) for one in value)
     return "" if value in (None, "") else str(value)
+
+
+def _compilers(workload: Workload) -> str:
+    if workload.is_optimised:
+        return "for optimised code"
+    return f"for a {'long' if workload.has_long_warm_up else 'short'} warm-up"
 
 
 def _yes(value: bool | None) -> str:

@@ -6,20 +6,28 @@ independent ones. The effective number follows from the autocorrelation r of eac
 on a figure: a block of (1 + r) / (1 - r) seconds counts as one (Bayley, Hammersley 1946). Student's
 t accounts for their small number, and for a variation dominated by few of them. The bounds of a
 percentile are those at which the share of outputs differs from its level by the uncertainty of that
-share (Woodruff 1952), on the logit scale, which keeps shares between 0 and 1.
+share (Woodruff 1952), on the logit scale, which keeps shares between 0 and 1. Outputs outside the
+middle half influence its mean as if they were at its ends (Tukey, McLaughlin 1963).
 """
 
 import math
 import statistics
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
+from schemas.percentiles import middle
+
 CONFIDENCE = 0.95
-LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-FIGURES = (*LEVELS, "mean")
+LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+FIGURES = (*LEVELS, "mean", "middle")
+# The most correlated of these determines the effective number of seconds of all figures. Others can
+# only lower their own.
+CORRELATED = ("p50", "p90", "p95", "p99", "mean")
+QUARTILES = (0.25, 0.75)  # ends of the middle half
 # Fewer independent seconds, or fewer outputs above a percentile, are not representative.
 LEAST_SECONDS = 10
 LEAST_ABOVE = 5
@@ -51,20 +59,23 @@ class Interval:
 class Seconds:
     """Outputs of a stage in each second that had any, in order.
 
-    counts: outputs; sums: of their latencies; below: for each figure of LEVELS, the number of
-    outputs not above that percentile of all seconds.
+    counts: outputs; sums: of their latencies; held: the same, with each latency limited to the
+    QUARTILES of all seconds; below: for each figure of LEVELS, the number of outputs not above that
+    percentile of all seconds.
     """
 
     counts: Sequence[float]
     sums: Sequence[float]
+    held: Sequence[float]
     below: Mapping[str, Sequence[float]]
 
     def influences(self) -> dict[str, list[float]]:
         """The influence of each second by figure: its deviation from the whole, in outputs times
-        milliseconds for the mean, in outputs for a percentile. The sum is zero."""
+        milliseconds for a mean, in outputs for a percentile. The sum is zero."""
         total = sum(self.counts)
         found = {}
-        for figure, values in {**self.below, "mean": self.sums}.items():
+        of_half = [2 * value for value in self.held]
+        for figure, values in {**self.below, "mean": self.sums, "middle": of_half}.items():
             whole = sum(values) / total
             found[figure] = [
                 value - whole * count for value, count in zip(values, self.counts, strict=True)
@@ -73,25 +84,29 @@ class Seconds:
 
 
 def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds | None] | None:
-    """Lower and upper bound by figure; None for a percentile with too few outputs above it, and
-    None altogether with too few seconds.
+    """Lower and upper bound by figure; None for a figure with too few independent seconds or with
+    too few outputs above it, and None altogether with too few seconds.
 
     outputs: number of outputs by latency, over all seconds.
     """
-    moved = seconds.influences() if sum(seconds.counts) else {}
-    alike = max((autocorrelation(values) for values in moved.values()), default=0.0)
-    independent = len(seconds.counts) * (1 - alike) / (1 + alike)
-    if independent < LEAST_SECONDS:
-        return None
     total = sum(outputs.values())
-    found: dict[str, Bounds | None] = {}
-    for figure, level in LEVELS.items():
+    if not total:
+        return None
+    moved = seconds.influences()
+    alike = {figure: autocorrelation(values) for figure, values in moved.items()}
+    most = max(alike[figure] for figure in CORRELATED)
+    means = {"mean": sum(seconds.sums) / total, "middle": middle(Counter(outputs))}
+    found: dict[str, Bounds | None] = dict.fromkeys(FIGURES)
+    for figure in FIGURES:
+        independent = _independent(len(seconds.counts), max(most, alike[figure]))
+        if independent < LEAST_SECONDS:
+            continue
         within = _half_width(moved[figure], independent) / total
-        enough = total * (1 - level) >= LEAST_ABOVE
-        found[figure] = _percentile_bounds(outputs, level, within) if enough else None
-    mean, within = sum(seconds.sums) / total, _half_width(moved["mean"], independent) / total
-    found["mean"] = (mean - within, mean + within)
-    return found
+        if figure in means:
+            found[figure] = (means[figure] - within, means[figure] + within)
+        elif total * (1 - LEVELS[figure]) >= LEAST_ABOVE:
+            found[figure] = _percentile_bounds(outputs, LEVELS[figure], within)
+    return None if found["mean"] is None else found
 
 
 def mean_bounds(values: Sequence[float]) -> Bounds | None:
@@ -99,8 +114,7 @@ def mean_bounds(values: Sequence[float]) -> Bounds | None:
     count = len(values)
     mean = sum(values) / count if count else 0.0
     moved = [value - mean for value in values]
-    alike = autocorrelation(moved)
-    independent = count * (1 - alike) / (1 + alike)
+    independent = _independent(count, autocorrelation(moved))
     if independent < LEAST_SECONDS:
         return None
     within = _half_width(moved, independent) / count
@@ -141,6 +155,11 @@ def autocorrelation(values: Iterable[float]) -> float:
         return 0.0
     found = sum(a * b for a, b in pairwise(values)) / squares
     return min(MOST_ALIKE, max(0.0, found + (1 + 3 * found) / len(values)))
+
+
+def _independent(seconds: int, alike: float) -> float:
+    """Effective number of seconds at an autocorrelation."""
+    return seconds * (1 - alike) / (1 + alike)
 
 
 def _half_width(moved: Sequence[float], independent: float) -> float:

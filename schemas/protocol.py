@@ -137,6 +137,9 @@ class Interleaving(Model):
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
 
 
+WARMING: Final = "-warm"  # ends the id of a run that warms up the pipelines for a search step
+
+
 def floor_run_id(run_id: str) -> str:
     """Run id of the floor measured before a run."""
     return f"{run_id}-floor"
@@ -197,10 +200,11 @@ class RunRequest(Model):
     @property
     def served(self) -> tuple[object, ...]:
         """What two runs must share to use the same running pipelines: pipelines, stages, domain
-        with windows and topics, record format, and how they compile."""
+        with windows and topics, record format, and how their JVMs compile and collect garbage."""
         published = tuple(self.stages_of(pipeline) for pipeline in self.pipelines)
         form = self.workload.content.format
-        return self.pipelines, published, self.domains, form, self.workload.is_optimised
+        jvms = self.workload.has_long_warm_up, self.profile
+        return self.pipelines, published, self.domains, form, jvms
 
     @property
     def domains(self) -> tuple[DomainSpec, ...]:

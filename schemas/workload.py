@@ -213,6 +213,12 @@ class Workload(Model):
         return LEAST_WARM_UP_S if phases.until_steady else phases.warm_up_s
 
     @property
+    def has_long_warm_up(self) -> bool:
+        """Whether an engine compiles for a long warm-up. A running program serves only runs that
+        agree in this."""
+        return self.least_warm_up_s >= LONG_WARM_UP_S
+
+    @property
     def has_gateway(self) -> bool:
         """Whether records arrive over the network, through the gateway."""
         return self.transport != "kafka"

@@ -91,8 +91,9 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
     # CLASSPATH contains the engine's classes and Flink's jars; this folder has their META-INF.
     gateway = next(Path(environment["FLINK_OPT_DIR"]).glob("flink-python-*.jar"))
     class_path = os.pathsep.join([environment["CLASSPATH"], str(HERE), str(gateway)])
+    collector = environment.get("TIDEGAUGE_COLLECTOR", "-XX:+UseSerialGC")
     return [
-        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", "-XX:+UseSerialGC"),
+        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", collector),
         f"-Djava.io.tmpdir={scratch}",
         *("-XX:+IgnoreUnrecognizedVMOptions", *pyflink.get_jvm_opts(environment)),
         f"-Dlog4j.configurationFile={HERE / 'log4j2.properties'}",

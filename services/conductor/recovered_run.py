@@ -18,7 +18,7 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
-WARMING = "-warm"  # ends the id of a run that warms up the pipelines for a step of a search
+WARMING = protocol.WARMING
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
 
 

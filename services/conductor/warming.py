@@ -6,7 +6,7 @@ pipeline and of its compilers, and the number of records sent.
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -144,10 +144,10 @@ class Warming:
         ]
         self._cycle_s = cycle_of(request.workload.load)
         turns = request.interleaved
-        self._in_turns = turns is not None
-        if turns is not None:  # long enough for a turn of each pipeline
-            slides.append(3 * turns.block_s)
-        self.block_s = min(MOST_BLOCK_S, max([LEAST_BLOCK_S, self._cycle_s, *slides]))
+        self._turn_s = turns.block_s if turns is not None else 0
+        longest_s = max([LEAST_BLOCK_S, self._cycle_s, self._turn_s, *slides])
+        self.block_s = min(MOST_BLOCK_S, longest_s)
+        self._look_back_s = max(LOOK_BACK_S, self._turn_s or BLOCKS * self.block_s)
         self._changes = what_changes(request.workload)
         self._levels: defaultdict[Place, Levels] = defaultdict(Levels)
         self._used: defaultdict[str, Used] = defaultdict(Used)
@@ -170,14 +170,17 @@ class Warming:
 
     def look(self, until_ms: int) -> Steadiness:
         """Whether everything was steady at the end of a warm-up: in its last blocks or, if these
-        differ by chance, over a longer time up to its last block."""
+        differ by chance or have too few outputs, over the last _look_back_s. Both are times of a
+        pipeline's own turns."""
         end_s = until_ms // 1000
-        begin_s = end_s - max(LOOK_BACK_S, BLOCKS * self.block_s)
-        compilers = self._compilers(end_s - BLOCKS * self.block_s, end_s)
+        compilers_s = BLOCKS * max(self.block_s, self._turn_s)  # with a turn of each pipeline
+        compilers = self._compilers(end_s - compilers_s, end_s)
         told = told_of(self._blocks(end_s), compilers)
-        if told.steady is False and self._first_s <= begin_s:
-            longer = told_of(self._judged(begin_s, end_s, self.block_s), compilers)
-            told = longer if longer.steady else told
+        if not told.steady and self._first_s <= end_s - self._look_back_s:
+            last_s = min(self.block_s, self._look_back_s // BLOCKS)
+            found = self._looked_back(end_s, 0 if told.steady is None else last_s)
+            other = told_of(found, compilers)
+            told = other if other.steady else told
         return told
 
     def conclude(self, begin_ms: int, until_ms: int) -> Steadiness:
@@ -195,34 +198,55 @@ class Warming:
         return told_of(found, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
 
     def _blocks(self, end_s: int) -> dict[What, Judged]:
-        return self._each(lambda points, figure: agree(points, end_s, self.block_s, figure))
+        return {
+            what: agree(self._of_turns(what, points, end_s), end_s, self.block_s, what[1])
+            for what, points in self._figures()
+        }
 
-    def _judged(self, begin_s: int, end_s: int, last_s: int = 0) -> dict[What, Judged]:
-        return self._each(
-            lambda points, figure: judge(
-                points, begin_s, end_s, figure, cycle_s=self._cycle_s, last_s=last_s
+    def _looked_back(self, end_s: int, last_s: int) -> dict[What, Judged]:
+        return {
+            what: judge(
+                self._of_turns(what, points, end_s),
+                end_s - self._look_back_s,
+                end_s,
+                what[1],
+                cycle_s=self._cycle_s,
+                last_s=last_s,
             )
-        )
+            for what, points in self._figures()
+        }
 
-    def _each(self, look: Callable[[Points, Figure], Judged]) -> dict[What, Judged]:
-        """The judgement of every figure."""
-        found = {}
+    def _judged(self, begin_s: int, end_s: int) -> dict[What, Judged]:
+        return {
+            what: judge(points, begin_s, end_s, what[1], cycle_s=self._cycle_s)
+            for what, points in self._figures()
+        }
+
+    def _figures(self) -> Iterator[tuple[What, Points]]:
+        """Every figure by second."""
         for place in self._places:
             for figure in (P50, P95):
-                found[place, figure] = look(self._levels[place].of(figure), figure)
+                yield (place, figure), self._levels[place].of(figure)
         for pipeline in dict.fromkeys(name for name, _ in self._places):
-            if points := self._used[pipeline].per_million(self._sent_to(pipeline)):
-                found[(pipeline, ""), COST] = look(points, COST)
-        return found
+            sent: Points = self._sent
+            if self._turn_s:
+                turns = set(self._turns(pipeline))
+                sent = {at: records for at, records in sent.items() if at in turns}
+            if points := self._used[pipeline].per_million(sent):
+                yield ((pipeline, ""), COST), points
 
-    def _sent_to(self, pipeline: str) -> Points:
-        """Records by second; for interleaved pipelines in their own turns, in which they
-        publish."""
-        if not self._in_turns:
-            return self._sent
+    def _of_turns(self, what: What, points: Points, end_s: int) -> Points:
+        """Values of an interleaved pipeline without the time between its turns, up to a second."""
+        if not self._turn_s:
+            return points
+        turns = [at for at in self._turns(what[0][0]) if at < end_s]
+        first_s = end_s - len(turns)
+        return {first_s + n: points[at] for n, at in enumerate(turns) if at in points}
+
+    def _turns(self, pipeline: str) -> list[int]:
+        """The seconds in which an interleaved pipeline publishes: those of its turns."""
         places = [place for place in self._places if place[0] == pipeline]
-        turns = {at for place in places for at in self._levels[place].of(P50)}
-        return {at: records for at, records in self._sent.items() if at in turns}
+        return sorted({at for place in places for at in self._levels[place].of(P50)})
 
     def _compilers(self, begin_s: int, end_s: int) -> list[Finding]:
         """Pipelines whose compilers still use a relevant part of the processor time."""

@@ -2,26 +2,30 @@
 
 from typing import Any
 
-from analysis.intervals import LEVELS, Seconds, intervals
+from analysis.intervals import LEVELS, QUARTILES, Seconds, intervals
 from services.runtime.clickhouse import query
 
 # In longer runs, several seconds are combined.
 MOST_BLOCKS = 3_600
 _OF_RUN = "run_id = {run_id:String} AND phase = 'measure'"
 _CELL = "pipeline, stage, definition"
-_LEVELS = ", ".join(str(level) for level in LEVELS.values())
+_LEVELS = ", ".join(str(level) for level in (*QUARTILES, *LEVELS.values()))
 _BELOW = ", ".join(
     f"sumIf(l.count, latency_ms <= q.places[{place}]) AS {figure}"
-    for place, figure in enumerate(LEVELS, 1)
+    for place, figure in enumerate(LEVELS, 3)
 )
 _SERIES = ", ".join(f"groupArray({figure}) AS below_{figure}" for figure in LEVELS)
 SECONDS = f"""
-SELECT {_CELL}, groupArray(counts) AS counts, groupArray(sums) AS sums, {_SERIES}
+SELECT
+    {_CELL}, groupArray(counts) AS counts, groupArray(sums) AS sums, groupArray(held) AS held,
+    {_SERIES}
 FROM
 (
     SELECT
         {_CELL}, intDiv(toUnixTimestamp(second), {{span_s:UInt32}}) AS at,
-        sum(l.count) AS counts, sum(latency_ms * toInt64(l.count)) AS sums, {_BELOW}
+        sum(l.count) AS counts, sum(latency_ms * toInt64(l.count)) AS sums,
+        sum(least(greatest(latency_ms, q.places[1]), q.places[2]) * toInt64(l.count)) AS held,
+        {_BELOW}
     FROM tidegauge.results_latency AS l
     INNER JOIN
     (
@@ -58,7 +62,8 @@ def read_intervals(url: str, run_id: str, measured_s: float) -> Intervals:
     found: Intervals = {}
     for row in query(url, SECONDS, run_id=run_id, span_s=str(span_s)):
         below = {figure: row[f"below_{figure}"] for figure in LEVELS}
-        told = intervals(Seconds(row["counts"], row["sums"], below), outputs[_cell(row)])
+        seconds = Seconds(row["counts"], row["sums"], row["held"], below)
+        told = intervals(seconds, outputs[_cell(row)])
         found[_cell(row)] = told and {
             figure: None if bounds is None else list(bounds) for figure, bounds in told.items()
         }

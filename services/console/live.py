@@ -16,6 +16,7 @@ from services.runtime.clock import now_ms
 
 PLAIN_EVERY_S = 5.0
 WIDE = 100  # minimum columns for the bars
+STEADY_PHASES = ("search", "warm_up", "measure")
 STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 
@@ -56,7 +57,7 @@ def headline(progress: Progress, time_ms: int) -> str:
     if progress.input_records:
         parts.append(f"input {progress.input_rate():.0f} records/s")
     is_told = progress.phase == "warm_up" and progress.still
-    if progress.steady is not None and progress.phase in ("warm_up", "measure") and not is_told:
+    if progress.steady is not None and progress.phase in STEADY_PHASES and not is_told:
         parts.append("steady" if progress.steady else "not steady yet")
     return " · ".join(parts)
 

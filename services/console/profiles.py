@@ -6,6 +6,8 @@ one. The machine must be quiet before and during the runs, and at least LEAST_RU
 valid.
 """
 
+import json
+import re
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +25,7 @@ WARM_UP_S, MEASURE_S = 600, 120  # maximum and minimum
 OTHERS_SHARE, STEAL_SHARE = 0.05, 0.02
 LOOK_S = 5.0
 G1 = "-XX:+UseG1GC"
+COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 
 def runs_of(asked: int | None) -> int:
@@ -61,11 +64,18 @@ def _stricter(most: float, own: float | None) -> float:
 
 
 def cited_pipelines(pipelines: Sequence[Pipeline]) -> tuple[Pipeline, ...]:
-    """The pipelines without time-saving JVM start options, where these can be set."""
+    """The pipelines without time-saving JVM start options, where these can be set. Raises
+    DefinitionError if one chooses another garbage collector."""
     return tuple(map(_cited, pipelines))
 
 
 def _cited(pipeline: Pipeline) -> Pipeline:
+    chosen = COLLECTOR.findall(json.dumps(pipeline.settings))
+    if other := next((one for one in chosen if one != G1), ""):
+        raise DefinitionError(
+            f"--profile citation: JVMs collect garbage with G1, but the pipeline {pipeline.name} "
+            f"has the option {other}."
+        )
     settings = load_engine(pipeline.engine).spec.settings
     changes: dict[str, Any] = {}
     if "quick_compiler" in settings:
@@ -73,8 +83,7 @@ def _cited(pipeline: Pipeline) -> Pipeline:
     if "jvm_options" in settings:
         said = pipeline.settings.get("jvm_options", ())
         given = said if isinstance(said, tuple) else ()
-        has_own = any(one.startswith("-XX:+Use") and one.endswith("GC") for one in given)
-        changes["jvm_options"] = given if has_own else (*given, G1)
+        changes["jvm_options"] = given if G1 in given else (*given, G1)
     return pipeline.model_copy(update=changes)
 
 

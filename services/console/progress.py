@@ -41,7 +41,7 @@ class Progress:
     """State of one run. done: concluded or refused; refused: the reason; going_on: the run that
     caused the refusal; failures: one sentence each; interrupted: by the user; search: progress of a
     search for the sustainable rate, one line per step; steady, moving, still: the conductor's
-    latest steadiness report."""
+    latest steadiness report; measured: the run whose figures are shown, a step during a search."""
 
     request: RunRequest
     phase: str = ""
@@ -66,25 +66,47 @@ class Progress:
     steady: bool | None = None
     moving: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
+    measured: str = ""
+
+    def __post_init__(self) -> None:
+        self.measured = self.request.run_id
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Process one event of a topic of BUS; events of other runs are ignored."""
+        """Process one event of a topic of BUS; events of other runs are ignored, except for the
+        figures of the current step of a search."""
+        if record["run_id"] == self.measured:
+            self._add_figures(topic, record)
         if record["run_id"] != self.request.run_id:
             return
         if topic == catalogue.LIFECYCLE:
             self._add_lifecycle(record)
-        elif topic == catalogue.LATENCY and record["definition"] == "latest":
+        elif topic == catalogue.CONCLUSIONS and record["kind"] == "search_step":
+            self.search.append(step_line(json.loads(record["detail"])))
+        elif topic == catalogue.CONCLUSIONS and record["kind"] == "sustainable_throughput":
+            self.search.append(rate_line(json.loads(record["detail"])))
+
+    def _add_figures(self, topic: str, record: dict[str, Any]) -> None:
+        if topic == catalogue.LATENCY and record["definition"] == "latest":
             counts = self.latencies[record["pipeline"], record["stage"], record["second"]]
             counts.update(dict(zip(record["latencies_ms"], record["counts"], strict=True)))
         elif topic == catalogue.VERDICTS:
             total = self.verdicts[record["pipeline"], record["stage"]]
             total.update({verdict: record[verdict] for verdict in protocol.VERDICTS})
-        elif topic == catalogue.CONCLUSIONS and record["kind"] == "search_step":
-            self.search.append(step_line(json.loads(record["detail"])))
-        elif topic == catalogue.CONCLUSIONS and record["kind"] == "sustainable_throughput":
-            self.search.append(rate_line(json.loads(record["detail"])))
         elif topic == catalogue.THROUGHPUT and not record["pipeline"]:
             self.input_records[record["second"]] += record["records"]
+        elif topic == catalogue.LIFECYCLE and record["event"] == protocol.STEADINESS:
+            detail = json.loads(record["detail"])
+            self.steady, self.moving = detail["steady"], tuple(detail["moving"])
+            self.still = tuple(detail.get("still", ()))
+
+    def _measure(self, run_id: str) -> None:
+        """Show the figures of this run from now on."""
+        if run_id != self.measured:
+            self.measured = run_id
+            self.latencies.clear()
+            self.verdicts.clear()
+            self.input_records.clear()
+            self.steady, self.moving, self.still = None, (), ()
 
     def input_rate(self) -> float:
         """Input records per second over the latest complete seconds."""
@@ -134,12 +156,11 @@ class Progress:
         event, detail = record["event"], json.loads(record["detail"])
         if event == protocol.PHASE_STARTED:
             self.phase, self.phase_end_ms = record["phase"], detail.get("end_ms")
+            self._measure(detail.get("step_run_id", self.request.run_id))
             if self.phase == "search":
-                rate = detail["rate_per_second"]
-                self.searching = f"step {detail['step']} at {rate:.0f} records/s"
-        elif event == protocol.STEADINESS:
-            self.steady, self.moving = detail["steady"], tuple(detail["moving"])
-            self.still = tuple(detail.get("still", ()))
+                is_warming = self.measured.endswith(protocol.WARMING)
+                what = "warming up" if is_warming else f"step {detail['step']}"
+                self.searching = f"{what} at {detail['rate_per_second']:.0f} records/s"
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
         elif event == protocol.FAILED:

@@ -26,6 +26,12 @@ def complaint_lines(report: Report) -> list[str]:
     return [f"{run['run_id']}: {' '.join(found)}" for run in runs if (found := complaints(run))]
 
 
+def doubt_lines(report: Report) -> list[str]:
+    """Which of several valid runs were unsteady or disturbed, a sentence each."""
+    runs = report.get("repetition", {}).get("runs", ())
+    return [f"{doubt}." for run in runs if run["valid"] for doubt in run.get("doubts", ())]
+
+
 def show_repetition(console: Console, report: Report) -> None:
     """Print the medians over the runs with their intervals."""
     repeated = report["repetition"]
@@ -33,9 +39,7 @@ def show_repetition(console: Console, report: Report) -> None:
     valid = sum(run["valid"] for run in runs)
     told = f", {valid} valid; {_median_run(report)}."
     console.print(Text.assemble((f"{len(runs)} runs", "bold"), told))
-    for line in complaint_lines(report):
-        console.print(f"  {line}", soft_wrap=True)
-    for line in median_lines(report):
+    for line in (*complaint_lines(report), *doubt_lines(report), *median_lines(report)):
         console.print(f"  {line}", soft_wrap=True)
     said = [runs_sentence(repeated), "± above: variation between seconds of one run"]
     console.print("; ".join(filter(None, said)), soft_wrap=True, style="dim")

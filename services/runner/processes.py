@@ -26,6 +26,7 @@ TAIL_BYTES = 65_536
 READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
 SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
+COLLECTOR = "TIDEGAUGE_COLLECTOR"  # the option, for a program that starts a JVM itself
 # Log lines that do not give a cause: stack frames and shutdown notices.
 NOT_MEANINGFUL = ("at ", "File ", "...", "Traceback (", "^", "~")
 # Environment variables passed to programs: paths, locale, Java, Python, the machine's certificates
@@ -103,10 +104,12 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
 
 
 def with_concurrent_collector(place: Installed) -> Installed:
-    """The engine with G1, the JVM's default on a server, in place of the serial collector."""
+    """The engine with G1, the JVM's default on a server, in place of the serial collector: in its
+    command, and as the variable COLLECTOR."""
     command = tuple(G1 if one == SERIAL else one for one in place.engine.spec.command)
     spec = place.engine.spec.model_copy(update={"command": command})
-    return replace(place, engine=replace(place.engine, spec=spec))
+    engine = replace(place.engine, spec=spec)
+    return replace(place, engine=engine, variables={COLLECTOR: G1})
 
 
 def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:

@@ -10,9 +10,9 @@ deploy/local/engines.py writes them.
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
@@ -27,10 +27,12 @@ RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
 
 @dataclass(frozen=True)
 class Installed:
-    """Paths of one engine's installation, existing or not."""
+    """Paths of one engine's installation, existing or not. variables: further environment variables
+    of its program."""
 
     engine: Engine
     folder: Path
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def venv(self) -> Path:
@@ -112,7 +114,7 @@ class Installed:
     def environment(self) -> dict[str, str]:
         """Environment variables of its program: PATH starts with its Python, CLASSPATH has its
         classes and jars, PYTHONPATH its sources. PATH does not include the inherited one."""
-        found: dict[str, str] = {}
+        found = dict(self.variables)
         if self.python_lock:
             found["PATH"] = str(self.venv / "bin")
         class_path = [str(self.classes)] if self.java_sources else []

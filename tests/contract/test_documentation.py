@@ -17,6 +17,7 @@ from services.console.__main__ import main
 from services.console.arguments import build_parser
 from services.console.choosing import chosen_workload
 from services.external_pipeline import __main__ as external
+from services.runner import processes
 from services.runtime import engines
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
 from services.runtime.domains import domain_names
@@ -189,9 +190,9 @@ def test_commands_that_only_tell_are_run(line: str, capsys: pytest.CaptureFixtur
 
 
 def told_to_programs() -> set[str]:
-    """Environment variables of external programs, and the one for custom engines."""
+    """Environment variables of external programs, and those for custom engines."""
     text = Path(str(external.__file__)).read_text()
-    return {engines.FOLDERS, *re.findall(rf'"({PREFIX}[A-Z_]+)"', text)}
+    return {engines.FOLDERS, processes.COLLECTOR, *re.findall(rf'"({PREFIX}[A-Z_]+)"', text)}
 
 
 def known_names() -> set[str]:

@@ -6,11 +6,13 @@ import pytest
 
 from analysis.changes import series
 from schemas import catalogue
+from schemas.load import Load
 from schemas.suite import SuiteRun
 from services.conductor.suites import baselines
 from services.store.engine import Query
 from tests.integration.recorded_run import recorded, run_of
 from tests.integration.store_engine import project
+from tests.traffic import TRAFFIC
 from tests.unit.requests import a_lifecycle_event, a_request
 
 pytestmark = pytest.mark.integration
@@ -32,10 +34,11 @@ def a_run(
     step_of="",
     steady=True,
     disturbed=False,
+    of=None,
 ):
     """A concluded run with one latency and one threshold, ten seconds after the previous one."""
     run_id, at_ms = f"r{number}", BEGIN_MS + 10_000 * number
-    request = a_request().model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
+    request = (of or a_request()).model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     request["suite"] = {"name": suite, "round": 1, "step": 1}
     request["workload"]["load"]["rate_per_second"] = rate
     request["workload"]["sustainable_share"] = share
@@ -59,9 +62,32 @@ def a_run(
     )
 
 
+def step(**changes):
+    """A request with changes to load, phases or the request itself."""
+    request = a_request()
+    workload = request.workload
+    load = workload.load.model_copy(update=changes.pop("load", {}))
+    phases = workload.phases.model_copy(update=changes.pop("phases", {}))
+    workload = workload.model_copy(update={"name": "steps", "load": load, "phases": phases})
+    return request.model_copy(update={"workload": workload, **changes})
+
+
+# Steps of one suite with the same workload, rate and pipelines.
+BURST = Load(shape="single_burst", rate_per_second=400, burst_records=5)
+STEPS = (
+    step(),
+    step(load={"burst_records": 1000}),
+    step(load={"shape": "sum", "parts": (BURST, BURST)}),
+    step(phases={"measure_s": 60}),
+    step(stages=("parse", "join")),
+    step(domain=TRAFFIC.model_copy(update={"name": "streets"})),
+)
+
+
 @pytest.fixture(scope="module")
 def ask(module_engine):
     runs = [
+        *(a_run(number - 10, suite="steps", of=one) for number, one in enumerate(STEPS)),
         a_run(1),
         a_run(2),
         a_run(3, rate=500.0),
@@ -108,19 +134,27 @@ def test_the_last_good_runs_are_valid_alike_and_kept_their_thresholds(
     assert baselines.last_good_runs(request, "") == run_ids
 
 
+@pytest.mark.parametrize("number", range(len(STEPS)))
+def test_other_steps_of_a_suite_are_not_a_baseline(ask, monkeypatch, number):
+    monkeypatch.setattr(baselines, "query", ask)
+    changes = {"suite": SuiteRun(name="steps", round=9, step=1), "environment": MACHINE}
+    request = STEPS[number].model_copy(update=changes)
+    assert baselines.last_good_runs(request, "") == [f"r{number - 10}"]
+
+
 def test_only_the_newest_runs_are_looked_at(ask):
     newest = {"r11", "r12", "r13"}
     three, all_ = {"each": "9", "most": "3"}, {"each": "9", "most": "99"}
     assert [row["run_id"] for row in ask("", series.RUNS, **three)] == sorted(newest)
     assert {row["run_id"] for row in ask("", series.FIGURES, **three)} == newest
-    every = {f"r{number}" for number in (1, 2, 3, 5, *range(7, 14))}
+    every = {f"r{number}" for number in (*range(-10, -4), 1, 2, 3, 5, *range(7, 14))}
     assert {row["run_id"] for row in ask("", series.FIGURES, **all_)} == every
     assert ask("", series.RATES, **three) == ask("", series.USAGE, **three) == []
 
 
 def test_runs_of_one_load_do_not_displace_those_of_another(ask):
     found = {row["run_id"] for row in ask("", series.FIGURES, each="1", most="99")}
-    assert found == {"r3", "r11", "r13"}
+    assert found == {"r-6", "r-5", "r3", "r11", "r13"}
 
 
 def test_the_cpu_time_of_the_generator_is_per_record_of_the_whole_run(module_engine, ask):

@@ -8,9 +8,10 @@ import pytest
 
 from analysis import comparison, expiry
 from analysis.interleaving import Block
-from analysis.intervals import LEVELS, Seconds
+from analysis.intervals import LEVELS, QUARTILES, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
+from schemas.percentiles import quantile
 from services.console import (
     interleaved,
     report,
@@ -175,7 +176,10 @@ def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build
                 }
                 counts = [row.total() for row in rows]
                 sums = [sum(ms * n for ms, n in row.items()) for row in rows]
-                expected = intervals_of(Seconds(counts, sums, below), sum(rows, Counter()))
+                outputs = sum(rows, Counter())
+                low, high = (quantile(outputs, level) for level in QUARTILES)
+                held = [sum(min(max(ms, low), high) * n for ms, n in row.items()) for row in rows]
+                expected = intervals_of(Seconds(counts, sums, held, below), outputs)
                 assert latency["intervals"] == (
                     expected and {k: v and pytest.approx(list(v)) for k, v in expected.items()}
                 )

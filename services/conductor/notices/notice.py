@@ -26,6 +26,7 @@ MOST_LINES = 20
 HOUR_MS = 3_600_000
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
+CHANGE = ("workload", "pipeline", "stage", "metric", "first_run_after")  # identify a change point
 PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
 
 
@@ -58,9 +59,9 @@ class Asked:
 
 class Looking:
     """Examines events one by one. Its state is what was asked for: names of runs, and faults and
-    kills on purpose; and which problems of watches were reported.
+    kills on purpose; and which problems of watches and which change points were reported.
 
-    told: the latter, which is saved with the position on the bus.
+    told: the latter two, which are saved with the position on the bus.
     """
 
     def __init__(self, told: Told | None = None) -> None:
@@ -142,7 +143,9 @@ class Looking:
         self, record: dict[str, Any], detail: dict[str, Any], place: str
     ) -> Notice | None:
         if record["kind"] == "change_point":
-            return _change(record, detail, place)
+            # Two searches at the same time, as by `tidegauge changes`, publish it twice.
+            is_new = self._told.note("change_point", *(detail[name] for name in CHANGE))
+            return _change(record, detail, place) if is_new else None
         run_id = record["run_id"]
         if record["kind"] != "run" or search_of(run_id) or run_id.endswith(FLOOR):
             return None

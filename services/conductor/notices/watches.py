@@ -29,7 +29,8 @@ class Problem(NamedTuple):
 
 
 class Told:
-    """The last MOST_TOLD reported problems, as digests, so that each is reported once."""
+    """The last MOST_TOLD reported problems and change points, as digests, so that each is reported
+    once."""
 
     def __init__(self, saved: Iterable[str] = ()) -> None:
         self._digests = dict.fromkeys(saved)

@@ -26,7 +26,14 @@ LAST = (
     " AND JSONExtractInt(l.detail, 'environment', 'cores') = {cores:Int64}"
     " AND JSONExtractFloat(l.detail, 'workload', 'sustainable_share') = {share:Float64}"
     " AND ({share:Float64} > 0"
-    " OR JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64}))"
+    " OR JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64})"
+    " AND JSONExtractInt(l.detail, 'workload', 'load', 'burst_records') + arraySum(part ->"
+    " JSONExtractInt(part, 'burst_records'),"
+    " JSONExtractArrayRaw(l.detail, 'workload', 'load', 'parts')) = {burst_records:Int64}"
+    " AND JSONExtractInt(l.detail, 'workload', 'phases', 'measure_s') = {measure_s:Int64}"
+    " AND JSONExtract(l.detail, 'stages', 'Array(String)') = splitByChar(',', {stages:String})"
+    " AND ifNull(nullIf(JSONExtractString(l.detail, 'domain', 'name'), ''),"
+    " JSONExtractString(l.detail, 'workload', 'domain')) = {domain:String})"
     " AND r.run_id NOT IN (SELECT run_id FROM tidegauge.threshold_results WHERE NOT passed)"
     " ORDER BY doubtful, r.requested_at DESC LIMIT {most:UInt32}"
 )
@@ -65,15 +72,21 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
 
 def last_good_runs(request: RunRequest, url: str) -> list[str]:
     """The newest MOST_RUNS valid runs of the suite with the same workload, rate or share of the
-    sustainable rate, pipelines, processor and cores, and no failed threshold; newest first.
-    Unsteady and disturbed runs only if there are no others."""
+    sustainable rate, size of bursts, measured time, domain, stages, pipelines, processor and cores,
+    and no failed threshold; newest first. Unsteady and disturbed runs only if there are no
+    others."""
+    workload, load = request.workload, request.workload.load
     rows = query(
         url,
         LAST,
         suite=request.suite.name if request.suite else "",
-        workload=request.workload.name,
-        share=str(request.workload.sustainable_share or 0),
-        rate=str(request.workload.load.rate_per_second),
+        workload=workload.name,
+        share=str(workload.sustainable_share or 0),
+        rate=str(load.rate_per_second),
+        burst_records=str(sum(one.burst_records for one in (load, *load.parts))),
+        measure_s=str(workload.phases.measure_s),
+        domain=request.domain.name if request.domain else workload.domain,
+        stages=",".join(request.stages),
         pipelines=",".join(sorted(one.name for one in request.pipelines)),
         processor=str(request.environment.get("processor", "")),
         cores=str(request.environment.get("cores") or 0),

@@ -42,6 +42,6 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
     if pace.keep_warm_s <= pace.pause_s or not last.same_pipelines(following):
         return False
     workload = following.workload
-    if workload.pipelines_start_s or workload.is_optimised != last.workload.is_optimised:
+    if workload.pipelines_start_s or workload.has_long_warm_up != last.workload.has_long_warm_up:
         return False
     return not any(one.workload.search or one.workload.kills for one in (last, following))

@@ -21,7 +21,7 @@ from services.console.page.markup import Markup, document, element, joined, styl
 from services.console.page.scaling import scaling_section
 from services.console.page.timelines import Timelines
 from services.console.progress import rate_line
-from services.console.repeated import complaint_lines, median_lines, runs_sentence
+from services.console.repeated import complaint_lines, doubt_lines, median_lines, runs_sentence
 from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
     EXPIRED,
@@ -190,14 +190,16 @@ def _thresholds(rows: list[dict[str, Any]]) -> Markup:
 
 
 def _several(report: dict[str, Any]) -> list[Markup]:
-    """Medians of several runs, which of these were not good, and the comparison with a baseline."""
+    """Medians of several runs, which of these were not good or in doubt, and the comparison with a
+    baseline."""
     found = []
     if lines := median_lines(report):
         told = runs_sentence(report["repetition"])
         lines += [f"{told}.".capitalize()] if told else []
         paragraphs = [element("p", line) for line in lines]
-        wrong = (element("p", line, class_="verdict mixed") for line in complaint_lines(report))
-        found.append(element("section", element("h2", "All runs"), *paragraphs, *wrong))
+        wrong = [*complaint_lines(report), *doubt_lines(report)]
+        paragraphs += [element("p", line, class_="verdict mixed") for line in wrong]
+        found.append(element("section", element("h2", "All runs"), *paragraphs))
     if compared := report.get("baseline"):
         kind = {True: "verdict good", False: "verdict bad"}.get(compared["passed"], "soft")
         said = element("p", compared["said"], class_=kind)

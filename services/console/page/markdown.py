@@ -7,7 +7,7 @@ from services.console.attributed import attributed_sentence, floor_sentence
 from services.console.interleaved import interleaved_sentences
 from services.console.page.ledger import in_words
 from services.console.progress import rate_line
-from services.console.repeated import complaint_lines, median_lines, runs_sentence
+from services.console.repeated import complaint_lines, doubt_lines, median_lines, runs_sentence
 from services.console.scaling import scaling_header, scaling_rows
 from services.console.searched import HEADER, step_cells, step_reasons, steps_of
 from services.console.show import (
@@ -76,7 +76,7 @@ def markdown(report: dict[str, Any]) -> str:
 
 def _checks(report: dict[str, Any]) -> list[str]:
     """Medians of several runs, thresholds, the comparison with a baseline, and which runs were not
-    good."""
+    good or in doubt."""
     rows, lines = report.get("thresholds", ()), []
     if medians := median_lines(report):
         lines += ["", "## All runs", "", *(f"- {line}" for line in medians)]
@@ -87,6 +87,8 @@ def _checks(report: dict[str, Any]) -> list[str]:
         lines += ["", "## Baseline", "", compared["said"]]
     if wrong := complaint_lines(report):
         lines += ["", "## Runs that were not good", "", *(f"- {line}" for line in wrong)]
+    if doubts := doubt_lines(report):
+        lines += ["", "## Runs in doubt", "", *(f"- {line}" for line in doubts)]
     return lines
 
 

@@ -19,6 +19,7 @@ ENVIRONMENT = {
 def facts(run_id: str, *, rate: float = 400, version: str = "", **report: Any) -> Facts:
     workload = {
         "name": "latency",
+        "summary": "-",
         "load": {"shape": "constant", "rate_per_second": rate},
         "phases": {"warm_up_s": 10, "measure_s": 30},
     }
@@ -71,6 +72,28 @@ def test_topics_with_other_partitions_are_named() -> None:
     wider.request["workload"]["partitions"] = 8
     found = differed([usual.circumstances("p")], [wider.circumstances("p")])
     assert found == ["partitions default and 8"]
+
+
+@pytest.mark.parametrize(
+    ("phases", "compilers"),
+    [
+        ({"warm_up_s": 59}, "for a short warm-up"),
+        ({"warm_up_s": "auto"}, "for a short warm-up"),
+        ({"warm_up_s": 60}, "for a long warm-up"),
+        ({"warm_up_s": 10, "optimised": True}, "for optimised code"),
+    ],
+)
+def test_how_the_jvms_compile_is_a_circumstance(phases: dict[str, Any], compilers: str) -> None:
+    run = facts("a")
+    run.request["workload"]["phases"] |= phases
+    assert run.circumstances("p")["compilers"] == compilers
+
+
+def test_the_profile_of_a_citation_is_named() -> None:
+    usual, cited = facts("a"), facts("b")
+    cited.request["profile"] = "citation"
+    found = differed([usual.circumstances("p")], [cited.circumstances("p")])
+    assert found == ["profile none and citation"]
 
 
 def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> None:

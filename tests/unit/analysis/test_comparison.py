@@ -185,6 +185,14 @@ def test_a_failed_threshold_of_a_run_that_is_not_the_median_is_printed() -> None
     assert "  c: Threshold failed: join.p99_ms <= 10; a join has 12." in text
 
 
+def test_a_doubt_about_a_run_that_is_not_the_median_is_printed() -> None:
+    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6)]
+    runs[2]["disturbed"] = True
+    console = Console(file=io.StringIO(), width=200, markup=False)
+    show_repetition(console, summarise(runs))
+    assert "  c was disturbed.\n" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_the_intervals_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200, markup=False)
     show_repetition(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))

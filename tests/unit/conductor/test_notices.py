@@ -8,6 +8,7 @@ import pytest
 from schemas import catalogue
 from services.conductor.notices.notice import Looking, Notice, end_of_silence, silence
 from services.conductor.notices.shapes import plain, slack, teams
+from services.conductor.notices.watches import Told
 from services.watcher.runs import Runs, run_id_of
 from tests.unit.watcher.records import a_watch
 
@@ -153,23 +154,39 @@ def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(
     assert (found and found.lines) == lines
 
 
+def a_change(**fields: Any) -> dict[str, Any]:
+    detail: dict[str, Any] = {
+        "workload": "latency at 400/s",
+        "pipeline": "p",
+        "stage": "join",
+        "metric": "middle_ms",
+        "first_run_after": "run-9",
+        "before": {"median": 100.0, "runs": 8},
+        "after": {"median": 120.0, "runs": 4},
+        "change": 0.2,
+        "worse": True,
+        "likely_causes": ["java: 21 → 25"],
+    }
+    return conclusion("run-9", "change_point", **(detail | fields))
+
+
+def test_a_change_point_that_is_published_twice_is_told_once_also_after_a_restart() -> None:
+    memory = Told()
+    looking = Looking(memory)
+
+    def is_told(**fields: Any) -> bool:
+        return looking.at(catalogue.CONCLUSIONS, a_change(**fields), "x/1") is not None
+
+    assert is_told()
+    assert not is_told(p_value=0.01)
+    others = dict.fromkeys(("workload", "pipeline", "stage", "first_run_after"), "other")
+    assert all(is_told(**{name: value}) for name, value in (others | {"metric": "p99_ms"}).items())
+    looking = Looking(Told(memory.saved()))
+    assert not is_told()
+
+
 def test_a_change_point_is_told_with_what_else_changed() -> None:
-    found = told(
-        conclusion(
-            "run-9",
-            "change_point",
-            workload="latency at 400/s",
-            pipeline="p",
-            stage="join",
-            metric="middle_ms",
-            first_run_after="run-9",
-            before={"median": 100.0, "runs": 8},
-            after={"median": 120.0, "runs": 4},
-            change=0.2,
-            worse=True,
-            likely_causes=["java: 21 → 25"],
-        )
-    )
+    found = told(a_change())
     assert found is not None
     assert (found.kinds, found.run_id) == (("change_point",), "run-9")
     assert found.title == "join of p, latency at 400/s got worse"

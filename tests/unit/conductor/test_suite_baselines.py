@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from analysis.thresholds import judged
-from schemas.protocol import Drained
+from schemas.protocol import Drained, Phases
 from schemas.suite import Pace
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
@@ -142,8 +142,28 @@ def test_other_pipelines_or_stages_are_not_those_that_were_kept() -> None:
     assert keeping.keep(request, a_good_state(), until_ms=600_000)
     assert not keeping.take(request.model_copy(update={"stages": ("parse",)}), 0)
     assert keeping.keep(request, a_good_state(), until_ms=600_000)
-    workload = request.workload.model_copy(update={"sustainable_share": 0.9})  # it compiles more
-    assert not keeping.take(request.model_copy(update={"workload": workload}), 0)
+    assert not keeping.take(request.model_copy(update={"profile": "citation"}), 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "same"),
+    [
+        ({"sustainable_share": 0.9}, False),
+        ({"phases": Phases(warm_up_s=60)}, False),
+        ({"phases": Phases(warm_up_s=59)}, True),
+        ({"phases": Phases(warm_up_s=180, until_steady=True)}, True),
+    ],
+)
+def test_pipelines_that_compile_otherwise_are_not_used_again(
+    changes: dict[str, Any], same: bool
+) -> None:
+    request, keeping = a_request(), Keeping()
+    workload = request.workload.model_copy(update=changes)
+    assert keeping.keep(request, a_good_state(), until_ms=600_000)
+    assert keeping.take(request.model_copy(update={"workload": workload}), 0) is same
+    one = a_step(100)
+    following = one.model_copy(update={"workload": one.workload.model_copy(update=changes)})
+    assert go_on(Pace(pause_s=60), one, following) is same
 
 
 def test_pipelines_of_a_run_that_failed_are_not_kept() -> None:
@@ -157,11 +177,6 @@ def test_which_steps_go_on_with_the_pipelines_of_another() -> None:
     assert go_on(pace, one, a_step(200))
     assert not go_on(Pace(pause_s=60, keep_warm_s=60), one, a_step(200))
     assert not go_on(pace, one, one.model_copy(update={"stages": ("join",)}))
-    changes = (
-        {"kills": ({"target": "driver"},)},
-        {"pipelines_start_s": 5},
-        {"sustainable_share": 0.9},
-    )
-    for change in changes:
+    for change in ({"kills": ({"target": "driver"},)}, {"pipelines_start_s": 5}):
         workload = one.workload.model_copy(update=change)
         assert not go_on(pace, one, one.model_copy(update={"workload": workload}))

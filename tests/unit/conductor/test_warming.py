@@ -159,7 +159,7 @@ def test_pipelines_in_turns_are_judged_by_their_own_turns() -> None:
     request = a_request("a", "b").model_copy(update={"interleaved": turns})
     for cost, steady in ((1.0, True), (0.985, False)):
         warming = Warming(request)
-        assert warming.block_s == 18
+        assert warming.block_s == 6
         for second in range(120):
             mine = turns.turn(second)
             for stage in STAGES:
@@ -171,6 +171,37 @@ def test_pipelines_in_turns_are_judged_by_their_own_turns() -> None:
         found = warming.conclude(60_000, 120_000)
         assert found.steady is steady
         assert len(found.moving) == (0 if steady else 2)
+
+
+@pytest.mark.parametrize("block_s", [6, 36, 44])
+@pytest.mark.parametrize("falls", [False, True])
+def test_pipelines_in_long_turns_are_found_steady_before_the_warm_up_ends(
+    block_s: int, falls: bool
+) -> None:
+    """Both pipelines are at one level, or the median of the second falls by 3 % a second."""
+    turns = Interleaving(block_s=block_s, first_s=180 % (4 * block_s), order=("a", "b", "b", "a"))
+    request = a_request("a", "b").model_copy(update={"interleaved": turns})
+    warming, of_b, steady_s = Warming(request), 1000.0, []
+    for second in range(170):
+        mine = turns.turn(second)
+        of_b *= 0.97 if falls and mine == "b" else 1
+        median = round(of_b) if mine == "b" else 6
+        for stage in STAGES:
+            warming.add("results.latency", event(stage, second, median) | {"pipeline": mine})
+        if warming.look(1000 * (second + 1)).steady:
+            steady_s.append(second)
+    assert bool(steady_s) is not falls
+    assert all(second > block_s for second in steady_s)  # both have had a turn
+
+
+def test_a_stage_with_rare_outputs_is_judged_by_half_a_minute() -> None:
+    """An output every five seconds: a block of four seconds may have none."""
+    rare = Warming(a_request())
+    for second in range(0, 40, 5):
+        for stage in STAGES:
+            rare.add("results.latency", event(stage, second, 6))
+    assert rare.look(28_000).steady is None
+    assert rare.look(40_000).steady is True
 
 
 def test_what_is_kept_is_bounded() -> None:

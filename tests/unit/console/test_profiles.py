@@ -49,9 +49,20 @@ def test_a_pipelines_jvm_compiles_as_by_default_and_collects_with_g1() -> None:
     (found,) = cited_pipelines([load_pipeline("spark-realtime")])
     assert found.settings["quick_compiler"] is False
     assert found.settings["jvm_options"] == ("-XX:+UseG1GC",)
-    zgc = found.model_copy(update={"jvm_options": ("-XX:+UseZGC",)})
-    (found,) = cited_pipelines([zgc])
-    assert found.settings["jvm_options"] == ("-XX:+UseZGC",)
+    assert cited_pipelines([found]) == (found,)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"jvm_options": ("-Xss1m", "-XX:+UseZGC")},
+        {"spark_conf": {"spark.driver.extraJavaOptions": "-Xss1m -XX:+UseZGC"}},
+    ],
+)
+def test_a_pipeline_with_another_collector_is_refused(settings: dict[str, Any]) -> None:
+    own = load_pipeline("spark-realtime").model_copy(update=settings)
+    with pytest.raises(DefinitionError, match=r"spark-realtime has the option -XX:\+UseZGC\."):
+        cited_pipelines([own])
 
 
 def test_a_pipeline_without_such_settings_stays_as_it_is() -> None:

@@ -1,13 +1,14 @@
 """Progress of a run, from events."""
 
 import json
+from typing import Any
 
 import pytest
 
 from services.console.live import headline
 from services.console.progress import Progress, rate_line
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
-from tests.unit.requests import a_lifecycle_event, a_request, an_event
+from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
 
@@ -102,6 +103,35 @@ def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
         "Sustainable: 5820 records/s (from 5820/s, below 6600/s; steady-latency)."
         " The run at 5238/s was sustained.",
     ]
+
+
+def step_begun(run_id: str, rate: int) -> dict[str, Any]:
+    detail = {"step": 2, "step_run_id": run_id, "rate_per_second": rate}
+    return a_lifecycle_event("phase_started", json.dumps(detail), phase="search")
+
+
+def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
+    progress, step = Progress(a_request()), f"{RUN_ID}-step-02"
+    progress.add("results.lifecycle", step_begun(f"{step}-warm", 2000))
+    words = "searching the sustainable rate: warming up at 2000 records/s"
+    assert headline(progress, 0) == words
+    progress.add("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
+    moving = json.dumps({"steady": False, "moving": ["spark-realtime join: p50 …"], "still": []})
+    told = a_lifecycle_event("steadiness", moving) | {"run_id": f"{step}-warm"}
+    progress.add("results.lifecycle", told)
+    assert headline(progress, 0) == f"{words} · not steady yet"
+    assert progress.recent_p99s("spark-realtime", "join") == [900]
+
+    progress.add("results.lifecycle", step_begun(step, 4000))
+    assert headline(progress, 0) == "searching the sustainable rate: step 2 at 4000 records/s"
+    assert progress.recent_p99s("spark-realtime", "join") == []
+    for run_id, ms in ((step, 7), (f"{step}-warm", 900), (RUN_ID, 800)):
+        progress.add("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
+    assert progress.recent_p99s("spark-realtime", "join") == [7]
+
+    progress.add("results.lifecycle", a_lifecycle_event("phase_started", phase="prepare"))
+    progress.add("results.latency", latency("join", 3000, {9: 1}))
+    assert progress.recent_p99s("spark-realtime", "join") == [9]
 
 
 @pytest.mark.parametrize(

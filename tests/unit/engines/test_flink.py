@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,6 +151,25 @@ def test_a_login_is_one_for_javas_clients(flink: Any) -> None:
     }
     with pytest.raises(flink("sql").CannotError, match="client certificate"):
         flink("clients").java_properties({"ssl.certificate.location": "/me.pem"})
+
+
+def test_its_jvm_has_the_collector_that_the_runner_names(
+    flink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "flink-python-2.jar").touch()
+    pyflink = SimpleNamespace(
+        prepare_environment_variables=lambda environment: None,
+        find_java_executable=lambda: "java",
+        get_jvm_opts=lambda environment: [],
+    )
+    monkeypatch.setitem(sys.modules, "pyflink", SimpleNamespace(pyflink_gateway_server=pyflink))
+    monkeypatch.setenv("FLINK_OPT_DIR", str(tmp_path))
+    monkeypatch.setenv("CLASSPATH", "x.jar")
+    cluster = flink("cluster")
+    assert "-XX:+UseSerialGC" in cluster._command(512, tmp_path)
+    monkeypatch.setenv("TIDEGAUGE_COLLECTOR", "-XX:+UseG1GC")
+    command = cluster._command(512, tmp_path)
+    assert [word for word in command if word.endswith("GC")] == ["-XX:+UseG1GC"]
 
 
 def test_it_goes_on_from_the_newest_whole_checkpoint(flink: Any, tmp_path: Path) -> None:

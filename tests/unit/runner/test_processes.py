@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runner.processes import command_of, with_concurrent_collector
+from services.runner.processes import command_of, environment, with_concurrent_collector
 from services.runtime.engines import load_engine
 from services.runtime.installed import Installed
 
@@ -21,6 +21,9 @@ def test_figures_to_be_cited_have_a_jvm_that_collects_as_on_a_server() -> None:
     ]
 
 
-def test_an_engine_without_a_collector_in_its_command_stays_as_it_is() -> None:
-    place = Installed(load_engine("bytewax"), Path("x"))
-    assert with_concurrent_collector(place) == place
+def test_a_program_that_starts_a_jvm_itself_is_told_the_collector() -> None:
+    place = Installed(load_engine("flink"), Path("x"))
+    cited = with_concurrent_collector(place)
+    assert command_of(cited.engine, {}) == command_of(place.engine, {})
+    assert environment(cited, {})["TIDEGAUGE_COLLECTOR"] == "-XX:+UseG1GC"
+    assert "TIDEGAUGE_COLLECTOR" not in environment(place, {"TIDEGAUGE_COLLECTOR": "-XX:+UseZGC"})

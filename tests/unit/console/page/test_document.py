@@ -125,6 +125,16 @@ def test_page_and_markdown_have_the_results_of_several_runs() -> None:
     assert f'<p class="verdict bad">{said}</p>' in a_page(**report)
 
 
+def test_page_and_markdown_name_the_valid_runs_that_are_in_doubt() -> None:
+    late = {"valid": False, "invalid_reasons": ["The generator was late."], "disturbed": True}
+    runs = [one_of_several(0, 2), one_of_several(1, 2, steady=False), one_of_several(2, 2, **late)]
+    report = summarise(runs)
+    assert report["run_id"] == "run-0"
+    for text in (a_page(**report), markdown(report)):
+        assert "run-1 was not steady." in text
+        assert "run-2 was disturbed" not in text
+
+
 def test_every_table_of_latencies_has_the_floor() -> None:
     floor = {"count": 4_000, "p50": 1, "p90": 1, "p95": 2, "p99": 3, "max": 7}
     assert (
