@@ -18,7 +18,6 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
-WARMING = protocol.WARMING
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
 
 
@@ -58,7 +57,7 @@ class RecoveredRun:
     def so_far(self) -> SoFar:
         """Its search: time between steps counts as spent, time since the last step does not."""
         spent_ms = self.judged_ms - self.requested_ms if self.steps else 0
-        warmed = {f"{step}{WARMING}" for step in self.begun}
+        warmed = {f"{step}{protocol.WARMING}" for step in self.begun}
         return SoFar(
             steps=tuple(self.steps.values()),
             lost=tuple(step for step in self.begun if step not in {*self.steps, *warmed}),

@@ -19,7 +19,7 @@ from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 from schemas.workload import needs_search
-from services.conductor.recovered_run import MOST_LOST, WARMING
+from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
@@ -305,7 +305,7 @@ def warming_request(step: RunRequest) -> RunRequest:
     """The run that warms up cold pipelines for a step. It measures for one second."""
     phases = step.workload.phases.model_copy(update={"measure_s": 1})
     workload = step.workload.model_copy(update={"phases": phases})
-    return step.model_copy(update={"run_id": f"{step.run_id}{WARMING}", "workload": workload})
+    return step.model_copy(update={"run_id": f"{step.run_id}{protocol.WARMING}", "workload": workload})
 
 
 def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
