@@ -305,7 +305,9 @@ def warming_request(step: RunRequest) -> RunRequest:
     """The run that warms up cold pipelines for a step. It measures for one second."""
     phases = step.workload.phases.model_copy(update={"measure_s": 1})
     workload = step.workload.model_copy(update={"phases": phases})
-    return step.model_copy(update={"run_id": f"{step.run_id}{protocol.WARMING}", "workload": workload})
+    return step.model_copy(
+        update={"run_id": f"{step.run_id}{protocol.WARMING}", "workload": workload}
+    )
 
 
 def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:

@@ -9,7 +9,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED, conclude_orphan
-from services.conductor.recovered_run import MOST_LOST, WARMING, RecoveredRun, of_run, recovered_run
+from services.conductor.recovered_run import MOST_LOST, RecoveredRun, of_run, recovered_run
 from services.conductor.search.bisection import Done, SoFar
 from tests.unit.requests import RUN_ID, a_request
 
@@ -37,7 +37,7 @@ def concluded(run_id: str, at_ms: int = 0, **fields: Any) -> Event:
 
 def about(step: str, rate: float) -> dict[str, Any]:
     return {
-        "step": STEPS.index(step.removesuffix(WARMING)) + 1,
+        "step": STEPS.index(step.removesuffix(protocol.WARMING)) + 1,
         "step_run_id": step,
         "rate_per_second": rate,
     }
@@ -99,7 +99,7 @@ def test_a_step_that_was_concluded_but_not_judged_is_lost_but_not_open() -> None
 
 
 def test_a_run_that_warmed_up_for_a_step_is_lost_only_if_the_step_did_not_begin() -> None:
-    warming = f"{STEPS[2]}{WARMING}"
+    warming = f"{STEPS[2]}{protocol.WARMING}"
     before = [event for event in TWO_STEPS if event != begun(STEPS[2])]
     past = recovered_run(RUN_ID, [*before, begun(warming)])
     assert (past.open_steps, past.so_far.lost) == ([warming], (warming,))
