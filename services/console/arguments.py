@@ -313,7 +313,7 @@ def _add_new(verbs: Verbs) -> None:
 def _add_checks(verbs: Verbs) -> None:
     bench = _verb(verbs, "bench", "benchmark parts of Tidegauge against their peers")
     names = ", ".join(benchmark_names())
-    bench.add_argument("name", nargs="?", metavar="NAME", help=f"{names} (default: all)")
+    bench.add_argument("names", nargs="*", metavar="NAME", help=f"{names} (default: all)")
     bench.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     bench.add_argument(
         "--baseline",

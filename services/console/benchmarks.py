@@ -12,7 +12,7 @@ import json
 import math
 import tempfile
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -51,20 +51,21 @@ def benchmark_names() -> tuple[str, ...]:
 
 
 def run_benchmarks(
-    name: str | None, path: Path | None, baseline: Path | None, console: Console
+    names: Sequence[str], path: Path | None, baseline: Path | None, console: Console
 ) -> tuple[str, ...]:
-    """Run one benchmark or all and print the figures. Returns a sentence for each ratio that has
-    fallen since the baseline, or that is missing from a run of all benchmarks. Raises
-    DefinitionError, also for benchmarks that failed, after all others."""
+    """Run these benchmarks, or all if none is named, and print the figures. Returns a sentence for
+    each ratio that has fallen since the baseline, or that is missing from a run of all benchmarks.
+    Raises DefinitionError, also for benchmarks that failed, after all others."""
     known = benchmark_names()
-    if name is not None and name not in known:
-        raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
+    for name in names:
+        if name not in known:
+            raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
     check_file("--json", path)
     before = ratios_of(baseline) if baseline else {}
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     failed = []
-    for each in [name] if name else known:
+    for each in dict.fromkeys(names) or known:
         measure: Measure = importlib.import_module(f"tests.benchmarks.{each}").measure
         try:
             with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as scratch:
@@ -84,7 +85,7 @@ def run_benchmarks(
         raise DefinitionError(" ".join(failed))
     if baseline and not set(before) & set(ratios):
         raise DefinitionError(f"--baseline {baseline}: it has none of the ratios measured.")
-    gone = () if name else missing(ratios, before)
+    gone = () if names else missing(ratios, before)
     return fallen(ratios, before) + gone
 
 

@@ -82,11 +82,11 @@ class BatchProducer:
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         if self._fatal:
             raise ClientError(self._fatal)
+        partitions = self._partitions[batch.topic].of(batch.keys[start:stop], batch.names)
         stop = min(stop, start + max(0, self._queue_records - self._open))
         if stop <= start:
             return start
-        messages = batch.messages[start:stop]
-        partitions = self._partitions[batch.topic].of(batch.keys[start:stop], batch.names)
+        messages, partitions = batch.messages[start:stop], partitions[: stop - start]
         with self._queues.lock:
             for partition, positions in by_partition(partitions):
                 part = messages if len(positions) == len(messages) else messages[positions]

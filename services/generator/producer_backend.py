@@ -50,8 +50,8 @@ class ProducerBackend(Protocol):
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         """Send messages `start` to `stop` (exclusive) of a batch. Returns the position of the first
-        message that was not accepted: `stop`, or less if the queue is full. Raises ClientError if
-        the client cannot continue."""
+        message that was not accepted: `stop`, or less if the queue is full. With start = stop it
+        only prepares for such batches. Raises ClientError if the client cannot continue."""
 
     def count_outcomes(self) -> None:
         """Count outcomes known by now, unless a thread does. Called when no record is due."""

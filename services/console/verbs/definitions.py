@@ -85,7 +85,7 @@ def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> 
 
 def bench(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """Run benchmarks; with a baseline, fail if a ratio has fallen."""
-    fallen = run_benchmarks(options.name, options.json, options.baseline, console)
+    fallen = run_benchmarks(options.names, options.json, options.baseline, console)
     for sentence in fallen:
         console.print(sentence, soft_wrap=True)
     return EXIT_THRESHOLD if fallen else 0

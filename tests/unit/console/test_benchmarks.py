@@ -70,7 +70,7 @@ def test_a_benchmark_that_fails_is_told_after_the_others(
     monkeypatch.setattr(benchmarks.importlib, "import_module", module)
     path, said = tmp_path / "found.json", "The benchmark broken failed: tidegauge: summary: Field"
     with pytest.raises(DefinitionError, match=said):
-        run_benchmarks(None, path, None, Console(file=io.StringIO()))
+        run_benchmarks((), path, None, Console(file=io.StringIO()))
     assert json.loads(path.read_text())["ratios"] == {"a": 0.5}
 
 
@@ -90,12 +90,12 @@ def one(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("one")
 def test_a_baseline_is_what_an_earlier_run_wrote(tmp_path: Path) -> None:
     shown, path = io.StringIO(), tmp_path / "before.json"
-    assert run_benchmarks("one", path, None, Console(file=shown)) == ()
+    assert run_benchmarks(("one",), path, None, Console(file=shown)) == ()
     assert "3 (2 to 4)" in shown.getvalue()
     assert "b_ms_low" not in shown.getvalue()
-    assert run_benchmarks("one", None, path, Console(file=shown)) == ()
+    assert run_benchmarks(("one",), None, path, Console(file=shown)) == ()
     path.write_text(json.dumps({"ratios": {"a": 0.6}}))
-    assert run_benchmarks("one", None, path, Console(file=shown)) == ("a fell from 0.6 to 0.5.",)
+    assert run_benchmarks(("one",), None, path, Console(file=shown)) == ("a fell from 0.6 to 0.5.",)
 
 
 @pytest.mark.usefixtures("one")
@@ -103,8 +103,8 @@ def test_all_benchmarks_tell_of_a_ratio_that_none_has_any_more(tmp_path: Path) -
     path = tmp_path / "before.json"
     path.write_text(json.dumps({"ratios": {"a": 0.5, "b": 2.0, "b_low": 1.5, "b_high": 2.5}}))
     said = ("b was 2 (1.5 to 2.5) and was not measured.",)
-    assert run_benchmarks(None, None, path, Console(file=io.StringIO())) == said
-    assert run_benchmarks("one", None, path, Console(file=io.StringIO())) == ()
+    assert run_benchmarks((), None, path, Console(file=io.StringIO())) == said
+    assert run_benchmarks(("one",), None, path, Console(file=io.StringIO())) == ()
 
 
 @pytest.mark.usefixtures("one")
@@ -130,4 +130,4 @@ def test_a_file_that_is_no_baseline_is_told_in_a_sentence(
     if text is not None:
         path.write_text(text)
     with pytest.raises(DefinitionError, match=f"^--baseline .*: {said}$"):
-        run_benchmarks("one", None, path, Console(file=io.StringIO()))
+        run_benchmarks(("one",), None, path, Console(file=io.StringIO()))

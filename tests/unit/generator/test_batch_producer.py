@@ -12,7 +12,7 @@ from services.generator import batch_producer, librdkafka
 from services.generator.batch_producer import BatchProducer, runs
 from services.generator.librdkafka import ClientError, Message, new_producer
 from services.generator.message_batch import MESSAGE
-from services.generator.partition_queues import PartitionQueues
+from services.generator.partition_queues import KeyPartitions, PartitionQueues
 from services.generator.producer_backend import RecordProducer, load_properties, open_backend
 from services.generator.settings import GeneratorSettings
 from tests.unit.generator.made import a_load
@@ -119,3 +119,11 @@ def test_messages_that_wait_for_a_delivery_leave_without_the_caller(producing):
     assert producer.flush(30) == 0
     assert counted["deliveries"] + counted["MainThread"] == len(batch)
     assert counted["deliveries"]
+
+
+def test_sending_nothing_looks_up_the_partitions_of_all_keys(producing, monkeypatch):
+    producer, queues, batch, _counted = producing
+    assert producer.send(batch, 0, 0) == 0
+    assert not queues.waiting
+    monkeypatch.setattr(KeyPartitions, "_more", lambda *_: pytest.fail("looked up again"))
+    assert producer.send(batch, 0, 1) == 1
