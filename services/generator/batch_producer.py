@@ -5,14 +5,13 @@ order of sending. Two messages, the first and the last of a run of equal seconds
 enough to count the run. This costs about 0.01 µs per record, without per-record Python code.
 """
 
+import ctypes
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from ctypes import CDLL
 from typing import Any
-
-import numpy as np
 
 from services.generator import librdkafka
 from services.generator.librdkafka import ClientError, Message
@@ -67,6 +66,7 @@ class BatchProducer:
             topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
+        self._pointers: Any = (ctypes.c_void_p * 1024)()  # to the messages of an event
         self._open = 0  # sent, neither acknowledged nor failed; guarded by the lock
         self._fatal = ""
         self.last_error = ""
@@ -193,9 +193,10 @@ class BatchProducer:
 
     def _count_delivered(self, event: int) -> None:
         count = self._library.rd_kafka_event_message_count(event)
-        pointers = np.zeros(count, np.uint64)
-        count = self._library.rd_kafka_event_message_array(event, pointers.ctypes.data, count)
-        batch = pointers[:count].tolist()
+        if count > len(self._pointers):
+            self._pointers = (ctypes.c_void_p * (2 * count))()
+        count = self._library.rd_kafka_event_message_array(event, self._pointers, count)
+        batch: list[int] = self._pointers[:count]
         # Hold the lock: _hand_over counts expired messages too.
         with self._queues.lock:
             for second, failed, records in runs(batch, self._in_order):

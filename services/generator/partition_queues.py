@@ -155,7 +155,7 @@ class KeyPartitions:
 
 def by_partition(partitions: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
     """Each partition that occurs, with the positions of its messages in order."""
-    if (partitions == partitions[0]).all():  # one message, or a topic of one partition
+    if len(partitions) == 1 or (partitions == partitions[0]).all():
         return [(int(partitions[0]), np.arange(len(partitions)))]
     order = np.argsort(partitions, kind="stable")
     sorted_partitions = partitions[order]
