@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -105,6 +105,11 @@ class ChdbEngine:
         with self._reader() as connection, _engine_errors():
             named = f"Settings['log_comment'] = {quoted(query_id)}"
             connection.query(f"KILL QUERY WHERE {named} ASYNC", "Null")
+
+    def release_memory(self) -> None:
+        """Its allocator keeps pages that queries and merges needed."""
+        with suppress(EngineError):  # a build without jemalloc
+            self.execute(["SYSTEM JEMALLOC PURGE"])
 
     def close(self) -> None:
         """Cancel running queries, wait for them up to five seconds, and close the folder."""

@@ -83,5 +83,8 @@ class Engine(Protocol):
     def cancel(self, query_id: str) -> None:
         """Cancel a query if it is running. Raises EngineError."""
 
+    def release_memory(self) -> None:
+        """Return free memory of this process to the operating system."""
+
     def close(self) -> None:
         """Cancel running queries and release the data."""

@@ -38,6 +38,7 @@ from services.store.tables import TABLES
 from services.store.writing import ProjectionError, Writer
 
 CHECKPOINT_MS: Final = 600_000
+RELEASE_MS: Final = 60_000
 CATCH_UP_S: Final = 0.25  # maximum wait for more records per insert while catching up
 LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet", ["topic"])
 LOST = Counter(
@@ -72,6 +73,7 @@ class Projector:
         self._replayed: dict[Place, int] = {}
         self._stopped = stopped
         self._checkpoint_ms = clock() + CHECKPOINT_MS
+        self._release_ms = clock() + RELEASE_MS
         self._discover_ms = self._next_discovery_ms()
 
     def resume(self) -> None:
@@ -137,7 +139,10 @@ class Projector:
         self._tell_lag()
         if self._clock() >= self._checkpoint_ms:
             self._checkpoint()
-            return_arrow_memory()  # that batches needed
+        if self._clock() >= self._release_ms:
+            self._release_ms = self._clock() + RELEASE_MS
+            return_arrow_memory()
+            self._engine.release_memory()
         if self._clock() >= self._discover_ms:
             self._discover_ms = self._next_discovery_ms()
             if self._is_whole and self._bus.has_more_than(self._next):

@@ -79,6 +79,9 @@ class ServerEngine:
     def cancel(self, query_id: str) -> None:
         self.execute([f"KILL QUERY WHERE query_id = {quoted(query_id)} ASYNC"])
 
+    def release_memory(self) -> None:
+        """The server does it on its own."""
+
     def close(self) -> None:
         """Nothing to close."""
 

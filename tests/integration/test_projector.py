@@ -6,6 +6,7 @@ import time
 from contextlib import suppress
 from itertools import count
 
+import psutil
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
@@ -260,3 +261,11 @@ def test_another_bus_than_the_projected_one_is_refused(broker, engine):
     with pytest.raises(ProjectionError, match=r"results\.pipeline/0 ends at offset 0, but records"):
         projector.resume()
     projector.close()
+
+
+def test_free_memory_of_the_engine_is_returned(engine):
+    engine.rows("SELECT length(groupArray(number)) AS n FROM numbers(5_000_000)")
+    process = psutil.Process()
+    before = process.memory_info().rss
+    engine.release_memory()
+    assert process.memory_info().rss < before - 20_000_000

@@ -28,6 +28,10 @@ class Engine:
 
     def __init__(self) -> None:
         self.positions: dict[tuple[str, int], int] = {}
+        self.released = 0
+
+    def release_memory(self) -> None:
+        self.released += 1
 
     def rows(self, sql: str) -> list[dict[str, object]]:
         if "projection_progress" not in sql:
@@ -78,3 +82,13 @@ def test_dead_letters_that_arrive_while_it_resumes_are_of_the_same_bus():
     projector = Projector(Engine(), GrowingBus(), events, StoreSettings(), clock=lambda: 0)
     projector.resume()
     assert projector.positions() == {PLACE: 4}
+
+
+def test_free_memory_is_released_once_a_minute():
+    now_ms, engine = [0], Engine()
+    events = SimpleNamespace(name="store", lifecycle=lambda *_a, **_k: None)
+    projector = Projector(engine, GrowingBus(), events, StoreSettings(), clock=lambda: now_ms[0])
+    projector.resume()
+    for now_ms[0] in (59_000, 60_000, 61_000, 119_000, 120_000):
+        projector.step()
+    assert engine.released == 2
