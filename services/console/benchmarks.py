@@ -14,7 +14,7 @@ import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -62,6 +62,8 @@ def run_benchmarks(
             raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
     check_file("--json", path)
     before = ratios_of(baseline) if baseline else {}
+    if baseline and (other := _other_machine(baseline)):
+        console.print(f"The baseline was measured on another machine: {other}.", soft_wrap=True)
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     failed = []
@@ -115,6 +117,17 @@ def ratios_of(path: Path) -> dict[str, float]:
     ) as error:
         raise DefinitionError(f"--baseline {path}: no benchmark wrote that file.") from error
     return ratios
+
+
+def _other_machine(path: Path) -> str:
+    """Processor and cores of the baseline's machine, if they differ from this one's."""
+    now, before = (_machine(one) for one in (environment(), json.loads(path.read_bytes())))
+    return before if before != now else ""
+
+
+def _machine(found: Mapping[str, Any]) -> str:
+    told = found.get("environment", found)
+    return f"{told.get('processor', 'unknown processor')}, {told.get('cores', '?')} cores"
 
 
 def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:

@@ -94,8 +94,12 @@ def test_a_baseline_is_what_an_earlier_run_wrote(tmp_path: Path) -> None:
     assert "3 (2 to 4)" in shown.getvalue()
     assert "b_ms_low" not in shown.getvalue()
     assert run_benchmarks(("one",), None, path, Console(file=shown)) == ()
-    path.write_text(json.dumps({"ratios": {"a": 0.6}}))
+    assert "another machine" not in shown.getvalue()
+    path.write_text(json.dumps({"ratios": {"a": 0.6}, "environment": {"cores": 512}}))
     assert run_benchmarks(("one",), None, path, Console(file=shown)) == ("a fell from 0.6 to 0.5.",)
+    assert "another machine: unknown processor, 512 cores." in shown.getvalue()
+    with pytest.raises(DefinitionError, match="There is no benchmark 'two'"):
+        run_benchmarks(("one", "two"), None, None, Console(file=shown))
 
 
 @pytest.mark.usefixtures("one")
