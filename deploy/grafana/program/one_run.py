@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import one_run_machine, palette, recurring, sql
 from deploy.grafana.program.frame import (
     DEFINITION,
     FAULTS,
@@ -14,6 +14,7 @@ from deploy.grafana.program.frame import (
     placed,
 )
 from deploy.grafana.program.links import TO_RUN
+from deploy.grafana.program.one_run_machine import THIS_RUN
 from deploy.grafana.program.panels import (
     NONE_IS_GOOD,
     About,
@@ -30,8 +31,6 @@ WHERE {sql.RUNS_OF_RANGE} AND NOT {sql.REFUSED}
 ORDER BY step_of != '', requested_at DESC
 LIMIT 500
 """
-# Samples between runs have an empty run id, and so has a time range without runs.
-THIS_RUN = "run_id = ${run:sqlstring} AND run_id != ''"
 LATENCY = f"{THIS_RUN} AND definition = ${{definition:sqlstring}}"
 # Counts per second, or per minute once those of the run have expired.
 COUNTED = f"""
@@ -86,11 +85,11 @@ def build() -> dash.Dashboard:
         _behind(),
         _read(),
         _verdicts(),
-        _used(),
-        _whose(),
-        _room(),
-        _events(),
-        _environment(),
+        one_run_machine.used(),
+        one_run_machine.whose(),
+        one_run_machine.room(),
+        one_run_machine.events(),
+        one_run_machine.environment(),
         _others(),
     )
 
@@ -353,117 +352,6 @@ def _verdicts() -> timeseries.Panel:
             empty=NOT_YET,
         ),
         f"{THIS_RUN} AND $__timeFilter(second)",
-    )
-
-
-def _used() -> table.Panel:
-    return rows(
-        About(
-            "Resources used",
-            "Mean cores, maximum memory and Java heap, and garbage collection time of each service "
-            "and pipeline over the whole run.",
-            "string",
-            height=8,
-            empty="The collector took no samples of this run.",
-        ),
-        f"""
-SELECT
-    if(pipeline = '', toString(service), toString(pipeline)) AS component,
-    mean_cpu_cores AS cores,
-    max_memory_bytes AS memory,
-    max_heap_used_bytes AS heap,
-    gc_seconds AS "GC time"
-FROM resources_summary
-WHERE {THIS_RUN}
-ORDER BY cores DESC
-LIMIT 100
-""",
-        {"cores": "short", "memory": "bytes", "heap": "bytes", "GC time": "s"},
-    )
-
-
-def _whose() -> table.Panel:
-    return rows(
-        About(
-            "Causes of late seconds",
-            "Seconds with latency well above the run's own level, and whether the generator, the "
-            "broker, the evaluator or the machine caused it, not the pipeline.",
-            "string",
-            height=5,
-            empty="The run is not concluded, or its version did not record this.",
-        ),
-        f"""
-SELECT
-    multiIf(disturbed IS NULL, 'unknown', disturbed, 'disturbed', 'undisturbed') AS verdict,
-    late_seconds AS "late seconds",
-    seconds AS "of seconds",
-    said AS explanation
-FROM run_attribution
-WHERE {THIS_RUN}
-""",
-        {"late seconds": "short", "of seconds": "short"},
-    )
-
-
-def _room() -> table.Panel:
-    return rows(
-        About(
-            "CPU use and waiting",
-            "Cores used by each part in the measured phase, and the share of its runnable time "
-            "that it waited for a core.",
-            "string",
-            height=9,
-            empty="The run is not concluded, or its version did not record this.",
-        ),
-        f"""
-SELECT part, cpu_cores AS cores, cpu_share AS "of the machine", waiting_share AS waiting
-FROM run_room
-WHERE {THIS_RUN}
-ORDER BY part = 'machine', cores DESC
-LIMIT 100
-""",
-        {"cores": "short", "of the machine": "percentunit", "waiting": "percentunit"},
-    )
-
-
-def _events() -> table.Panel:
-    return rows(
-        About(
-            "Events",
-            "Events of the run in order, without the periodic reports of the evaluator.",
-            "string",
-            height=9,
-            empty="There is no run in this time range.",
-        ),
-        f"""
-SELECT e.time AS time, producer, event, phase, substring(detail, 1, 200) AS detail
-FROM results_lifecycle AS e
-WHERE {THIS_RUN} AND event NOT IN ('evaluating', 'run_requested', 'watch_begun', 'preparing')
-ORDER BY e.time, _offset
-LIMIT 500
-""",
-        {"time": "dateTimeAsIso"},
-    )
-
-
-def _environment() -> table.Panel:
-    return rows(
-        About(
-            "Environment",
-            "Versions and machine, as recorded when the run was requested.",
-            "string",
-            height=9,
-            empty="There is no run in this time range.",
-        ),
-        f"""
-SELECT
-    entry.1 AS part,
-    if(startsWith(entry.2, '"'), JSONExtractString(concat('[', entry.2, ']'), 1), entry.2) AS value
-FROM results_lifecycle
-ARRAY JOIN JSONExtractKeysAndValuesRaw(detail, 'environment') AS entry
-WHERE {THIS_RUN} AND event IN ('run_requested', 'watch_begun')
-LIMIT 50
-""",
     )
 
 
