@@ -2,6 +2,7 @@
 
 import ctypes
 import gc
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
@@ -27,6 +28,12 @@ def release_memory() -> None:
     and pages that Arrow and glibc retain."""
     gc.collect()
     return_arrow_memory()
+
+
+def let_arrow_use_malloc() -> None:
+    """Call before the first import of Arrow. Its own allocator, mimalloc, keeps pages for threads
+    that are idle, and nothing returns them: with batches of changing sizes it grew for hours."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def return_arrow_memory() -> None:

@@ -58,3 +58,19 @@ def test_threads_share_two_arenas(first: str, is_limited: bool) -> None:
     )
     arenas = done.stderr.count("Arena ")
     assert arenas == 2 if is_limited else arenas > 2
+
+
+BACKEND = """
+from services.store import __main__  # imports no Arrow before the allocator is chosen
+from services.runtime.memory import let_arrow_use_malloc
+let_arrow_use_malloc()
+import pyarrow as pa
+print(pa.default_memory_pool().backend_name)
+"""
+
+
+def test_the_store_can_choose_malloc_for_arrow() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BACKEND], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.strip() == "system"
