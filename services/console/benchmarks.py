@@ -61,9 +61,9 @@ def run_benchmarks(
         if name not in known:
             raise DefinitionError(f"There is no benchmark {name!r}; there are: {', '.join(known)}.")
     check_file("--json", path)
-    before = ratios_of(baseline) if baseline else {}
-    if baseline and (other := _other_machine(baseline)):
-        console.print(f"The baseline was measured on another machine: {other}.", soft_wrap=True)
+    before, machine = read_baseline(baseline) if baseline else ({}, "")
+    if baseline and machine != machine_of(environment()):
+        console.print(f"The baseline was measured on another machine: {machine}.", soft_wrap=True)
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     failed = []
@@ -98,11 +98,12 @@ def _last_line(error: Exception) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
-def ratios_of(path: Path) -> dict[str, float]:
-    """The ratios in a file written by `--json`. Raises DefinitionError."""
+def read_baseline(path: Path) -> tuple[dict[str, float], str]:
+    """The ratios in a file written by `--json`, and its machine. Raises DefinitionError."""
     try:
-        found = json.loads(path.read_bytes())["ratios"]
-        ratios = {name: float(value) for name, value in found.items()}
+        found = json.loads(path.read_bytes())
+        ratios = {name: float(value) for name, value in found["ratios"].items()}
+        machine = machine_of(found.get("environment", {}))
         if not all(map(math.isfinite, ratios.values())):
             raise ValueError("a ratio is a finite number")
     except OSError as error:
@@ -116,17 +117,11 @@ def ratios_of(path: Path) -> dict[str, float]:
         RecursionError,
     ) as error:
         raise DefinitionError(f"--baseline {path}: no benchmark wrote that file.") from error
-    return ratios
+    return ratios, machine
 
 
-def _other_machine(path: Path) -> str:
-    """Processor and cores of the baseline's machine, if they differ from this one's."""
-    now, before = (_machine(one) for one in (environment(), json.loads(path.read_bytes())))
-    return before if before != now else ""
-
-
-def _machine(found: Mapping[str, Any]) -> str:
-    told = found.get("environment", found)
+def machine_of(told: Mapping[str, Any]) -> str:
+    """Processor and cores of an environment."""
     return f"{told.get('processor', 'unknown processor')}, {told.get('cores', '?')} cores"
 
 

@@ -42,6 +42,11 @@ class Done:
     by_input_alone: bool = False
 
     @property
+    def planned(self) -> Planned:
+        """The step as it was planned."""
+        return Planned(self.rate_per_second, self.long)
+
+    @property
     def sustained(self) -> bool:
         """Whether the rate was sustained."""
         return not self.refusals and not self.undecided
@@ -90,7 +95,7 @@ def next_step(
     if steps and steps[-1].undecided and not steps[-1].long:
         return Planned(steps[-1].rate_per_second, long=True)
     if steps and _is_doubtful(steps):
-        return Planned(steps[-1].rate_per_second, steps[-1].long)
+        return steps[-1].planned
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
     # from then on, first at the highest lower rate that a short one sustained.
     only_long = any(step.long for step in _refused(steps))
@@ -153,12 +158,11 @@ def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, floa
 def _refused(steps: Sequence[Done]) -> list[Done]:
     """Steps whose rate was not sustained, except those whose repetition was: their input was late
     by chance."""
-    sustained = {(step.rate_per_second, step.long) for step in steps if step.sustained}
+    sustained = {step.planned for step in steps if step.sustained}
     return [
         step
         for step in steps
-        if step.refusals
-        and not (step.by_input_alone and (step.rate_per_second, step.long) in sustained)
+        if step.refusals and not (step.by_input_alone and step.planned in sustained)
     ]
 
 
@@ -166,10 +170,7 @@ def _is_doubtful(steps: Sequence[Done]) -> bool:
     """Whether the last step is to be repeated: the pipeline kept up, only its input was late or
     incomplete, which a single stall can cause. The second time it counts."""
     *before, last = steps
-    again = any(
-        one.refusals and (one.rate_per_second, one.long) == (last.rate_per_second, last.long)
-        for one in before
-    )
+    again = any(one.refusals and one.planned == last.planned for one in before)
     return last.by_input_alone and not again
 
 

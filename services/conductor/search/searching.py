@@ -109,8 +109,6 @@ class Searching:
         search goes without: its rate is a guess."""
         if self._warm or not self._so_far.steps or not can_stay_warm(self.request):
             return
-        if self._interrupted():
-            return
         planned = Planned(rate_per_second / self._search.factor, long=False)
         step = step_request(self.request, planned, self._so_far.next_number, warm=False)
         self._step(warming_request(step))
@@ -178,7 +176,7 @@ class Searching:
         """Carry out the run itself at a share of the rate found, or refuse it."""
         report = result_detail(self.request, self._so_far) | {"ended_by": self._ended_by}
         rate = report["verified_at_per_second"]
-        if rate is not None and not self._reason:
+        if rate is not None and not self._interrupted():
             self._warm_up(rate)
         if self._interrupted() or rate is None:
             why = " ".join(report["limit"] or self._lost_by)

@@ -118,6 +118,7 @@ def test_all_benchmarks_tell_of_a_ratio_that_none_has_any_more(tmp_path: Path) -
         (None, "No such file or directory."),
         ("{}", "no benchmark wrote that file."),
         ("[]", "no benchmark wrote that file."),
+        ('{"ratios": {"a": 1}, "environment": []}', "no benchmark wrote that file."),
         ("", "no benchmark wrote that file."),
         ('{"ratios": {"a": "much"}}', "no benchmark wrote that file."),
         ('{"ratios": {"a": NaN}}', "no benchmark wrote that file."),
