@@ -13,8 +13,9 @@ sent later than the workload allows.
 The cause follows from where the time went between scheduled, sent, appended and output, in that
 second and as many before it as its latency is long:
 
-- generator: the send delay is a considerable part of the excess over the level;
-- broker: the time between sent and appended is, or the broker was stalled;
+- generator: the send delay is a considerable part of the excess over the level, without the share
+  of it for which the queue of the Kafka client was full;
+- broker: the time between sent and appended is, with that share, or the broker was stalled;
 - evaluator: neither, and it lagged and used cores;
 - pipeline: none of these, so the time went between input and output;
 - machine: one of those, but it waited for a core: others or a hypervisor used the cores, and the

@@ -45,16 +45,18 @@ class Evidence:
     """Evidence for each second of the measured phase. Seconds are epoch seconds.
 
     event_time_ms, latest_ms: 95th percentiles of latency by second of output. send_ms: of the send
-    delay by second of schedule; allowed_send_ms: the workload's limit. behind_ms: lag of the
-    evaluator. uses: by part; a pipeline's part is its name, the broker's `broker`. others_allowed:
-    maximum share of the processor time of the whole run used by others. load_end_s: from this
-    second on no records were sent.
+    delay by second of schedule; allowed_send_ms: the workload's limit. queue_full_share: share of
+    the send delays of a second for which the queue of the generator's Kafka client was full: the
+    broker did not take the records. behind_ms: lag of the evaluator. uses: by part; a pipeline's
+    part is its name, the broker's `broker`. others_allowed: maximum share of the processor time of
+    the whole run used by others. load_end_s: from this second on no records were sent.
     """
 
     event_time_ms: Mapping[Place, BySecond]
     latest_ms: Mapping[Place, BySecond]
     send_ms: BySecond = field(default_factory=dict)
     allowed_send_ms: float | None = None
+    queue_full_share: BySecond = field(default_factory=dict)
     behind_ms: BySecond = field(default_factory=dict)
     uses: Uses = field(default_factory=dict)
     cores: float | None = None
@@ -92,7 +94,8 @@ class Causes:
     def __init__(self, evidence: Evidence, *, against_level: bool = True) -> None:
         self._of = evidence
         self._against_level = against_level
-        self._usual_send = _median(evidence.send_ms.values()) if against_level else 0.0
+        own_ms = (self._own_send(at) for at in evidence.send_ms)
+        self._usual_send = _median(own_ms) if against_level else 0.0
         self._levels = {
             place: level_of(values.values())[0] if against_level else 0.0
             for place, values in evidence.event_time_ms.items()
@@ -108,8 +111,8 @@ class Causes:
         event_ms = self._of.event_time_ms[place][at]
         above_ms = max(1.0, event_ms - self._levels[place])
         window = window_of(at, event_ms)
-        sent = [self._of.send_ms[one] for one in window if one in self._of.send_ms]
-        send_ms = max(0.0, max(sent, default=0.0) - self._usual_send)
+        own_ms = max((self._own_send(one) for one in window), default=0.0)
+        send_ms = max(0.0, own_ms - self._usual_send)
         upstream_ms = max(self._upstream(place, one) for one in window)
         append_ms = upstream_ms - self._usual_upstream[place] - send_ms
         part, owner = PIPELINE, place[0]
@@ -141,6 +144,10 @@ class Causes:
         if event_ms is None or latest_ms is None:
             return 0.0
         return max(0.0, event_ms - latest_ms)
+
+    def _own_send(self, at: int) -> float:
+        """The send delay of a second that is the generator's own."""
+        return self._of.send_ms.get(at, 0.0) * (1 - self._of.queue_full_share.get(at, 0.0))
 
     def _caught_up(self, window: Sequence[int]) -> bool:
         """Whether the evaluator lagged and used cores. A lag caused by a stalled broker or

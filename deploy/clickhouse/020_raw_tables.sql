@@ -254,6 +254,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_generator
     counts Array(UInt64)
         COMMENT 'How often each occurred; same length'
         CODEC(ZSTD(1)),
+    queue_full_us Int64
+        COMMENT 'Time that records which were due waited because the client''s queue was full, summed over the records, microseconds'
+        CODEC(T64, ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'
         CODEC(ZSTD(1)),

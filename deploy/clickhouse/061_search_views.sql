@@ -10,6 +10,7 @@ SELECT
     JSONExtractUInt(detail, 'measured_s') AS measured_s,
     JSONExtractBool(detail, 'sustained') AS sustained,
     JSONExtractBool(detail, 'undecided') AS undecided,
+    JSONExtractBool(detail, 'by_input_alone') AS by_input_alone,
     JSONExtractString(detail, 'limited_by') AS limited_by,
     JSONExtract(detail, 'reasons', 'Array(String)') AS reasons,
     JSONExtract(detail, 'steady', 'Nullable(Bool)') AS steady,
@@ -37,6 +38,7 @@ ALTER TABLE tidegauge.search_steps
     COMMENT COLUMN measured_s 'Measured duration, seconds',
     COMMENT COLUMN sustained 'Whether the rate was sustained',
     COMMENT COLUMN undecided 'Whether the step did not decide',
+    COMMENT COLUMN by_input_alone 'Whether the pipelines kept up and only the input was late or incomplete',
     COMMENT COLUMN limited_by 'What limited the rate',
     COMMENT COLUMN reasons 'Why it was not sustained, one sentence each',
     COMMENT COLUMN steady 'Whether the stages were steady; NULL if unknown',
@@ -65,6 +67,7 @@ SELECT
     JSONExtract(detail, 'verified_at_per_second', 'Nullable(Float64)') AS verified_at_per_second,
     JSONExtract(detail, 'limit', 'Array(String)') AS limit_reasons,
     JSONExtractString(detail, 'limited_by') AS limited_by,
+    JSONExtractString(detail, 'ended_by') AS ended_by,
     valid
 FROM tidegauge.results_conclusions AS c
 WHERE kind = 'sustainable_throughput'
@@ -83,4 +86,5 @@ ALTER TABLE tidegauge.sustainable_rates
     COMMENT COLUMN verified_at_per_second 'Rate of that run, records per second',
     COMMENT COLUMN limit_reasons 'Why the next higher rate was not sustained, one sentence each',
     COMMENT COLUMN limited_by 'What limited the rate',
+    COMMENT COLUMN ended_by 'What ended the search: precision, steps, budget (of time), highest rate or lowest rate; empty if unknown',
     COMMENT COLUMN valid 'Whether the result may be used';

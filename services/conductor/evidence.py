@@ -69,6 +69,8 @@ class Watched:
         self._latencies = defaultdict(_Percentiles)
         self._send_delays_us: defaultdict[str, _Percentiles] = defaultdict(_Percentiles)
         self._uses: defaultdict[str, dict[int, Use]] = defaultdict(dict)
+        # Sums of queue_full_us and of send delays, microseconds, by phase and second.
+        self._waited_us: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._behind_ms: dict[int, float] = {}
         self._told_behind_s = 0
 
@@ -80,10 +82,29 @@ class Watched:
             lag_ms = EvaluationLag.model_validate_json(record["detail"]).largest_lag_ms
             self._add_lag(record["time"] // 1000, lag_ms)
         elif topic == catalogue.GENERATOR and record["phase"] in LOOKED_AT:
-            of_phase = self._send_delays_us[record["phase"]]
-            of_phase.add(record["second"], record["send_delays_us"], record["counts"])
+            self._add_send_delays(record)
         elif topic == catalogue.LATENCY and record["phase"] in LOOKED_AT:
             self._add_latencies(record)
+
+    def _add_send_delays(self, record: dict[str, Any]) -> None:
+        phase, second_ms = record["phase"], record["second"]
+        delays_us, counts = record["send_delays_us"], record["counts"]
+        self._send_delays_us[phase].add(second_ms, delays_us, counts)
+        at, of_phase = second_ms // 1000, self._waited_us[phase]
+        full_us, all_us = of_phase.get(at, (0, 0))
+        all_us += sum(max(0, us) * n for us, n in zip(delays_us, counts, strict=True))
+        _put(of_phase, at, (full_us + record.get("queue_full_us", 0), all_us))
+
+    def _queue_full_share(self, phase: str) -> dict[int, float]:
+        """The share of the send delays of each second for which the Kafka client's queue was full.
+        Empty for other transports, where a gateway is in between."""
+        if self._request.workload.transport != "kafka":
+            return {}
+        return {
+            at: min(1.0, full_us / all_us)
+            for at, (full_us, all_us) in self._waited_us[phase].items()
+            if full_us and all_us
+        }
 
     def _add_latencies(self, record: dict[str, Any]) -> None:
         phase, definition, second_ms = record["phase"], record["definition"], record["second"]
@@ -133,6 +154,7 @@ class Watched:
             latest_ms=by_definition["latest"],
             send_ms={at: us / 1000 for at, us in self._send_delays_us[phase].by_second().items()},
             allowed_send_ms=self._request.workload.validity.max_send_delay_p99_ms,
+            queue_full_share=self._queue_full_share(phase),
             behind_ms=self._behind_ms,
             uses=self._between(begin_ms // 1000, max(ends)),
             cores=self._request.environment.get("cores"),

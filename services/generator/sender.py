@@ -22,6 +22,7 @@ TICK_US = 1_000
 OWN_TIME_RECORDS_PER_TICK = 2  # up to 2,000 records/s each record is sent at its own time
 WAIT_S = 0.02  # upper limit between checks of `stop`
 FULL_QUEUE_WAIT_S = 0.001
+STALL_US = 20_000  # a longer tick is the generator's own delay, not the queue's
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class LoadThread:
         self._clock = clock
         self._sleep = sleep
         self._stop = threading.Event()
+        # Since when the client's queue has been full, with pauses; None once no record waits.
+        self._full_since_us: int | None = None
+        self._ticked_us = 0
         backend.count_into(statistics.delivered)
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
         self._thread.start()
@@ -92,6 +96,7 @@ class LoadThread:
         while cursors and not self._stop.is_set():
             elapsed_us = self._elapsed_us()
             self._statistics.open_until(elapsed_us)
+            self._leave_out_stall(elapsed_us)
             dues = [each.due(elapsed_us) for each in cursors]
             due = sum(dues)
             later = max(0, self._load.due(elapsed_us) - ours_until)
@@ -103,9 +108,14 @@ class LoadThread:
             sent = self._deal(cursors, dues, tick.send, self._hand_over)
             cursors = [each for each in cursors if each.left]
             if sent < tick.send:
+                if self._full_since_us is None:
+                    self._full_since_us = elapsed_us
                 self._backend.count_outcomes()
                 self._sleep(FULL_QUEUE_WAIT_S)
-            elif cursors and tick.give_up + sent == due:
+                continue
+            if tick.give_up + sent == due + later:
+                self._full_since_us = None
+            if cursors and tick.give_up + sent == due:
                 self._backend.count_outcomes()
                 self._wait_until(wake_us(cursors, elapsed_us))
 
@@ -134,10 +144,16 @@ class LoadThread:
         batch, start = each.batch, each.position
         each.position = self._backend.send(batch, start, stop)
         taken = slice(start, each.position)
-        self._statistics.sent(batch, taken, self._elapsed_us())
+        self._statistics.sent(batch, taken, self._elapsed_us(), self._full_since_us)
         if self._faulty:
             self._statistics.injected(batch.faults[taken][batch.seconds[taken] >= 0])
         return each.position - start
+
+    def _leave_out_stall(self, elapsed_us: int) -> None:
+        """Do not count a long tick as time in which the queue was full."""
+        stalled_us, self._ticked_us = elapsed_us - self._ticked_us, elapsed_us
+        if self._full_since_us is not None and stalled_us > STALL_US:
+            self._full_since_us = min(elapsed_us, self._full_since_us + stalled_us)
 
     def _give_up(self, each: "BatchCursor", stop: int) -> int:
         start, each.position = each.position, stop

@@ -26,7 +26,8 @@ DELAY_STEP_US = 100
 @dataclass
 class SecondTally:
     """Counts of one second. delays_us: send delays (sent - scheduled) not published yet, as pairs
-    of elapsed microseconds: scheduled times, and the time at which all were sent."""
+    of elapsed microseconds: scheduled times, and the time at which all were sent. queue_full_us:
+    the part of the delays for which the client's queue was full, summed over the records."""
 
     second_ms: int
     phase: str
@@ -35,6 +36,7 @@ class SecondTally:
     acknowledged: int = 0
     lost: int = 0
     given_up: int = 0
+    queue_full_us: int = 0
     delays_us: deque[tuple[Int64s, int]] = field(default_factory=deque)
 
     @property
@@ -54,6 +56,7 @@ class _Published:
     intended: int = 0
     acknowledged: int = 0
     failed: int = 0
+    queue_full_us: int = 0
 
 
 @dataclass
@@ -91,22 +94,29 @@ class Statistics:
             self._open(self._opened)
             self._opened += 1
 
-    def sent(self, batch: MessageBatch, taken: slice, sent_us: int) -> None:
-        """Count these messages of a batch as sent at an elapsed time, without second copies."""
+    def sent(
+        self, batch: MessageBatch, taken: slice, sent_us: int, full_since_us: int | None = None
+    ) -> None:
+        """Count these messages of a batch as sent at an elapsed time, without second copies.
+        full_since_us: elapsed time since which the client's queue was full; None: it was not."""
         due_us = batch.due_us[taken]
         if not len(due_us):
             return
         self.max_delay_us = max(self.max_delay_us, sent_us - int(due_us[0]))
         if batch.second is not None:
-            self._count_sent(batch.second, due_us, sent_us)
+            self._count_sent(batch.second, due_us, sent_us, full_since_us)
             return
         seconds = batch.seconds[taken]
         for second in np.unique(seconds).tolist():
             if second >= 0:
-                self._count_sent(second, due_us[seconds == second], sent_us)
+                self._count_sent(second, due_us[seconds == second], sent_us, full_since_us)
 
-    def _count_sent(self, second: int, due_us: Int64s, sent_us: int) -> None:
+    def _count_sent(
+        self, second: int, due_us: Int64s, sent_us: int, full_since_us: int | None
+    ) -> None:
         tally = self._tallies[second]
+        if full_since_us is not None:
+            tally.queue_full_us += int((sent_us - np.maximum(due_us, full_since_us)).sum())
         tally.delays_us.append((due_us, sent_us))
         tally.sent += len(due_us)
 
@@ -157,7 +167,7 @@ class Statistics:
     def _change(self, second: int, tally: SecondTally) -> dict[str, Any] | None:
         before = self._published[second]
         settled = tally.settled  # read before the counts, so that they are final
-        now = _Published(tally.intended, tally.acknowledged, tally.failed)
+        now = _Published(tally.intended, tally.acknowledged, tally.failed, tally.queue_full_us)
         delays_us, counts = histogram(_taken(tally.delays_us))
         if settled:
             del self._tallies[second], self._published[second]
@@ -174,7 +184,8 @@ class Statistics:
         for name, value in change.items():
             setattr(self.totals, name, getattr(self.totals, name) + value)
         head = {"phase": tally.phase, "second": tally.second_ms}
-        return head | change | {"send_delays_us": delays_us, "counts": counts}
+        delays = {"send_delays_us": delays_us, "counts": counts}
+        return head | change | delays | {"queue_full_us": now.queue_full_us - before.queue_full_us}
 
 
 def _taken(delays_us: deque[tuple[Int64s, int]]) -> Int64s:

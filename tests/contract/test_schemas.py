@@ -50,6 +50,7 @@ RELEASED = {
     "output_tumbling.v1": "c3013641e31daed1cd4a",
     "results_conclusions.v1": "c301ef8d487f02a96d08",
     "results_generator.v1": "c301ade117556a16736d",
+    "results_generator.v2": "c301962132c0e557d9e9",
     "results_latency.v1": "c3013873020a5df27e43",
     "results_lifecycle.v1": "c301319b0482f03eba45",
     "results_metrics.v1": "c3014e9ac66c243e6c76",

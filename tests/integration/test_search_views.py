@@ -71,6 +71,7 @@ def test_every_step_has_its_evidence(engine):
             "measured_s": 15,
             "sustained": False,
             "undecided": False,
+            "by_input_alone": False,
             "limited_by": "",
             "reasons": ["parse: median latency rises by 120 ms a second."],
             "steady": False,
@@ -93,6 +94,7 @@ def test_every_step_has_its_evidence(engine):
             "measured_s": 15,
             "sustained": False,
             "undecided": False,
+            "by_input_alone": False,
             "limited_by": "",
             "reasons": ["The generator was late.", "Nothing was observed."],
             "steady": None,
@@ -125,6 +127,7 @@ def test_the_result_is_there(engine):
         "verified_at_per_second": 5238,
         "limit_reasons": ["parse: median latency rises by 40 ms a second."],
         "limited_by": "",
+        "ended_by": "precision",
         "valid": True,
     }
 

@@ -147,8 +147,11 @@ def test_generator_sums_and_delays_add_up_over_events(engine):
         engine,
         catalogue.GENERATOR,
         head | first | {"send_delays_us": [100, 300], "counts": [2, 1]},
-        head | second | {"send_delays_us": [9000], "counts": [1]},
+        head | second | {"send_delays_us": [9000], "counts": [1], "queue_full_us": 8_500},
     )
+    table = "tidegauge.results_generator"
+    full = list(engine.rows(f"SELECT queue_full_us FROM {table} ORDER BY second"))
+    assert [row["queue_full_us"] for row in full] == [0, 8_500]
     (row,) = engine.rows("SELECT * FROM tidegauge.generator_summary")
     assert row == {
         "run_id": "r",

@@ -82,6 +82,18 @@ def test_time_between_scheduled_and_sent_is_the_generators() -> None:
     assert (found.disturbed, found.disturbed_by) == (True, ("generator",))
 
 
+def test_the_time_in_which_the_clients_queue_was_full_is_the_brokers() -> None:
+    sent = dict.fromkeys(SECONDS, 1.0) | {1010: 390.0, 1011: 390.0}
+    full = {1010: 0.9, 1011: 0.2}
+    found = attribute(late(400, 9, 1010, send_ms=sent, queue_full_share=full))
+    assert dict(found.late) == {1010: "broker"}
+    found = attribute(late(400, 9, 1011, send_ms=sent | {1010: 1.0}, queue_full_share=full))
+    assert dict(found.late) == {1011: "generator"}
+    whole = late(5_000, 9, *SECONDS, send_ms=dict.fromkeys(SECONDS, 4_900.0))
+    assert limited_by(whole) == "generator"
+    assert limited_by(replace(whole, queue_full_share=dict.fromkeys(SECONDS, 0.9))) == "broker"
+
+
 def test_time_between_sent_and_appended_is_the_brokers() -> None:
     found = attribute(late(900, 300, 1010, 1011))
     assert dict(found.late) == {1010: "broker", 1011: "broker"}

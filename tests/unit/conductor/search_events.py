@@ -50,4 +50,5 @@ A_RESULT = {
     "steps": [],
     "verified_at_per_second": 5238.0,
     "verified": True,
+    "ended_by": "precision",
 }

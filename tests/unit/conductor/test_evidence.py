@@ -69,6 +69,23 @@ def test_counts_of_one_second_may_come_in_several_events() -> None:
     assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 90.0
 
 
+def test_the_share_of_send_delays_for_which_the_clients_queue_was_full() -> None:
+    found = watched()
+    sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [], "counts": []}
+    found.add("results.generator", an_event(**sent, queue_full_us=2_500))
+    assert found.evidence(PHASES).queue_full_share == {START_S: 0.25}
+    assert found.evidence(PHASES, "warm_up").queue_full_share == {}
+
+
+def test_a_gateway_in_between_does_not_make_the_broker_late() -> None:
+    request = a_request()
+    workload = request.workload.model_copy(update={"transport": "tcp"})
+    found = Watched(request.model_copy(update={"workload": workload}))
+    sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [900], "counts": [1]}
+    found.add("results.generator", an_event(**sent, queue_full_us=900))
+    assert found.evidence(PHASES).queue_full_share == {}
+
+
 def test_a_second_that_is_long_over_stays_as_it_is() -> None:
     found = watched()
     for at in range(START_S + 30, START_S + 30 + OPEN_SECONDS):

@@ -72,22 +72,22 @@ class FakeClock:
     """Each reading is `step_us` later than the one before; sleeping takes exactly its duration."""
 
     def __init__(self, step_us):
-        self._now_us = PLAN.load_start_ms * 1000
+        self.now_us = PLAN.load_start_ms * 1000
         self._step_us = step_us
 
     def __call__(self):
-        self._now_us += self._step_us
-        return self._now_us
+        self.now_us += self._step_us
+        return self.now_us
 
     def sleep(self, seconds):
-        self._now_us += int(seconds * 1e6)
+        self.now_us += int(seconds * 1e6)
 
 
-def run_load(backend, step_us=50, **fields):
+def run_load(backend, step_us=50, clock=None, **fields):
     plan = a_plan(RATE, **fields)
     load = PlannedLoad(plan, PLAN.load_start_ms, PLAN.phases.total_s)
     statistics = Statistics(plan.shape, PLAN, plan.shard)
-    clock = FakeClock(step_us)
+    clock = clock or FakeClock(step_us)
     thread = LoadThread(load, statistics, backend, SETTINGS, clock, sleep=clock.sleep)
     return thread, statistics
 
@@ -149,6 +149,45 @@ def test_records_wait_in_order_while_the_queue_is_full():
     thread, statistics = run_load(backend)
     assert totals_of(thread, statistics) == (400, 400, 400, 0)
     assert by_topic(backend.sequences) == [list(range(0, 400, 2)), list(range(1, 400, 2))]
+
+
+def full_for(us, clock):
+    """A queue that is full from 100 ms of the load on, for this long."""
+    begin_us = PLAN.load_start_ms * 1000 + 100_000
+    return lambda: not begin_us <= clock.now_us < begin_us + us
+
+
+def delays_of(load):
+    """Seconds of send delays, all records together, and how many of them with a full queue."""
+    thread, statistics = load
+    assert thread.finished.wait(30)
+    events = statistics.take_changes(None)
+    delays_us = sum(np.dot(event["send_delays_us"], event["counts"]) for event in events)
+    return delays_us / 1e6, sum(event["queue_full_us"] for event in events) / 1e6
+
+
+def test_the_time_in_which_the_queue_was_full_is_told():
+    clock = FakeClock(50)
+    delays_s, full_s = delays_of(run_load(FakeBackend(full_for(500_000, clock)), clock=clock))
+    # 50 records are due in half a second, and wait for half of it on average.
+    assert delays_s == pytest.approx(12.5, abs=1)
+    assert full_s == pytest.approx(delays_s, rel=0.02)
+
+
+def test_a_generator_that_does_not_run_does_not_blame_the_queue():
+    """The queue is full for 10 ms, and in the middle the generator gets no time for 500 ms."""
+    clock = FakeClock(50)
+    stopped_until_us = PLAN.load_start_ms * 1000 + 605_000
+
+    def sleep(seconds):
+        clock.now_us += int(seconds * 1e6)
+        if stopped_until_us - 500_000 < clock.now_us < stopped_until_us:
+            clock.now_us = stopped_until_us
+
+    clock.sleep = sleep
+    delays_s, full_s = delays_of(run_load(FakeBackend(full_for(510_000, clock)), clock=clock))
+    assert delays_s == pytest.approx(12.5, abs=1)
+    assert full_s < 0.1 * delays_s
 
 
 def test_what_never_finds_room_is_counted_as_failed():

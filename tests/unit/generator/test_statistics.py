@@ -24,13 +24,13 @@ def in_second(second, records):
     return np.full(records, second, np.int32)
 
 
-def send(found, seconds, delays_us, sent_us=5_000_000):
+def send(found, seconds, delays_us, sent_us=5_000_000, **more):
     """Count records of these seconds as sent with these delays, all at one time."""
     seconds = np.asarray(seconds, np.int32)
     due_us = sent_us - np.asarray(delays_us, np.int64)
     none = np.zeros(len(seconds), np.int8)
     batch = MessageBatch("t", due_us, seconds, none, np.zeros(len(seconds), MESSAGE))
-    found.sent(batch, slice(0, len(seconds)), sent_us)
+    found.sent(batch, slice(0, len(seconds)), sent_us, **more)
 
 
 def test_delays_are_rounded_down_to_a_tenth_of_a_millisecond():
@@ -59,6 +59,7 @@ def test_further_acknowledgements_are_published_as_what_they_add():
             "failed": 0,
             "send_delays_us": [0, 100],
             "counts": [2, 2],
+            "queue_full_us": 0,
         }
     ]
     found.delivered(0, 2, 0)
@@ -73,10 +74,21 @@ def test_further_acknowledgements_are_published_as_what_they_add():
             "failed": 1,
             "send_delays_us": [],
             "counts": [],
+            "queue_full_us": 0,
         }
     ]
     assert found.take_changes(12_000)[0]["second"] == 11_000
     assert found.totals == Totals(intended=8, sent=4, acknowledged=3, failed=1)
+
+
+def test_a_full_queue_delayed_records_from_when_they_were_due_or_it_was_full():
+    found = statistics()
+    found.open_until(1_000_000)
+    send(found, in_second(0, 2), [5_000, 100], full_since_us=5_000_000 - 3_000)
+    send(found, in_second(0, 1), [5_000])
+    assert found.take_changes(11_000)[0]["queue_full_us"] == 3_000 + 100
+    send(found, in_second(0, 1), [50], full_since_us=0)
+    assert found.take_changes(11_000)[0]["queue_full_us"] == 50
 
 
 def test_what_was_due_is_intended_even_when_nothing_was_sent():

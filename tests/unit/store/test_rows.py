@@ -83,6 +83,7 @@ def test_a_generator_event_stays_one_row_so_that_its_sums_stay_true():
         "failed": 1,
         "send_delays_us": [100, 200],
         "counts": [3, 2],
+        "queue_full_us": 7,
     }
     rows = project(GENERATOR, record(event, catalogue.GENERATOR))
     place = {"_topic": "results.generator", "_partition": 0, "_offset": 7}
