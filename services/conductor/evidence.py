@@ -6,6 +6,7 @@ watched.told(phases)        # the conclusion's `disturbed`, `late` and `room`
 """
 
 from collections import Counter, defaultdict
+from statistics import median
 from typing import Any, TypeVar
 
 from analysis.attribution import Attribution, attribute, limited_by
@@ -19,6 +20,7 @@ from schemas.protocol import PhasePlan, RunRequest
 MOST_SECONDS = 10_800  # the newest seconds of longer runs
 OPEN_SECONDS = 40  # seconds whose counts may still grow
 LEVEL = 0.95
+LEAST_OF_LAST = 0.1  # of the usual number of outputs: a last second with fewer is not examined
 LONGEST_TELLING_S = 10  # maximum time between the evaluator's lag reports
 BROKER = "kafka"
 WARM_UP_OPEN_SECONDS = 10  # the same for the warm-up, once the stage has measured outputs
@@ -34,6 +36,7 @@ class _Percentiles:
     def __init__(self) -> None:
         self._open: dict[int, Counter[int]] = {}
         self._closed: dict[int, float] = {}
+        self._sizes: dict[int, int] = {}
 
     def add(self, second_ms: int, values: list[int], counts: list[int]) -> None:
         """Count values of one second."""
@@ -41,6 +44,7 @@ class _Percentiles:
         if at in self._closed:
             return
         of_second = self._open.setdefault(at, Counter())
+        _put(self._sizes, at, self._sizes.get(at, 0) + sum(counts))
         for value, count in zip(values, counts, strict=True):
             of_second[value] += count
         if len(self._open) > OPEN_SECONDS:
@@ -58,6 +62,16 @@ class _Percentiles:
         """All percentiles, in order of time."""
         now = {at: float(quantile(counts, LEVEL) or 0) for at, counts in self._open.items()}
         return dict(sorted((self._closed | now).items()))
+
+    def of_whole_seconds(self) -> dict[int, float]:
+        """The same without a last second that has few values, because one short stall would delay
+        all of them."""
+        found = self.by_second()
+        if found:
+            last = max(found)
+            if self._sizes[last] < LEAST_OF_LAST * median(self._sizes.values()):
+                del found[last]
+        return found
 
 
 class Watched:
@@ -142,7 +156,7 @@ class Watched:
         by_definition: dict[str, dict[tuple[str, str], dict[int, float]]] = defaultdict(dict)
         for (of, definition, place), values in self._latencies.items():
             if of == phase:
-                by_definition[definition][place] = values.by_second()
+                by_definition[definition][place] = values.of_whole_seconds()
         event_time_ms = by_definition["event_time"]
         ends = [
             phases.measure_end_ms // 1000,

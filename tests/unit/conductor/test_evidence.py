@@ -69,6 +69,17 @@ def test_counts_of_one_second_may_come_in_several_events() -> None:
     assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 90.0
 
 
+@pytest.mark.parametrize(("outputs", "is_examined"), [(2, False), (3, True)])
+def test_a_last_second_with_few_outputs_is_not_examined(outputs: int, is_examined: bool) -> None:
+    found, end = Watched(a_request()), START_S + 30
+    for at in range(START_S, end):
+        found.add("results.latency", latency(at, "event_time", *[5] * 30))
+    found.add("results.latency", latency(end, "event_time", *[90] * outputs))
+    examined = found.evidence(PHASES).event_time_ms[PLACE]
+    assert len(examined) == 30 + is_examined
+    assert (end in examined) is is_examined
+
+
 def test_the_share_of_send_delays_for_which_the_clients_queue_was_full() -> None:
     found = watched()
     sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [], "counts": []}
