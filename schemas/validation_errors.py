@@ -8,6 +8,19 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 _ONE_OF = re.compile(r"\^\(([\w|]+)\)\$")
+_WORDS = {
+    "missing": "It is missing",
+    "int_parsing": "It must be a whole number",
+    "int_type": "It must be a whole number",
+    "int_from_float": "It must be a whole number",
+    "float_parsing": "It must be a number",
+    "float_type": "It must be a number",
+    "greater_than_equal": "It must be at least {ge}",
+    "greater_than": "It must be greater than {gt}",
+    "less_than_equal": "It must be at most {le}",
+    "less_than": "It must be less than {lt}",
+}
+_BOUNDS = ("ge", "gt", "le", "lt")
 _CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\]\{0,(\d+)\}\$")
 
 
@@ -18,6 +31,8 @@ class DefinitionError(ValueError):
 
 def unknown(what: str, name: str, known: Sequence[str]) -> str:
     """The sentence for an unknown name, with the known ones."""
+    if not known:
+        return f"There is no {what} {name[:80]!r}; there are none."
     close = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return f"There is no {what} {name[:80]!r}; there are: {', '.join(known)}.{hint}"
@@ -42,6 +57,11 @@ def sentence(error: ErrorDetails) -> str:
         return "There is no such field"
     if kind == "string_pattern_mismatch":
         return _allowed(error["ctx"]["pattern"]) or error["msg"]
+    if kind in _WORDS:
+        bounds = {
+            name: f"{one:.15g}" for name, one in error.get("ctx", {}).items() if name in _BOUNDS
+        }
+        return _WORDS[kind].format(**bounds)
     return error["msg"].removeprefix("Value error, ")
 
 

@@ -185,13 +185,13 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_verdicts
         COMMENT 'Published, in time, with other values'
         CODEC(T64, ZSTD(1)),
     missing Int64
-        COMMENT 'Never came'
+        COMMENT 'Expected and did not arrive'
         CODEC(T64, ZSTD(1)),
     late Int64
         COMMENT 'Came after the deadline'
         CODEC(T64, ZSTD(1)),
     duplicate Int64
-        COMMENT 'Came again after its first output'
+        COMMENT 'Arrived again after its first output'
         CODEC(T64, ZSTD(1)),
     unexpected Int64
         COMMENT 'No input explains it'

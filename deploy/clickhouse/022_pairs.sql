@@ -40,7 +40,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_pairs
         COMMENT 'Mean LogAppendTime of the contributing inputs, epoch milliseconds'
         CODEC(ZSTD(1)),
     scheduled_us Int64
-        COMMENT 'When the load shape wanted the latest of them sent, epoch microseconds'
+        COMMENT 'Scheduled send time of the latest of them, epoch microseconds'
         CODEC(Delta(8), ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'

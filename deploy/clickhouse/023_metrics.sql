@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_metrics
         COMMENT 'Run the event belongs to; empty where it belongs to none'
         CODEC(ZSTD(1)),
     `time` DateTime64(3, 'UTC')
-        COMMENT 'When the answer came'
+        COMMENT 'When the endpoint answered'
         CODEC(Delta(8), ZSTD(1)),
     producer LowCardinality(String)
         COMMENT 'Service instance that produced it'
@@ -31,7 +31,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_metrics
         COMMENT 'Its value; a counter grows until its target starts again'
         CODEC(ZSTD(1)),
     increase Nullable(Float64)
-        COMMENT 'By how much a counter grew in the interval, never negative; NULL for what is no counter, and where the answer before did not have it'
+        COMMENT 'By how much a counter grew in the interval, never negative; NULL if it is not a counter, or if the previous answer did not have it'
         CODEC(ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'

@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_slices
         COMMENT 'Stage of the watch'
         CODEC(ZSTD(1)),
     dimension LowCardinality(String)
-        COMMENT 'What outputs are told apart by: partition, or a path into the record'
+        COMMENT 'What the outputs are grouped by: partition, or a path into the record'
         CODEC(ZSTD(1)),
     value LowCardinality(String)
         COMMENT 'TOPIC-PARTITION of the output, or the text of the field; (others) beyond the bound'

@@ -37,6 +37,8 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["test"] and arguments[1:] not in (["--help"], ["-h"]):
         return run_tests(arguments[1:])
     options = build_parser().parse_args(arguments)
+    if options.verb == "test":
+        return run_tests(options.arguments)
     os.umask(UMASK)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)

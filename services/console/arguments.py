@@ -12,16 +12,17 @@ from services.console.benchmarks import benchmark_names
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 
-WIDTH = 92
+WIDTH = 79
 LOUDNESS = (
     (("-q", "--quiet"), "print results and errors only, no progress"),
     (("--no-color",), "print without colours, as with NO_COLOR set"),
 )
 EPILOG = """\
-Exit codes: 0 success (run: valid, every output correct), 1 the run or check did not pass,
-2 the command could not be carried out, 3 a threshold failed, 130 interrupted.
-State is kept in --data DIR or TIDEGAUGE_DATA (default .tidegauge). Ports start at
-TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side."""
+Exit codes: 0 success (run: valid, every output correct), 1 the run or check
+did not pass, 2 the command could not be carried out, 3 a threshold failed or a
+figure is worse than the baseline, 130 interrupted.
+State is kept in --data DIR or TIDEGAUGE_DATA (default .tidegauge). Ports start
+at TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side."""
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -230,12 +231,13 @@ def _add_results(verbs: Verbs) -> None:
     sql.add_argument(
         "--format",
         metavar="NAME",
-        help="table (default), csv, json, md, parquet, tsv, or any ClickHouse format",
+        help="table (default), csv, json or jsonl (both one object per line), md, parquet, tsv, or"
+        " any ClickHouse format",
     )
     sql.add_argument(
         "--json",
         action="store_true",
-        help="same as --format json; with --examples, list them as JSON",
+        help="one JSON object per line; with --examples, a JSON list of them",
     )
     sql.add_argument("--output", type=Path, metavar="FILE", help="write the result to a file")
     sql.add_argument(
@@ -321,7 +323,10 @@ def _add_checks(verbs: Verbs) -> None:
         metavar="FILE",
         help="exit code 3 if a ratio is worse than in this file",
     )
-    _verb(verbs, "test", "run the checks and tests; arguments are passed to pytest")
+    test = _verb(verbs, "test", "run the checks and tests")
+    test.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", help="a kind, or for pytest"
+    )
     completion = _verb(verbs, "completion", "print a completion script for a shell")
     completion.add_argument("shell", choices=SHELLS, metavar="|".join(SHELLS))
 

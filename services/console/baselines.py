@@ -50,9 +50,13 @@ class Baseline:
                 raise ValueError(f"it lacks {', '.join(sorted(missing))}")
             same = found | {"identity": {"run": "the same"}}
             compared(same, same, self.given)  # raises for figures of another type
-        except (OSError, RecursionError, *WRONG) as error:
+        except OSError as error:
             raise DefinitionError(
-                f"--baseline: {self.given} is no report in JSON: {error}."
+                f"--baseline: {self.given} cannot be read: {error.strerror}."
+            ) from error
+        except (RecursionError, *WRONG) as error:
+            raise DefinitionError(
+                f"--baseline: {self.given} is not a JSON report: {error}."
             ) from error
         return found
 
@@ -61,6 +65,13 @@ def _finite(text: str) -> float:
     if not math.isfinite(number := float(text)):
         raise ValueError(f"{text} is not a finite number")
     return number
+
+
+def check_baseline(workload: Workload, baseline: Baseline | None) -> None:
+    """Raise DefinitionError for a threshold on a baseline that the command does not name."""
+    for one in map(parse_threshold, workload.thresholds):
+        if one.of_baseline and baseline is None:
+            raise DefinitionError(f"The threshold {one.text!r} needs --baseline.")
 
 
 def with_baseline(
@@ -78,7 +89,7 @@ def with_baseline(
     except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
     except WRONG as error:
-        raise DefinitionError(f"--baseline: {given} is no report in JSON.") from error
+        raise DefinitionError(f"--baseline: {given} is not a JSON report.") from error
     return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
 
 

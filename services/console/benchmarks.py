@@ -116,7 +116,7 @@ def read_baseline(path: Path) -> tuple[dict[str, float], str]:
         OverflowError,
         RecursionError,
     ) as error:
-        raise DefinitionError(f"--baseline {path}: no benchmark wrote that file.") from error
+        raise DefinitionError(f"--baseline {path} is not a file of `bench --json`.") from error
     return ratios, machine
 
 

@@ -15,7 +15,7 @@ from services.runtime.definitions import (
     changed,
     load_workload,
 )
-from services.runtime.domains import Domain, load_domain, load_workload_of
+from services.runtime.domains import Domain, domain_with, load_domain, load_workload_of
 
 INTERLEAVED_PAIRS = 20
 FLOOR_S = 10
@@ -30,6 +30,7 @@ _OPTIONS = {
 def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
     """The workload by name or path, and its domain. domain: name or path of another domain to use.
     Raises DefinitionError."""
+    domain = domain or domain_with(name)
     if domain is None:
         workload = load_workload(name)
         return load_domain(workload.domain), workload
@@ -104,6 +105,6 @@ def long_enough(workload: Workload, turns: Interleaving) -> Workload:
 
 def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
     """Names of the pipelines: those given, or else the workload's, or else the default."""
-    if given:
+    if given is not None:
         return tuple(dict.fromkeys(given.split(",")))
     return workload.pipelines or (DEFAULT_PIPELINE,)

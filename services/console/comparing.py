@@ -94,7 +94,12 @@ class Compared:
 def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Compared:
     """Two sides of runs, or the pipelines of one run if there is no second side. Raises QueryError
     if nothing is comparable."""
-    known = {run_id: read_facts(url, run_id) for run_id in dict.fromkeys([*before, *(after or ())])}
+    before, after = list(dict.fromkeys(before)), after and list(dict.fromkeys(after))
+    if after is None and len(before) > 1:
+        raise QueryError("Several runs need a second side: tidegauge compare RUN,RUN RUN,RUN")
+    for run_id in set(before).intersection(after or ()):
+        raise QueryError(f"{run_id} is on both sides.")
+    known = {run_id: read_facts(url, run_id) for run_id in [*before, *(after or ())]}
     refused = left_out(list(known.values()))
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]
     if after is None:

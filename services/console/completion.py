@@ -14,12 +14,16 @@ _SCRIPT = """\
 {before}_tidegauge() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb= word
     COMPREPLY=()
+    local skipped=
     for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-        case $word in
+        case $skipped$word in
+        --data) skipped=no: ;;
         {verbs_pattern}) verb=$word; break ;;
+        *) skipped= ;;
         esac
     done
     case $verb:$previous in
+    :--data) return ;;
 {values}
     esac
     case $verb in
@@ -57,7 +61,7 @@ def script(shell: str, parser: argparse.ArgumentParser, names: Mapping[str, Sequ
         verbs_pattern=" | ".join(verbs),
         values="\n".join(values),
         words="\n".join(words),
-        top=" ".join([*verbs, "--data", "--help"]),
+        top=" ".join([*verbs, *(one for each in parser._actions for one in each.option_strings)]),
     )
 
 

@@ -15,8 +15,7 @@ class Help:
 
     def epilog(self) -> str:
         """The text printed after the options."""
-        width = max(len(command) for command, _ in self.examples)
-        lines = [f"  {command:<{width}}   # {why}" for command, why in self.examples]
+        lines = [f"  # {why}\n  {command}" for command, why in self.examples]
         return "\n".join(["examples:", *lines])
 
 

@@ -10,6 +10,8 @@ from rich.table import Table
 
 from schemas.domain import DomainSpec
 from schemas.protocol import Workload
+from services.console.asking import FORMATS
+from services.console.benchmarks import benchmark_names
 from services.console.choosing import chosen_workload
 from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
@@ -53,7 +55,7 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
     run = fields["run"]
-    console.print(_run_line(run) if run else "No run is going on.", soft_wrap=True)
+    console.print(_run_line(run) if run else "No run is in progress.", soft_wrap=True)
     if fields["suite"]:
         for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
             console.print(line, soft_wrap=True)
@@ -140,8 +142,9 @@ def show_pipelines(console: Console, name: str | None) -> None:
     pipeline = load_pipeline(name)
     console.print(headed(pipeline.name, pipeline.summary), soft_wrap=True)
     for field, value in pipeline.model_dump(exclude={"name", "summary"}).items():
-        shown = ", ".join(value) if isinstance(value, tuple) else value
-        console.print(f"  {field} = {shown}", soft_wrap=True)
+        # A JSON text of these types is also TOML, except that of an empty table.
+        if value is not None and not isinstance(value, dict):
+            console.print(f"  {field} = {json.dumps(value)}", soft_wrap=True)
     if not name.startswith(EXTERNAL):
         console.print(f"Defined in {defined_in(name, PIPELINES_DIR)}", soft_wrap=True)
 
@@ -161,6 +164,8 @@ def completions() -> dict[str, tuple[str, ...]]:
         "suites.name": names(SUITES_DIR),
         "up.suite": names(SUITES_DIR),
         "study.name": names(STUDIES_DIR),
+        "bench.names": benchmark_names(),
+        "sql.format": tuple(FORMATS),
     }
 
 
@@ -171,7 +176,7 @@ def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) 
 
 
 def _current_run(url: str) -> dict[str, Any] | None:
-    """The run that is going on; None without one. The hours of a watch are not such runs."""
+    """The current run; None without one. The hours of a watch are not such runs."""
     try:
         rows = query(
             url,

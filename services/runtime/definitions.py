@@ -105,7 +105,7 @@ def _running_elsewhere(name: str, directory: Path) -> Pipeline:
     try:
         return checked_pipeline({"name": name, "summary": summary, "engine": "external"})
     except ValidationError as error:
-        raise DefinitionError(f"{EXTERNAL}{name}: {error.errors()[0]['msg']}.") from error
+        raise DefinitionError(f"{EXTERNAL}{name}: {first_mistake(error)}.") from error
 
 
 def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
@@ -156,7 +156,7 @@ def changed(
 
 def _scale(fields: dict[str, Any], share: float) -> None:
     if not 0 < share <= 1:
-        raise DefinitionError("A scale must be above 0 and at most 1.")
+        raise DefinitionError("The scale (--scale) must be above 0 and at most 1.")
     load, start_s = fields["load"], fields["pipelines_start_s"]
     bursts = [each for each in (load, *load["parts"]) if each["burst_records"]]
     if not bursts and not start_s:
@@ -261,6 +261,8 @@ def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directo
         data = path.read_bytes() if path.is_file() else None
     except OSError as error:
         raise DefinitionError(_one_line(f"{what} {name[:80]!r} cannot be read: {error}")) from error
+    if data is None and (name.endswith(".toml") or "/" in name):
+        raise DefinitionError(f"{name[:200]} is not a file.")
     if data is None:
         raise DefinitionError(unknown(what, name, names(directory)))
     try:

@@ -29,7 +29,7 @@ from schemas.content import Content
 from schemas.domain import HEADER, DomainSpec
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
-from services.runtime.definitions import load_workload
+from services.runtime.definitions import WORKLOADS_DIR, load_workload, names
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"
@@ -54,6 +54,8 @@ def domain_names(directory: Path = DOMAINS_DIR) -> tuple[str, ...]:
 def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     """One domain by name, or by the path of its folder. Raises DefinitionError."""
     folder = Path(name) if "/" in name else directory / name
+    if not (folder / FILE).is_file() and "/" in name:
+        raise DefinitionError(f"{folder / FILE} is not a file.")
     if not (folder / FILE).is_file():
         here = f" The folder is ./{name}." if (Path(name) / FILE).is_file() else ""
         raise DefinitionError(unknown("domain", name, domain_names(directory)) + here)
@@ -70,6 +72,19 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DefinitionError(f"{folder / FILE}: {' '.join(str(error).split())}.") from error
     return Domain(spec, folder.resolve(), files)
+
+
+def domain_with(workload: str) -> str | None:
+    """The installed domain that has a workload of this name; None if none has, or if it is one of
+    all domains. Raises DefinitionError if several have."""
+    if workload in names(WORKLOADS_DIR):
+        return None
+    found = [one for one in domain_names() if workload in names(DOMAINS_DIR / one / "workloads")]
+    if len(found) > 1:
+        raise DefinitionError(
+            f"The domains {' and '.join(found)} have a workload {workload!r}: choose with --domain."
+        )
+    return found[0] if found else None
 
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
@@ -162,10 +177,10 @@ class _NoOptions(Content):
 
 def _recording(folder: Path, spec: DomainSpec, given: Any) -> dict[str, Path]:
     """The recorded file of each input. Raises ValueError."""
-    names = [one.name for one in spec.inputs]
-    files = dict.fromkeys(names, given) if isinstance(given, str) else given
-    if not isinstance(files, dict) or (files and set(files) != set(names)):
-        raise ValueError(f"recording must be a file, or name one for each of {', '.join(names)}")
+    inputs = [one.name for one in spec.inputs]
+    files = dict.fromkeys(inputs, given) if isinstance(given, str) else given
+    if not isinstance(files, dict) or (files and set(files) != set(inputs)):
+        raise ValueError(f"recording must be a file, or name one for each of {', '.join(inputs)}")
     found = {name: (folder / str(file)).resolve() for name, file in files.items()}
     for name, path in found.items():
         if not path.is_file() or not path.is_relative_to(folder):

@@ -85,10 +85,10 @@ def kept_watches(data: Path) -> dict[str, int]:
 
 def end_watch(data: Path, name: str) -> None:
     """End a watch. Raises DefinitionError."""
-    try:
-        _path(data, name).unlink()
-    except FileNotFoundError as error:
-        raise DefinitionError(unknown("watch", name, [*kept_watches(data)])) from error
+    known = kept_watches(data)
+    if name not in known:  # it may also be a path out of the folder
+        raise DefinitionError(unknown("watch", name, [*known]))
+    _path(data, name).unlink(missing_ok=True)
 
 
 def position_path(data: Path, name: str) -> Path:

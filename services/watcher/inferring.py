@@ -13,14 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
 from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
-from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
 from services.watcher.decoding import (
     FRAME_BYTES,
@@ -295,6 +295,11 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
     yield f'kind = "{"one_to_one" if share > GOOD else "filter"}"'
 
 
+def _exit(sentence: str) -> NoReturn:
+    print(f"tidegauge: {sentence}", file=sys.stderr)
+    sys.exit(EXIT_USAGE)
+
+
 def main() -> None:
     """Print the guess. Exits with one sentence if the topics cannot be read."""
     input_topic, output_topic = sys.argv[1:]
@@ -302,7 +307,8 @@ def main() -> None:
     kafka, registry = told.kafka, told.registry
     settings = load_settings(ServiceSettings)
     ids = SchemaIds({}, asking(registry)) if registry else None
-    consumer = Consumer(client_properties(kafka, "infer", settings) | READING)
+    quiet = {"log_level": 0}  # its errors are raised
+    consumer = Consumer(client_properties(kafka, "infer", settings) | READING | quiet)
     try:
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
         last_ms = max((one.timestamp()[1] for one in outputs.messages), default=-1)
@@ -314,13 +320,15 @@ def main() -> None:
             inputs = seen(input_topic, newest(consumer, input_topic, count, until), ids)
             if guesses(inputs, outputs):
                 break
-    except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:
-        sys.exit(f"tidegauge: {error}")
+    except KafkaException as error:
+        _exit(f"Kafka at {kafka.bootstrap} cannot be read: {error.args[0].str()}.")
+    except (KafkaUnavailableError, RegistrySilentError) as error:
+        _exit(str(error))
     finally:
         consumer.close()
     for one in (inputs, outputs):
         if not one.messages:
-            sys.exit(f"tidegauge: there are no records in {one.topic}.")
+            _exit(f"there are no records in {one.topic}.")
     print("\n".join(written(kafka, registry, inputs, outputs)))
 
 

@@ -23,6 +23,8 @@ from services.runtime.settings import ServiceSettings
 
 def workloads(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the workloads, or describe one."""
+    if options.domain and not options.name:
+        raise DefinitionError("--domain needs the NAME of a workload.")
     if options.json:
         print_json(plain_lists.workloads(options.name, options.domain))
     else:

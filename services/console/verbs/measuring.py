@@ -27,7 +27,12 @@ from schemas.protocol import (
     parse_stages,
 )
 from schemas.threshold import parse_threshold
-from services.console.baselines import Baseline, against_baseline, with_baseline
+from services.console.baselines import (
+    Baseline,
+    against_baseline,
+    check_baseline,
+    with_baseline,
+)
 from services.console.choosing import (
     Overrides,
     chosen_pipelines,
@@ -196,6 +201,7 @@ def _wanted(options: Namespace, url: str) -> Wanted:
     baseline = Baseline(options.baseline, url) if options.baseline else None
     if baseline is not None:
         baseline.check()
+    check_baseline(workload, baseline)
     request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
     return Wanted(options, workload, pipelines, domain, request, baseline)
 
@@ -242,7 +248,9 @@ def _measure(
 def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:
     """The stages named by --stages. Raises DefinitionError."""
     try:
-        return parse_stages(options.stages, domain.spec.stage_names) if options.stages else ()
+        if options.stages is None:
+            return ()
+        return parse_stages(options.stages, domain.spec.stage_names)
     except ValueError as error:
         raise DefinitionError(f"--stages: {error}.") from error
 

@@ -1,6 +1,7 @@
 """Verbs that show results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
 
 from argparse import Namespace
+from pathlib import Path
 
 from rich.console import Console
 
@@ -23,6 +24,10 @@ from services.runtime.settings import ServiceSettings
 
 def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Run one query, or show example queries."""
+    if options.examples is not None and options.query:
+        raise DefinitionError("Give a query or --examples, not both.")
+    if options.json and options.format:
+        raise DefinitionError("Give --json or --format, not both.")
     if options.examples == 0:
         if options.json:
             print_json(asking.plain_examples())
@@ -42,6 +47,12 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show the report of a run."""
+    if options.json and options.markdown:
+        raise DefinitionError("Give --json or --markdown, not both.")
+    if options.run_id and Path(options.run_id).suffix in (".json", ".md", ".html", ".xml"):
+        raise DefinitionError(
+            f"{options.run_id[:200]} is not a run id; --json and --markdown print the report."
+        )
     check_file("--html", options.html)
     check_file("--junit", options.junit)
     with answering(settings) as url:

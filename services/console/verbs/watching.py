@@ -16,6 +16,7 @@ from rich.console import Console
 from deploy.local.parts import lasting_parts
 from schemas.validation_errors import first_mistake
 from schemas.watch import Cluster, Registry, WatchedKafka
+from services.console.files import report_files
 from services.console.following import Following
 from services.console.remote_stack import open_stack
 from services.console.verbs.common import teller, watch_page
@@ -35,6 +36,7 @@ from services.runtime.watches import (
 def watch(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Watch a pipeline until Ctrl-C, for some seconds with --duration, or return at once with
     --detach; or list watches, or end one."""
+    _refuse(options)
     if options.infer:
         return _infer(options, settings)
     if settings.store_url:
@@ -47,8 +49,6 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         console.print(f"The watch {options.end} is ended.")
         return 0
     if options.file is None:
-        if options.duration is not None:
-            raise DefinitionError("--duration needs a FILE.toml.")
         _list(console, settings, options.json)
         return 0
     found = read_watch(options.file)
@@ -73,6 +73,23 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         if not options.detach:
             stack.close(say)
     return 0
+
+
+def _refuse(options: Namespace) -> None:
+    """Raises DefinitionError for an option that would have no effect."""
+    given = [name for name, path, _ in report_files(options) if path]
+    given += ["--threshold"] if options.threshold else []
+    given += ["--duration"] if options.duration is not None else []
+    given += ["--detach"] if options.detach else []
+    if given and (options.infer or options.end):
+        raise DefinitionError(f"{given[0]} is for watching a FILE.toml.")
+    if given and options.file is None:
+        raise DefinitionError(f"{given[0]} needs a FILE.toml.")
+    if options.json and (options.file or options.infer or options.end):
+        raise DefinitionError("--json is for the list of watches.")
+    if not options.infer and (options.kafka or options.registry):
+        name = "--kafka" if options.kafka else "--registry"
+        raise DefinitionError(f"{name} is for --infer; a FILE.toml has an address of its own.")
 
 
 def _infer(options: Namespace, settings: ServiceSettings) -> int:

@@ -54,7 +54,7 @@ def test_a_suite_asked_for_by_command_ends_with_the_stack_but_its_place_stays(
         (b"[" * 100_000, "conductor.json: Invalid JSON: recursion limit exceeded at line 1 column"),
         (b"[]", "conductor.json: Input should be an object"),
         (b'{"run_id": 7}', "run_id: Input should be a valid string"),
-        (b'{"run_began_ms": "x"}', "run_began_ms: Input should be a valid integer"),
+        (b'{"run_began_ms": "x"}', "run_began_ms: It must be a whole number"),
         (b'{"places": []}', "places: Input should be an object"),
     ],
 )

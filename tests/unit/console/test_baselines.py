@@ -7,7 +7,12 @@ from typing import Any
 import pytest
 
 from schemas.protocol import VERDICTS
-from services.console.baselines import Baseline, against_baseline, with_baseline
+from services.console.baselines import (
+    Baseline,
+    against_baseline,
+    check_baseline,
+    with_baseline,
+)
 from services.console.choosing import Overrides, with_overrides
 from services.console.ci import junit
 from services.console.verbs.common import EXIT_THRESHOLD
@@ -45,15 +50,24 @@ def test_a_baseline_that_is_no_report_is_named(
     path = tmp_path / "before.json"
     path.write_text(text)
     given = with_overrides(a_request().workload, Overrides(thresholds=thresholds))
-    with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is no report in JSON"):
+    with pytest.raises(DefinitionError, match=r"--baseline: .*before\.json is not a JSON report"):
         with_baseline(given, {"a": ("join",)}, Baseline(str(path), ""))
 
 
 def test_a_baseline_that_is_missing_is_named_without_thresholds(tmp_path: Path) -> None:
-    with pytest.raises(DefinitionError, match=r"none\.json is no report in JSON: .*No such file"):
+    with pytest.raises(DefinitionError, match=r"none\.json cannot be read: No such file"):
         with_baseline(
             a_request().workload, {"a": ("join",)}, Baseline(str(tmp_path / "none.json"), "")
         )
+
+
+def test_a_threshold_on_a_baseline_needs_one() -> None:
+    workload = with_overrides(
+        a_request().workload, Overrides(thresholds=("join.p99_ms <= 1.1 * baseline",))
+    )
+    with pytest.raises(DefinitionError, match=r"baseline' needs --baseline\.$"):
+        check_baseline(workload, None)
+    check_baseline(workload, Baseline("before.json", ""))
 
 
 def test_a_run_that_is_not_valid_is_no_baseline(tmp_path: Path) -> None:
@@ -87,5 +101,5 @@ def test_slower_runs_are_shown_and_are_a_failed_threshold(tmp_path: Path) -> Non
 def test_a_figure_that_is_no_number_is_refused_before_the_run(tmp_path: Path, value: str) -> None:
     path = tmp_path / "before.json"
     path.write_text(json.dumps(repeated(QUIET)).replace("31.0", value))
-    with pytest.raises(DefinitionError, match="is no report in JSON"):
+    with pytest.raises(DefinitionError, match="is not a JSON report"):
         Baseline(str(path), "").report  # noqa: B018

@@ -116,15 +116,15 @@ def test_all_benchmarks_tell_of_a_ratio_that_none_has_any_more(tmp_path: Path) -
     ("text", "said"),
     [
         (None, "No such file or directory."),
-        ("{}", "no benchmark wrote that file."),
-        ("[]", "no benchmark wrote that file."),
-        ('{"ratios": {"a": 1}, "environment": []}', "no benchmark wrote that file."),
-        ("", "no benchmark wrote that file."),
-        ('{"ratios": {"a": "much"}}', "no benchmark wrote that file."),
-        ('{"ratios": {"a": NaN}}', "no benchmark wrote that file."),
-        ('{"ratios": {"a": 1e999}}', "no benchmark wrote that file."),
-        ('{"ratios": {"a": 1' + "0" * 400 + "}}", "no benchmark wrote that file."),
-        ("[" * 100_000, "no benchmark wrote that file."),
+        ("{}", "is not a file of `bench --json`."),
+        ("[]", "is not a file of `bench --json`."),
+        ('{"ratios": {"a": 1}, "environment": []}', "is not a file of `bench --json`."),
+        ("", "is not a file of `bench --json`."),
+        ('{"ratios": {"a": "much"}}', "is not a file of `bench --json`."),
+        ('{"ratios": {"a": NaN}}', "is not a file of `bench --json`."),
+        ('{"ratios": {"a": 1e999}}', "is not a file of `bench --json`."),
+        ('{"ratios": {"a": 1' + "0" * 400 + "}}", "is not a file of `bench --json`."),
+        ("[" * 100_000, "is not a file of `bench --json`."),
         ('{"ratios": {"other": 1}}', "it has none of the ratios measured."),
     ],
 )
@@ -134,5 +134,5 @@ def test_a_file_that_is_no_baseline_is_told_in_a_sentence(
     path = tmp_path / "before.json"
     if text is not None:
         path.write_text(text)
-    with pytest.raises(DefinitionError, match=f"^--baseline .*: {said}$"):
+    with pytest.raises(DefinitionError, match=f"^--baseline .*before.json.* {said}$"):
         run_benchmarks(("one",), None, path, Console(file=io.StringIO()))

@@ -2,6 +2,7 @@
 
 import pytest
 
+from services.console.__main__ import main
 from services.console.checks import FOLDERS, pytest_arguments
 from services.runtime.settings import ROOT
 
@@ -21,6 +22,16 @@ pytestmark = pytest.mark.unit
 )
 def test_a_kind_of_tests_in_front_selects_it(given: list[str], asked: list[str]) -> None:
     assert pytest_arguments(given) == asked
+
+
+@pytest.mark.parametrize("before", [[], ["-q"], ["--data", "up"], ["--no-color"]])
+def test_options_of_the_command_may_come_before_test(
+    monkeypatch: pytest.MonkeyPatch, before: list[str]
+) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr("services.console.__main__.run_tests", lambda one: asked.append(one) or 0)
+    assert main([*before, "test", "soak", "-x", "--data", "d"]) == 0
+    assert asked == [["soak", "-x", "--data", "d"]]
 
 
 def test_every_folder_of_tests_is_run_but_those_that_take_long() -> None:

@@ -8,7 +8,12 @@ from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
 from schemas.workload import Kill
 from services.console.arguments import build_parser
-from services.console.choosing import Overrides, chosen_pipelines, with_overrides
+from services.console.choosing import (
+    Overrides,
+    chosen_pipelines,
+    chosen_workload,
+    with_overrides,
+)
 from services.runtime.definitions import DefinitionError, load_workload, names
 from services.runtime.settings import ROOT
 
@@ -104,6 +109,17 @@ def test_a_threshold_on_the_rate_found_needs_a_search() -> None:
         f"workload {a_workload().name}: the threshold '{line}' needs a search, as in the workload "
         "sustainable-throughput."
     )
+
+
+def test_a_workload_of_one_domain_needs_no_domain(monkeypatch: pytest.MonkeyPatch) -> None:
+    domain, workload = chosen_workload("queries", None)
+    assert (domain.spec.name, workload.name) == ("gem_packs", "queries")
+    assert chosen_workload("latency", None)[0].spec.name == "traffic"
+    with pytest.raises(DefinitionError, match="There is no workload 'nope'"):
+        chosen_workload("nope", None)
+    monkeypatch.setattr("services.runtime.domains.domain_names", lambda: ("gem_packs",) * 2)
+    with pytest.raises(DefinitionError, match="choose with --domain"):
+        chosen_workload("queries", None)
 
 
 def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None:

@@ -144,6 +144,34 @@ def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.Monkey
     assert [row["figure"] for row in one["described"]] == ["mean", "p95", COST]
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (["a", "b"], None, "Several runs need a second side: "),
+        (["a", "b"], ["c", "b"], "b is on both sides."),
+    ],
+)
+def test_sides_that_are_none_are_refused(
+    before: list[str], after: list[str] | None, sentence: str
+) -> None:
+    with pytest.raises(QueryError, match=f"^{sentence}"):
+        comparing.compared("", before, after)
+
+
+def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def latencies(_url: str, run_id: str) -> dict[Any, Any]:
+        read.append(run_id)
+        return {}
+
+    monkeypatch.setattr(comparing, "read_facts", lambda _url, run_id: facts(run_id))
+    monkeypatch.setattr(comparing.comparison, "read_latencies", latencies)
+    monkeypatch.setattr(comparing.comparison, "pairs_of", lambda *_: [])
+    comparing.compared("", ["a", "a"], ["b", "c", "b"])
+    assert read == ["a", "b", "c"]
+
+
 def test_without_a_comparable_run_the_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(_url: str, run_id: str) -> Facts:
         return facts(run_id, rate=400 if run_id == "a" else 500)

@@ -69,7 +69,7 @@ def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "sentence"),
     [
-        ("", "steps: Field required"),
+        ("", "steps: It is missing"),
         ('[[steps]]\nworkload = "nosuch"\n', "There is no workload 'nosuch'"),
         ('[[steps]]\nworkload = "latency"\npipelines = ["nosuch"]\n', "There is no pipeline"),
         ('[[steps]]\nworkload = "latency"\nrates = [-1]\n', "rate_per_second"),

@@ -10,6 +10,7 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
+from services.console.arguments import build_parser
 from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
 from services.console.verbs.watching import _cluster, watch
 from services.runtime.settings import ServiceSettings
@@ -18,9 +19,13 @@ from services.runtime.watches import keep_watch, position_path
 pytestmark = pytest.mark.unit
 
 
+def parsed(*arguments):
+    return build_parser().parse_args(["watch", *arguments])
+
+
 def test_a_login_in_the_address_of_a_registry_is_refused_and_not_repeated():
     registry = "http://me:secret@registry"
-    options = Namespace(infer=["a", "b"], file=None, kafka="k:9", registry=registry)
+    options = parsed("--infer", "a", "b", "--kafka", "k:9", "--registry", registry)
     with pytest.raises(DefinitionError, match=r"^--registry: url: .* login") as raised:
         watch(options, None, None)
     assert "secret" not in str(raised.value)
@@ -29,7 +34,7 @@ def test_a_login_in_the_address_of_a_registry_is_refused_and_not_repeated():
 def test_logins_come_from_a_file_that_others_cannot_read(tmp_path):
     file = tmp_path / "cluster.toml"
     file.write_text('[kafka]\nbootstrap = "k:9"\n[kafka.properties]\n"sasl.password" = "s"\n')
-    options = Namespace(infer=["a", "b"], file=file, kafka="", registry="http://registry")
+    options = parsed(str(file), "--registry", "http://registry", "--infer", "a", "b")
     file.chmod(0o644)
     with pytest.raises(DefinitionError, match="readable by others"):
         watch(options, None, None)
@@ -43,14 +48,13 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
     settings = ServiceSettings(data=tmp_path)
     sides = {"inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
     keep_watch(tmp_path, Watch.model_validate({"name": "orders", **sides}))
-    options = Namespace(infer=None, end=None, file=None, json=False, duration=None)
-    watch(options, settings, Console())
+    watch(parsed(), settings, Console())
     assert capsys.readouterr().out == "orders: in → out, position saved never\n"
     position = position_path(tmp_path, "orders")
     position.parent.mkdir()
     position.touch()
     os.utime(position, (0, 0))
-    watch(Namespace(**vars(options) | {"json": True}), settings, Console())
+    watch(parsed("--json"), settings, Console())
     assert json.loads(capsys.readouterr().out) == [
         {
             "name": "orders",
@@ -66,8 +70,7 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
 def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, text):
     (tmp_path / "watches").mkdir()
     (tmp_path / "watches" / "orders.json").write_text(text)
-    options = Namespace(infer=None, end=None, file=None, json=False, duration=None)
-    watch(options, ServiceSettings(data=tmp_path), Console())
+    watch(parsed(), ServiceSettings(data=tmp_path), Console())
     said = "orders: its file cannot be read; end it with: tidegauge watch --end orders\n"
     assert capsys.readouterr().out == said
 
@@ -120,15 +123,40 @@ def test_a_watch_of_some_seconds_refuses(fields, file, sentence):
 def test_an_option_of_a_gate_needs_a_duration(tmp_path):
     file = tmp_path / "orders.toml"
     file.write_text('name = "orders"\ninputs = [{topic = "in"}]\noutputs = [{topic = "out"}]\n')
-    options = gate(duration=None, junit=tmp_path / "x.xml", infer=None, end=None, file=file)
+    options = parsed(str(file), "--junit", str(tmp_path / "x.xml"))
     with pytest.raises(DefinitionError, match=r"^--junit needs --duration S; "):
         watch(options, ServiceSettings(data=tmp_path), Console())
 
 
-def test_a_duration_needs_a_file(tmp_path):
-    options = gate(infer=None, end=None, file=None, json=False)
-    with pytest.raises(DefinitionError, match=r"^--duration needs a FILE\.toml\.$"):
-        watch(options, ServiceSettings(data=tmp_path), Console())
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--duration 60", "--duration needs a FILE.toml."),
+        ("--threshold x", "--threshold needs a FILE.toml."),
+        ("--detach", "--detach needs a FILE.toml."),
+        ("--report r.json", "--report needs a FILE.toml."),
+        ("--end orders --detach", "--detach is for watching a FILE.toml."),
+        ("--infer a b --junit x.xml", "--junit is for watching a FILE.toml."),
+        ("--kafka k:9", "--kafka is for --infer; a FILE.toml has an address of its own."),
+        ("o.toml --registry http://r", "--registry is for --infer; a FILE.toml has an address"),
+        ("o.toml --json", "--json is for the list of watches."),
+    ],
+)
+def test_an_option_without_effect_is_refused(tmp_path, arguments, sentence):
+    with pytest.raises(DefinitionError) as refused:
+        watch(parsed(*arguments.split()), ServiceSettings(data=tmp_path), Console())
+    assert str(refused.value).startswith(sentence)
+
+
+def test_only_a_watch_is_ended(tmp_path):
+    (tmp_path / "watches").mkdir()
+    for name in ("notices", "watches/orders"):
+        (tmp_path / f"{name}.json").write_text("{}")
+    for name in ("../notices", str(tmp_path / "notices"), "nope"):
+        with pytest.raises(DefinitionError, match=r"; there are: orders\.$"):
+            watch(parsed("--end", name), ServiceSettings(data=tmp_path), Console())
+    watch(parsed("--end", "orders"), ServiceSettings(data=tmp_path), Console())
+    assert [path.name for path in tmp_path.rglob("*.json")] == ["notices.json"]
 
 
 def judged(passed=(), valid=True, refused=0, **verdicts):

@@ -60,7 +60,7 @@ def test_a_line_may_come_in_pieces():
         (b'{"event": "rea\n', "not a line of the contract"),
         (b'{"event": "up"}\n', "not a line of the contract"),
         (b'{"event": "ready", "more": 1}\n', "not a line of the contract (ready.more: "),
-        (b'{"event": "progress", "stage": "parse"}\n', "progress.input_rows: Field required"),
+        (b'{"event": "progress", "stage": "parse"}\n', "progress.input_rows: It is missing"),
         (b'{"event": "progress", "stage": "parse", "input_rows": 1e999}\n', "not a line of"),
         (b'{"event": "progress", "stage": "../x", "input_rows": 1}\n', "progress.stage: "),
         (b'{"event": "progress", "stage": "a", "input_rows": 1, "watermark": 9e99}\n', "not a"),

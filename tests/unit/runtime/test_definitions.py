@@ -50,8 +50,12 @@ def test_an_unknown_name_is_answered_with_the_known_ones(tmp_path):
 
 
 def test_an_unknown_pipeline_is_called_a_pipeline(tmp_path):
-    with pytest.raises(DefinitionError, match=r"^There is no pipeline 'x'; there are: "):
+    with pytest.raises(DefinitionError, match=r"^There is no pipeline 'x'; there are none\.$"):
         load_pipeline("x", tmp_path)
+    with pytest.raises(DefinitionError, match=r"^There is no pipeline 'x'; there are: bytewax, "):
+        load_pipeline("x")
+    with pytest.raises(DefinitionError, match=r"^\./x\.toml is not a file\.$"):
+        load_pipeline("./x.toml")
 
 
 def test_two_pipelines_of_one_name_are_refused(tmp_path):
@@ -79,9 +83,9 @@ def test_a_definition_is_where_its_name_or_its_path_says():
         (
             "nothing is measured",
             WORKLOAD + "[phases]\nmeasure_s = 0\n",
-            "phases.measure_s: Input should be greater than or equal to 1.",
+            "phases.measure_s: It must be at least 1.",
         ),
-        ("no summary", WORKLOAD.replace('summary = "-"', ""), "summary: Field required."),
+        ("no summary", WORKLOAD.replace('summary = "-"', ""), "summary: It is missing."),
         (
             "a field nobody knows",
             WORKLOAD + "rte = 1\n",

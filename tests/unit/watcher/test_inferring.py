@@ -138,7 +138,7 @@ def test_names_in_any_letters_are_written_as_they_are():
     assert Watch.model_validate(found).name == "a"
 
 
-def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch):
+def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch, capsys):
     def silent(_registry):
         def ask(_path):
             raise TimeoutError("timed out")
@@ -154,7 +154,9 @@ def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch):
     monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
     with pytest.raises(SystemExit) as ended:
         inferring.main()
-    assert ended.value.code == "tidegauge: the registry does not answer: TimeoutError: timed out"
+    assert ended.value.code == 2
+    said = "tidegauge: the registry does not answer: TimeoutError: timed out\n"
+    assert capsys.readouterr().err == said
 
 
 class FastTopic:

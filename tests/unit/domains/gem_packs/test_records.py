@@ -191,7 +191,7 @@ def test_the_workloads_are_those_of_the_papers_and_one_to_see_that_all_works():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"geos": 101}, r"content\.geos: Input should be less than or equal to 100"),
+        ({"geos": 101}, r"content\.geos: It must be at most 100"),
         ({"source": "file", "path": "/x"}, r"content\.source: Input should be 'domain'"),
         ({"keys": {"distribution": "zipf"}}, r"content\.keys: There is no such field"),
     ],
