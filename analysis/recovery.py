@@ -1,8 +1,10 @@
 """Recovery of a pipeline from a burst, a rise of the load, a kill, or a backlog at its start.
 
-Pure: uses the median latency and the number of outputs per second of output time. The normal level
-is that after the disturbance (or, for a kill, before it); latency is high while the median of a
-second exceeds 1.5 times that. The resolution is one second.
+Pure: uses the median latency and the number of outputs per second of output time. Latency is high
+while the median of a second exceeds 1.5 times the normal level. For a kill, that is the level before
+the first one; for bursts and rises the lower of the levels before the first and at the end of each;
+for a start the level at the end, unless latency is then still high or still falls. The resolution is
+one second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,6 +15,9 @@ from typing import Any
 from schemas.load import Load
 
 HIGH = 1.5
+LEAST_BEFORE_S = 3  # for a level before the first burst
+# After a start: lower latencies are no backlog, and slower changes over the last third are none.
+BACKLOG_MS, CHANGE_MS, CHANGE_SHARE = 1_000.0, 500.0, 0.1
 Medians = Mapping[int, float]  # epoch seconds of output time → milliseconds
 
 
@@ -78,19 +83,37 @@ def recovery(
 def _bound(
     each: Disturbance, disturbances: Sequence[Disturbance], medians_ms: Medians
 ) -> float | None:
-    """Latency above this is high: 1.5 times the median of the normal seconds."""
+    """Latency above this is high: 1.5 times the median of the normal seconds; None if there are
+    none."""
+    alike = [other for other in disturbances if other.kind == each.kind]
+    first_s = min(other.at_s for other in (disturbances if each.kind == "kill" else alike))
+    before = [ms for s, ms in medians_ms.items() if s < first_s]
     if each.kind == "kill":
-        first_s = min(other.at_s for other in disturbances)
-        normal = [ms for s, ms in medians_ms.items() if s < first_s]
-    else:
-        alike = [other for other in disturbances if other.kind == each.kind]
-        normal = [
-            ms
-            for other in alike
-            for s, ms in medians_ms.items()
-            if other.until_s - (other.until_s - other.at_s) / 3 <= s < other.until_s
-        ]
-    return HIGH * median(normal) if normal else None
+        return HIGH * median(before) if before else None
+    ends = {s: ms for other in alike for s, ms in medians_ms.items() if _at_end(other, s)}
+    if not ends or (each.kind == "start" and _is_behind(medians_ms, ends)):
+        return None
+    levels = [median(ends.values())]
+    if each.kind != "start" and len(before) >= LEAST_BEFORE_S:
+        levels.append(median(before))
+    return HIGH * min(levels)
+
+
+def _at_end(each: Disturbance, second: int) -> bool:
+    """Whether a second is in the last third of a disturbance."""
+    return each.until_s - (each.until_s - each.at_s) / 3 <= second < each.until_s
+
+
+def _is_behind(medians_ms: Medians, ends: Medians) -> bool:
+    """Whether a backlog at the start was not processed: at the end, latency is more than half of
+    the highest, or it still falls or rises."""
+    level, highest = median(ends.values()), max(medians_ms.values())
+    if highest < BACKLOG_MS:
+        return False
+    ordered = [ms for _, ms in sorted(ends.items())]
+    half = (len(ordered) + 1) // 2
+    changed = abs(median(ordered[:half]) - median(ordered[-half:]))
+    return level > highest / 2 or changed > max(CHANGE_MS, CHANGE_SHARE * level)
 
 
 def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> int | None:
@@ -105,7 +128,7 @@ def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> i
 
 
 def _came_back(each: Disturbance, outputs: Mapping[int, int]) -> bool:
-    return any(n for s, n in outputs.items() if s > each.at_s)
+    return any(n for s, n in outputs.items() if each.at_s < s < each.until_s)
 
 
 def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
@@ -115,7 +138,7 @@ def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
     if not _came_back(each, outputs):
         last = each.until_s - 1
     longest = current = 0
-    for second in range(each.at_s, min(last, each.until_s) + 1):
+    for second in range(each.at_s, min(last, each.until_s - 1) + 1):
         current = 0 if outputs.get(second) else current + 1
         longest = max(longest, current)
     return longest

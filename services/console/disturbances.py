@@ -58,9 +58,11 @@ def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance
     if workload.pipelines_start_s:
         begun_s = start_s + workload.pipelines_start_s
         found.append(Disturbance("start", "start of the pipelines", begun_s, end_s))
-    for row in (row for row in rows if row["event"] == "killed"):
+    kills = [row for row in rows if row["event"] == "killed"]
+    # Missed outputs may arrive as late as the judgement allows.
+    last_s = end_s + workload.judgement.give_up_ms // 1000
+    times_s = [*(int(row["time_ms"]) // 1000 for row in kills), last_s]
+    for row, at_s, until_s in zip(kills, times_s, times_s[1:], strict=False):
         name = f"kill of the {json.loads(row['detail'])['target']}"
-        # Missed outputs may arrive as late as the judgement allows.
-        until_s = end_s + workload.judgement.give_up_ms // 1000
-        found.append(Disturbance("kill", name, int(row["time_ms"]) // 1000, until_s))
+        found.append(Disturbance("kill", name, at_s, until_s))
     return found

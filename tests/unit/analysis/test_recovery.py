@@ -47,6 +47,40 @@ def test_latency_is_high_until_the_last_second_above_one_and_a_half_times_normal
     )
 
 
+def test_a_backlog_that_grows_from_burst_to_burst_is_never_normal_again() -> None:
+    bursts = [Disturbance("burst", f"burst {n}", 10 * n, 10 * n + 10) for n in (1, 2, 3)]
+    medians = {s: 100.0 if s < 10 else 2_000.0 * (s // 10) for s in range(40)}
+    found = recovery(bursts, medians, {})
+    assert [(one["normal_ms"], one["high_for_s"]) for one in found] == [(100.0, None)] * 3
+
+
+@pytest.mark.parametrize(("first_ms", "last_ms"), [(40_000, 45_900), (30_000, 18_000)])
+def test_a_backlog_that_lasts_to_the_end_is_not_caught_up(first_ms: int, last_ms: int) -> None:
+    start = Disturbance("start", "start of the pipelines", 100, 160)
+    medians = {s: first_ms + (last_ms - first_ms) * (s - 100) / 59 for s in range(100, 160)}
+    (found,) = recovery([start], medians, dict.fromkeys(medians, 500))
+    assert (found["normal_ms"], found["high_for_s"]) == (None, None)
+    assert "not caught up in this run" in sentence("parse", found)
+
+
+def test_a_pipeline_without_a_backlog_has_caught_up_at_once() -> None:
+    start = Disturbance("start", "start of the pipelines", 100, 160)
+    medians = {s: 90.0 - (s - 100) for s in range(100, 160)}
+    (found,) = recovery([start], medians, dict.fromkeys(medians, 500))
+    assert found["high_for_s"] is not None
+
+
+def test_a_kill_is_examined_until_the_next_one() -> None:
+    kills = [Disturbance("kill", "1", 20, 60), Disturbance("kill", "2", 60, 120)]
+    medians = dict.fromkeys(range(100), 500.0) | {24: 4_000.0, 75: 9_000.0}
+    outputs = {s: 100 for s in range(100) if not 20 <= s < 24 and not 60 <= s < 75}
+    first, second = recovery(kills, medians, outputs)
+    assert (first["silent_s"], first["highest_median_ms"], first["high_for_s"]) == (4, 4_000.0, 5)
+    assert (second["silent_s"], second["highest_median_ms"]) == (15, 9_000.0)
+    never = {s: n for s, n in outputs.items() if not 20 <= s < 60}
+    assert recovery(kills, medians, never)[0]["silent_s"] == 40
+
+
 def test_a_burst_that_nobody_notices_is_high_for_no_time() -> None:
     burst = Disturbance("burst", "burst 1", 10, 19)
     (found,) = recovery([burst], dict.fromkeys(range(10, 19), 100.0), {})
