@@ -81,7 +81,18 @@ def compared(report: Report, baseline: Report, name: str) -> dict[str, Any]:
 def _differs(report: Report, baseline: Report) -> list[str]:
     if not baseline.get("identity"):
         return ["an earlier version wrote it"]
-    return apart(report["identity"], baseline["identity"])
+    differs = apart(report["identity"], baseline["identity"])
+    mine, theirs = report["pipelines"], baseline["pipelines"]
+    if len(mine) != len(theirs) or (len(mine) > 1 and set(mine) != set(theirs)):
+        differs.append(f"pipelines {', '.join(sorted(mine))}, not {', '.join(sorted(theirs))}")
+    stages, others = (_stages(one) for one in (mine, theirs))
+    if stages != others:
+        differs.append(f"stages {', '.join(stages)}, not {', '.join(others)}")
+    return differs
+
+
+def _stages(pipelines: Report) -> list[str]:
+    return sorted({stage for one in pipelines.values() for stage in one["stages"]})
 
 
 def _doubts(report: Report) -> list[str]:

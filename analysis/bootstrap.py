@@ -7,6 +7,8 @@ the same data give the same interval.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import comb
+from statistics import median
 from typing import TypeAlias
 
 import numpy as np
@@ -16,30 +18,39 @@ from analysis.intervals import Interval, autocorrelation
 
 RESAMPLES = 2_000
 CONFIDENCE = 0.95
-ENOUGH_VALUES = 6  # with fewer, the interval of a median is from minimum to maximum
 SEED = 20_150_401
 LEAST_BLOCK_S = 5
+LEAST_BLOCKS = 6  # with fewer, the interval is too narrow
 CHUNK_CELLS = 4_000_000  # memory limit: resamples x distinct latencies at a time
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median of independent values, such as one figure of several runs; the interval has the
-    confidence median_confidence."""
-    data = np.asarray(values, dtype=np.float64)
-    value = float(np.median(data))
-    if len(data) < 2:
+    """The median of independent values, such as one figure of several runs. The interval is from one
+    value to another (Thompson, 1936): for any distribution it has at least the confidence
+    median_confidence."""
+    ordered = sorted(values)
+    value = float(median(ordered))
+    if len(ordered) < 2:
         return Interval(value, None, None)
-    return Interval(value, *_bounds(_medians(data, np.random.default_rng(SEED)), CONFIDENCE))
+    outside = 0
+    while _outside_share(outside + 1, len(ordered)) <= 1 - CONFIDENCE:
+        outside += 1
+    return Interval(value, float(ordered[outside]), float(ordered[-1 - outside]))
 
 
 def median_confidence(values: int) -> float | None:
-    """Confidence of `median_interval` for this number of values; None if it has no interval. All n
-    values lie on one side of the median with probability 1 / 2^(n - 1)."""
+    """Confidence of `median_interval` for this number of values; None if it has no interval."""
     if values < 2:
         return None
-    return 1 - 2.0 ** (1 - values) if values < ENOUGH_VALUES else CONFIDENCE
+    return min(CONFIDENCE, 1 - _outside_share(0, values))
+
+
+def _outside_share(outside: int, values: int) -> float:
+    """Probability that the median is not between two of so many values that leave `outside` values
+    on each side: at most so many of the values are on one side of it."""
+    return 2.0 * sum(comb(values, below) for below in range(outside + 1)) / 2.0**values
 
 
 @dataclass(frozen=True)
@@ -105,18 +116,13 @@ def figure_difference(
     value = float(after.figure(level, one[1])[0] - before.figure(level, one[0])[0])
     alike = max(before.alike(level), after.alike(level))
     block_s = max(LEAST_BLOCK_S, int(np.ceil((1 + alike) / (1 - alike))))
-    if min(len(before.counts), len(after.counts)) < 2 * block_s:
+    if min(len(before.counts), len(after.counts)) < LEAST_BLOCKS * block_s:
         return Interval(value, None, None)
     random = np.random.default_rng(SEED)
     first = _block_weights(len(before.counts), block_s, random)
     second = first if paired else _block_weights(len(after.counts), block_s, random)
     drawn = after.figure(level, second) - before.figure(level, first)
     return Interval(value, *_bounds(drawn[~np.isnan(drawn)], confidence))
-
-
-def _medians(data: Floats, random: np.random.Generator) -> Floats:
-    drawn = random.integers(0, len(data), size=(RESAMPLES, len(data)))
-    return np.asarray(np.median(data[drawn], axis=1))
 
 
 def _block_weights(seconds: int, block_s: int, random: np.random.Generator) -> Floats:

@@ -21,6 +21,8 @@ LOAD = {
     "search": "search",
 }
 GIGABYTE = 1e9
+EXPECTED = ("exact", "wrong", "late", "missing")  # verdicts of expected outputs
+MISSING_SHARE = 0.001  # missing outputs have no latency: more of them may change a percentile
 NOT_SETTINGS = ("name", "summary")
 OF_ENVIRONMENT = ("tidegauge", "java", "python", "broker", "system", "host")
 UNKNOWN = ("", "None")
@@ -39,6 +41,13 @@ class Facts:
     def run_id(self) -> str:
         """The run."""
         return str(self.report["run_id"])
+
+    @property
+    def rate_after_search(self) -> str:
+        """The rate at which a search measured latencies; empty for other runs."""
+        search = self.report["conclusion"].get("search") or {}
+        rate = search.get("verified_at_per_second")
+        return f"{rate:.10g} records/s" if rate else ""
 
     def has(self, pipeline: str) -> bool:
         """Whether a pipeline was measured in the run."""
@@ -94,9 +103,8 @@ class Facts:
         }
         if watch := self.request.get("watch"):
             found |= {name: in_words(watch.get(name)) for name in ("relation", "share", "run_s")}
-        search = self.report["conclusion"].get("search") or {}
-        if rate := search.get("verified_at_per_second"):
-            found["rate after the search"] = f"{rate:.10g} records/s"
+        if self.rate_after_search:
+            found["rate after the search"] = self.rate_after_search
         environment = self.report["environment"]
         found |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
         packages = environment.get("packages") or {}
@@ -131,6 +139,14 @@ def doubts_of(report: dict[str, Any]) -> list[str]:
     if report.get("disturbed"):
         said = (report.get("late") or {}).get("said", "")
         found.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
+    for name, pipeline in report["pipelines"].items():
+        for stage, cell in pipeline["stages"].items():
+            counts = {verdict: cell.get("verdicts", {}).get(verdict, 0) for verdict in EXPECTED}
+            if counts["missing"] > MISSING_SHARE * sum(counts.values()):
+                found.append(
+                    f"{run_id}: {counts['missing']} outputs of {name} {stage} are missing and have "
+                    "no latency"
+                )
     return found
 
 

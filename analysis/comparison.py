@@ -101,10 +101,11 @@ def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
     return [(_side(first, [run]), _side(other, [run])) for other in others]
 
 
-def differences(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
-    """The decided figures of the stages common to both sides, with joint confidence."""
+def differences(before: Side, after: Side, *, same_run: bool, pairs: int = 1) -> list[Difference]:
+    """The decided figures of the stages common to both sides, with joint confidence for as many
+    pairs of sides."""
     cells = [(stage, figure) for stage in common_stages(before, after) for figure in FIGURES]
-    confidence = 1 - (1 - CONFIDENCE) / max(1, len(cells))
+    confidence = 1 - (1 - CONFIDENCE) / max(1, pairs * len(cells))
     return [
         _difference(before, after, cell, same_run=same_run, confidence=confidence) for cell in cells
     ]

@@ -1,10 +1,10 @@
 """Recovery of a pipeline from a burst, a rise of the load, a kill, or a backlog at its start.
 
 Pure: uses the median latency and the number of outputs per second of output time. Latency is high
-while the median of a second exceeds 1.5 times the normal level. For a kill, that is the level before
-the first one; for bursts and rises the lower of the levels before the first and at the end of each;
-for a start the level at the end, unless latency is then still high or still falls. The resolution is
-one second.
+while the median of a second exceeds 1.5 times the normal level. For a kill, that is the level
+before the first one; for bursts and rises the lower of the levels before the first and at the end
+of each; for a start the level at the end, unless latency is then still high or still falls. The
+resolution is one second.
 """
 
 from collections.abc import Mapping, Sequence

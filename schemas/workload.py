@@ -96,7 +96,8 @@ class Validity(Model):
     during the run: max_steal_share, used by other machines on the same host; max_others_share, used
     by processes outside the stack. must_be_steady: every stage was steady when the measure
     phase began; must_be_undisturbed: only the pipeline caused late seconds
-    (analysis/attribution.py). A rule is violated if its value is unknown.
+    (analysis/attribution.py). A rule is violated if its value is unknown, except max_others_share
+    if the collector sees no process but its own, as in a container.
     """
 
     max_send_delay_p99_ms: float = Field(50, gt=0)

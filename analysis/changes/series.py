@@ -131,7 +131,10 @@ def assemble(
     for run_id, request in requests.items():
         used = usage.get(run_id, {})
         for row in by_run.get(run_id, ()):
+            is_search = bool(request["workload"].get("search"))
             for metric in (name for name in METRICS if name in row):
+                if is_search and metric != SUSTAINABLE_RATE:
+                    continue  # its run has the rate found, which differs
                 key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
                 at_ms, is_steady = (when or {}).get(run_id, (0, None))
                 value = float(row[metric])
@@ -164,12 +167,17 @@ def alike(request: dict[str, Any]) -> str:
     """Equal for comparable runs."""
     workload = request["workload"]
     load = dict(workload.get("load", {}))  # a watch has no load
-    if workload.get("search"):
+    if _finds_rate(workload):
         load.pop("rate_per_second", None)  # the initial rate, not what is measured
     told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
     told += [workload.get("transport", "kafka"), (request.get("interleaved") or {}).get("block_s")]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
     return json.dumps([told, domain_of(request), pipelines, request["stages"]], sort_keys=True)
+
+
+def _finds_rate(workload: dict[str, Any]) -> bool:
+    """Whether its rate is a result of a search."""
+    return bool(workload.get("search") or workload.get("sustainable_share"))
 
 
 def windows_of(request: dict[str, Any]) -> dict[str, int]:
@@ -186,7 +194,7 @@ def label(request: dict[str, Any]) -> str:
     """Display name of the workload: its name, its rate if it has one, and its domain if that is not
     the default."""
     workload = request["workload"]
-    rate = None if workload.get("search") else workload.get("load", {}).get("rate_per_second")
+    rate = None if _finds_rate(workload) else workload.get("load", {}).get("rate_per_second")
     domain = domain_of(request)
     return "".join(
         (

@@ -34,8 +34,10 @@ class RunState:
     send_delays_us: histogram of the measure phase; latencies: outputs per pipeline and stage in the
     measure phase; negative: those with a negative latency. clock_offset_ms: of the broker's clock
     from the generator's; resumed: number of evaluator restarts during this run; restarted:
-    pipelines that were killed and restarted. broker_death: why the broker ended, if it did: the run
-    goes on, but other failures are attributed to it. largest_lag_ms: maximum lag of the evaluation.
+    pipelines that were killed and restarted. failure: why the run ended early; broken_by: the
+    service that ended it, empty for a pipeline. broker_death: why the broker ended, if it did: the
+    run goes on, but other failures are attributed to it. largest_lag_ms: maximum lag of the
+    evaluation, None if unknown.
     Processor time: machine_s is the total, stolen_s was used by other machines on the host, busy_s
     by this machine, own_s by the stack. sees_the_stack: whether the collector sees processes of the
     stack other than its own, which it does not in a container. measured: figures so far, of a run
@@ -47,6 +49,7 @@ class RunState:
     ready: set[str] = field(default_factory=set)
     stopped: set[str] = field(default_factory=set)
     failure: str = ""
+    broken_by: str = ""
     loads_finished: dict[int, LoadFinished] = field(default_factory=dict)
     drained: Drained | None = None
     send_delays_us: Counter[int] = field(default_factory=Counter)
@@ -56,7 +59,7 @@ class RunState:
     resumed: int = 0
     restarted: set[str] = field(default_factory=set)
     broker_death: str = ""
-    largest_lag_ms: int = 0
+    largest_lag_ms: int | None = None
     stolen_s: float = 0.0
     machine_s: float = 0.0
     busy_s: float = 0.0
@@ -180,7 +183,7 @@ class RunState:
         if service == "runner":  # its drivers end with it, and no other service can report that
             self.stopped.update(f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines)
         if self._must_live(service) and not self.failure:
-            self.failure = f"{how} during the run"
+            self.failure, self.broken_by = f"{how} during the run", service
 
     def _must_live(self, service: str) -> bool:
         """Whether the run still needs a service that cannot resume it."""
@@ -201,12 +204,13 @@ class RunState:
             self.stopped.add(name)
         elif event == protocol.FAILED and not self.failure:
             self.failure = f"{name} failed: {Reason.model_validate_json(detail).reason}"
+            self.broken_by = "" if record["pipeline"] else name
         elif event == protocol.LOAD_FINISHED:
             finished = LoadFinished.model_validate_json(detail)
             self.loads_finished[finished.instance_index] = finished
         elif event == protocol.EVALUATING:
             lag_ms = EvaluationLag.model_validate_json(detail).largest_lag_ms
-            self.largest_lag_ms = max(self.largest_lag_ms, lag_ms)
+            self.largest_lag_ms = max(self.largest_lag_ms or 0, lag_ms)
         elif event == protocol.DRAINED:
             self._add_drained(Drained.model_validate_json(detail))
         elif event == protocol.CLOCK_OFFSET:

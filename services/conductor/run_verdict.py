@@ -6,7 +6,6 @@ from typing import Any
 from analysis.thresholds import ENDED, judged, judged_early
 from schemas import protocol
 from schemas.percentiles import quantile
-from schemas.workload import Validity
 from services.conductor.run_state import RunState
 from services.runtime.events import Events
 
@@ -67,7 +66,7 @@ def conclude(state: RunState) -> Conclusion:
         judge = judged_early if is_early else judged
         detail["thresholds"] = judge(state.thresholds, figures)
     if not reasons:
-        reasons += _calm_reasons(state.request.workload.validity, detail)
+        reasons += _calm_reasons(state, detail)
     return Conclusion(clean, tuple(reasons), detail)
 
 
@@ -124,11 +123,14 @@ def _judging_reasons(state: RunState) -> list[str]:
 def _environment_reasons(state: RunState) -> list[str]:
     rules = state.request.workload.validity
     reasons: list[str] = []
-    allowed_ms = rules.max_evaluator_lag_ms
-    if allowed_ms is not None and state.largest_lag_ms > allowed_ms:
-        reasons.append(
-            f"The evaluation was {state.largest_lag_ms} ms behind, allowed {allowed_ms} ms."
-        )
+    allowed_ms, lag_ms = rules.max_evaluator_lag_ms, state.largest_lag_ms
+    if allowed_ms is not None and lag_ms is None:
+        reasons.append("It is unknown how far the evaluation was behind.")
+    elif allowed_ms is not None and lag_ms is not None and lag_ms > allowed_ms:
+        reasons.append(f"The evaluation was {lag_ms} ms behind, allowed {allowed_ms} ms.")
+    shares = (rules.max_steal_share, rules.max_others_share)
+    if not state.machine_s and any(share is not None for share in shares):
+        reasons.append("The CPU time of the machine is unknown.")
     machine_s = state.machine_s or 1.0
     stolen = state.stolen_s / machine_s
     if rules.max_steal_share is not None and stolen > rules.max_steal_share:
@@ -143,9 +145,9 @@ def _environment_reasons(state: RunState) -> list[str]:
     return reasons
 
 
-def _calm_reasons(rules: Validity, detail: dict[str, Any]) -> list[str]:
+def _calm_reasons(state: RunState, detail: dict[str, Any]) -> list[str]:
     """Why a run that had to be steady and undisturbed was not."""
-    reasons = []
+    reasons, rules = [], state.request.workload.validity
     warm_up, late = detail["warm_up"], detail.get("late", {})
     if rules.must_be_steady and not warm_up["steady"]:
         what = "; ".join(warm_up["moving"])
@@ -157,6 +159,8 @@ def _calm_reasons(rules: Validity, detail: dict[str, Any]) -> list[str]:
         )
     if rules.must_be_undisturbed and detail.get("disturbed") is not False:
         reasons.append(late.get("said") or "It is unknown whether the run was disturbed.")
+    elif rules.must_be_undisturbed and not state.sees_the_stack:
+        reasons.append("It is unknown whether other processes used the machine.")
     return reasons
 
 

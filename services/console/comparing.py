@@ -28,12 +28,13 @@ Row = dict[str, Any]
 @dataclass(frozen=True)
 class Pair:
     """Two pipelines, or two sides of runs of one. facts: of the runs of each side; same_run: both
-    are pipelines of the same run."""
+    are pipelines of the same run; pairs: how many the comparison has."""
 
     old: Side
     new: Side
     facts: tuple[Sequence[Facts], Sequence[Facts]]
     same_run: bool
+    pairs: int = 1
 
     @property
     def runs(self) -> list[Facts]:
@@ -43,7 +44,11 @@ class Pair:
     @property
     def doubts(self) -> list[str]:
         """Why a difference may have a cause other than the pipeline."""
-        return [doubt for one in self.runs for doubt in one.doubts()]
+        doubts = [doubt for one in self.runs for doubt in one.doubts()]
+        rates = {rate for one in self.runs if (rate := one.rate_after_search)}
+        if len(rates) > 1:
+            doubts.append(f"the latencies are of the rates found, {' and '.join(sorted(rates))}")
+        return doubts
 
     @property
     def also_different(self) -> list[str]:
@@ -61,7 +66,7 @@ class Pair:
 
     def decided(self) -> list[Difference]:
         """The figures that the decision uses."""
-        return comparison.differences(self.old, self.new, same_run=self.same_run)
+        return comparison.differences(self.old, self.new, same_run=self.same_run, pairs=self.pairs)
 
     def said(self, found: Sequence[Difference]) -> str:
         """The decision in words."""
@@ -126,7 +131,7 @@ def _pairs(
         return [one for one in of if one.has(side.name)]
 
     return [
-        Pair(old, new, (having(facts[0], old), having(facts[1], new)), same_run)
+        Pair(old, new, (having(facts[0], old), having(facts[1], new)), same_run, len(sides))
         for old, new in sides
     ]
 

@@ -177,6 +177,11 @@ def _restarted(report: Report) -> bool:
     return True
 
 
+def is_clean(report: Report) -> bool:
+    """Whether every output was correct, also those after the conclusion."""
+    return bool(report["conclusion"]["clean"]) and not _not_exact(report)
+
+
 def _not_exact(report: Report) -> str:
     found = []
     for name, pipeline in report["pipelines"].items():

@@ -46,21 +46,23 @@ class StageObserved:
 @dataclass(frozen=True)
 class Observation:
     """Observation of one step. cpu_share: mean share used of the cores available to the pipeline,
-    None if not measured; trouble: why the step is not valid."""
+    None if not measured; trouble: why the step is not valid; broken_by: the service of Tidegauge
+    whose end ended the step."""
 
     stages: tuple[StageObserved, ...]
     intended: int = 0
     failed_sends: int = 0
     cpu_share: float | None = None
     trouble: tuple[str, ...] = ()
+    broken_by: str = ""
 
 
 @dataclass(frozen=True)
 class Judged:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
     noise hides whether the latency rises; a longer step decides. by_cpu_alone: the pipeline kept
-    up, but used more of the cores than allowed. by_input_alone: it kept up, but its input was late
-    or incomplete."""
+    up, but used more of the cores than allowed. by_input_alone: nothing is known against it, but
+    its input was late or incomplete, or a service ended."""
 
     refusals: tuple[str, ...] = ()
     undecided: bool = False
@@ -72,6 +74,8 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
     """Judge a step. final: no longer step follows, so decide by the best estimate in spite of
     noise."""
     reasons = list(observed.trouble)
+    if observed.broken_by:
+        return Judged(tuple(reasons), by_input_alone=True)
     undecided = False
     if observed.failed_sends:
         reasons.append(f"{observed.failed_sends} of {observed.intended} sends failed.")

@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from analysis.lateness import PIPELINE
+from analysis.lateness import BROKER, PIPELINE
 from analysis.thresholds import judged_search
 from schemas import protocol
 from schemas.domain import ROW_KINDS
@@ -99,7 +99,9 @@ class Searching:
             self._lose(request.run_id, conclusion.reasons)
             return
         found = judged(observed, self._search, final=planned.long)
-        done = done_step(number, planned, found, run, conclusion.detail.get("warm_up", {}))
+        limited_by = observed.broken_by or _limited_by(found, run)
+        warm_up = conclusion.detail.get("warm_up", {})
+        done = done_step(number, planned, found, limited_by, warm_up)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
@@ -162,7 +164,9 @@ class Searching:
         self._warm = keep and keeps_up(run.state)
         state = run.state
         if run.phases is None or state.load_finished is None or state.drained is None:
-            return run, conclusion, Observation((), trouble=conclusion.reasons)
+            broken_by = state.broken_by or (BROKER if state.broker_death else "")
+            silent = Observation((), trouble=conclusion.reasons, broken_by=broken_by)
+            return run, conclusion, silent
         observed = events.observation(
             run.phases,
             state.load_finished,
@@ -229,18 +233,24 @@ def can_stay_warm(request: RunRequest) -> bool:
     return not (is_fast or closes or slides)
 
 
+def _limited_by(found: Judged, run: Run) -> str:
+    """What limited a step that was not sustained. Without late outputs there are no late seconds to
+    attribute."""
+    if found.by_cpu_alone:
+        return PIPELINE
+    return run.limited_by(by_input_alone=found.by_input_alone) if found.refusals else ""
+
+
 def done_step(
-    number: int, planned: Planned, found: Judged, run: Run, warm_up: Mapping[str, Any]
+    number: int, planned: Planned, found: Judged, limited_by: str, warm_up: Mapping[str, Any]
 ) -> Done:
-    """A judged step, and what limited it if it was not sustained. Without late outputs there are no
-    late seconds to attribute. warm_up: from the conclusion of its run."""
-    limited_by = run.limited_by(by_input_alone=found.by_input_alone) if found.refusals else ""
+    """A judged step. warm_up: from the conclusion of its run."""
     return Done(
         planned.rate_per_second,
         planned.long,
         found.refusals,
         found.undecided,
-        PIPELINE if found.by_cpu_alone else limited_by,
+        limited_by,
         number,
         warm_up.get("steady"),
         tuple(warm_up.get("moving", ())),

@@ -56,7 +56,7 @@ from services.console.repeated import show_repetition
 from services.console.report import build_whole_report
 from services.console.run_command import Asked, RunError, ask, perform, publish
 from services.console.series import Part, parts_of, scaling_of
-from services.console.show import show_report, verdict_sentence
+from services.console.show import is_clean, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -283,11 +283,11 @@ def _exit_code(reports: list[dict[str, Any]], told: dict[str, Any]) -> int:
     """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
     is worse than the baseline. told: the report that was printed."""
     failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
-    if any(one["valid"] or ended_by_threshold(one) for one in failed):
+    if any(map(ended_by_threshold, reports)) or any(one["valid"] for one in failed):
         return EXIT_THRESHOLD
     if told.get("baseline", {}).get("passed") is False:
         return EXIT_THRESHOLD
-    return 0 if all(one["valid"] and one["conclusion"]["clean"] for one in reports) else EXIT_FAILED
+    return 0 if all(one["valid"] and is_clean(one) for one in reports) else EXIT_FAILED
 
 
 def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:

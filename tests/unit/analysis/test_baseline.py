@@ -139,6 +139,16 @@ def test_a_doubt_about_any_valid_run_of_several_decides_nothing(
     assert compared(report, repeated(QUIET), "base.json")["passed"] is passed
 
 
+def test_other_stages_or_pipelines_beside_are_not_compared() -> None:
+    cell = a_report()["pipelines"]["one"]["stages"]["join"]
+    both = a_report(pipelines={"one": {"stages": {"join": cell, "parse": cell}}})
+    assert compared(both, a_report(), "b")["left_out"] == ["stages join, parse, not join"]
+    two = {"one": {"stages": {"join": cell}}, "two": {"stages": {"join": cell}}}
+    found = compared(a_report(), a_report(pipelines=two), "b")
+    assert found["left_out"] == ["pipelines one, not one, two"]
+    assert compared(a_report(pipelines=two), a_report(pipelines=two), "b")["left_out"] == []
+
+
 def test_the_only_pipeline_of_a_baseline_serves_for_another() -> None:
     other = a_report(40.0)
     other["pipelines"] = {"two": other["pipelines"].pop("one")}

@@ -57,6 +57,16 @@ def test_the_interval_of_few_runs_holds_as_often_as_its_confidence_says() -> Non
     assert (median_confidence(1), median_confidence(6)) == (None, 0.95)
 
 
+@pytest.mark.parametrize("runs", [6, 7, 8, 9, 12, 17, 30])
+def test_the_interval_of_more_runs_holds_at_least_in_95_of_100(runs: int) -> None:
+    random = np.random.default_rng(runs)
+    found = [median_interval(random.exponential(size=runs).tolist()) for _ in range(2_000)]
+    true = np.log(2)
+    holds = np.mean([one.low <= true <= one.high for one in found if one.low and one.high])
+    assert holds >= 0.94
+    assert median_confidence(runs) == 0.95
+
+
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=20))
 def test_the_median_lies_within_its_interval_and_that_within_the_values(
     values: list[float],

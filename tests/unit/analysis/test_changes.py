@@ -149,6 +149,23 @@ def with_rate(rate: float) -> dict[str, Any]:
     return request
 
 
+def test_runs_at_a_share_of_the_rate_found_are_one_series() -> None:
+    requests = {name: with_rate(rate) for name, rate in (("a", 36_000), ("b", 36_100))}
+    for request in requests.values():
+        request["workload"]["sustainable_share"] = 0.9
+    found = assemble(requests, rows("a", "b"), {})
+    assert [(s.workload, len(s.points)) for s in found] == [("latency", 2)] * 2
+
+
+def test_latencies_of_searches_are_no_history() -> None:
+    """Each is measured at the rate found."""
+    requests = {"a": with_rate(400)}
+    requests["a"]["workload"]["search"] = {"policy": "steady-latency"}
+    found = {"run_id": "a", "pipeline": "spark-realtime", "stage": "join"}
+    figures = [*rows("a"), found | {"sustainable_rate_per_second": 9_000.0}]
+    assert [s.metric for s in assemble(requests, figures, {})] == ["sustainable_rate_per_second"]
+
+
 def test_runs_with_another_load_are_another_series() -> None:
     requests = {"a": with_rate(400), "b": with_rate(900), "c": with_rate(400)}
     found = assemble(requests, rows("a", "b", "c"), {"a": {"others_cores": 0.5, "generator_us": 9}})

@@ -29,6 +29,7 @@ def facts(run_id: str, *, rate: float = 400, version: str = "", **report: Any) -
         "domain": "traffic",
         "valid": True,
         "environment": ENVIRONMENT,
+        "pipelines": {},
         "conclusion": {"warm_up": {"seconds": 10, "moving": ["p join: p50 went from 20 to 6 ms"]}},
     }
     request = {"workload": workload, "pipelines": [pipeline], "stages": ["join"]}
@@ -137,6 +138,14 @@ def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_
     assert needed_of([run.report for run in runs]) == (
         "Needed: a longer warm-up (--warm-up auto) and a quiet machine and valid runs."
     )
+
+
+@pytest.mark.parametrize(("missing", "is_doubted"), [(0, False), (1, False), (2, True)])
+def test_a_run_with_missing_outputs_is_doubted(missing: int, is_doubted: bool) -> None:
+    verdicts = {"exact": 1_000, "missing": missing, "duplicate": 5}
+    found = facts("a", pipelines={"p": {"stages": {"join": {"verdicts": verdicts}}}}).doubts()
+    said = ["a: 2 outputs of p join are missing and have no latency"]
+    assert found == (said if is_doubted else [])
 
 
 def test_a_run_of_which_nothing_is_known_is_not_doubted() -> None:

@@ -44,6 +44,19 @@ def test_runs_that_differ_are_told_apart_stage_by_stage() -> None:
     )
 
 
+def test_intervals_are_wider_if_more_pairs_are_decided_together() -> None:
+    (pair,) = pairs_of([a_run(n) for n in (5, 9, 6, 8, 7)], [a_run(n) for n in (6, 8, 7, 9, 5)])
+    one, five = (differences(*pair, same_run=False, pairs=pairs)[0] for pairs in (1, 5))
+    assert one.interval.value == five.interval.value
+    assert (one.interval.high or 0) < (five.interval.high or 0)
+
+
+def test_runs_of_less_than_half_a_minute_decide_nothing() -> None:
+    short = [{"p": {"join": {second: {ms: 10} for second in range(29)}}} for ms in (5, 9)]
+    (pair,) = pairs_of(short[:1], short[1:])
+    assert not any(one.is_real for one in differences(*pair, same_run=False))
+
+
 def test_nothing_is_called_real_of_runs_that_were_not_steady() -> None:
     (pair,) = pairs_of([a_run(n) for n in range(5, 10)], [a_run(n) for n in range(35, 40)])
     found = differences(*pair, same_run=False)

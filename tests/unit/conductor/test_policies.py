@@ -208,6 +208,7 @@ def test_the_resolution_is_the_overload_that_a_step_cannot_see() -> None:
         (replace(observed(missing=3), trouble=("The generator was late.",)), False),
         (replace(observed(cpu_share=0.9), trouble=("The generator was late.",)), False),
         (Observation((), trouble=("The driver crashed.",)), False),
+        (Observation((), trouble=("generator was restarted.",), broken_by="generator"), True),
     ],
 )
 def test_whether_the_input_alone_was_the_reason(observation: Observation, alone: bool) -> None:

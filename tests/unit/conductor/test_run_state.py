@@ -230,6 +230,19 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
     assert conclude(with_rules(state, max_others_share=0.65)).valid
 
 
+@pytest.mark.parametrize(
+    ("rules", "reason"),
+    [
+        ({"max_others_share": 0.05}, "The CPU time of the machine is unknown."),
+        ({"max_steal_share": 0.05}, "The CPU time of the machine is unknown."),
+        ({"max_evaluator_lag_ms": 100}, "It is unknown how far the evaluation was behind."),
+    ],
+)
+def test_a_limit_of_something_unknown_makes_the_run_invalid(rules: dict, reason: str) -> None:
+    assert conclude(a_good_run()).valid
+    assert conclude(with_rules(a_good_run(), **rules)).reasons == (reason,)
+
+
 def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
     """In a container the broker and the pipelines would count as other processes."""
     state = with_rules(a_good_run(), max_others_share=0.25)

@@ -104,3 +104,15 @@ def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_ru
     lifecycle(state, "ready", pipeline="spark-realtime")
     state.add("results.lifecycle", was_started("runner"))
     assert state.failure == "runner was restarted during the run"
+    assert state.broken_by == "runner"
+
+
+@pytest.mark.parametrize(("pipeline", "broken_by"), [("", "generator"), ("p", "")])
+def test_a_failed_service_broke_the_run_and_a_failed_pipeline_did_not(
+    pipeline: str, broken_by: str
+) -> None:
+    state = RunState(a_request())
+    failed = a_lifecycle_event(protocol.FAILED, '{"reason": "x"}')
+    state.add("results.lifecycle", failed | {"producer": "generator", "pipeline": pipeline})
+    assert state.failure
+    assert state.broken_by == broken_by

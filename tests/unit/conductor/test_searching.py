@@ -9,7 +9,7 @@ from schemas.search import Search
 from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search import searching
-from services.conductor.search.bisection import Done, Planned, SoFar
+from services.conductor.search.bisection import Done, SoFar
 from services.conductor.search.policies import Judged, Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
@@ -249,11 +249,30 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
 
 def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
     def limited_by(found: Judged) -> str:
-        planned, run = Planned(500, long=False), Run(a_request())
-        return searching.done_step(1, planned, found, run, {}).limited_by  # type: ignore[arg-type]
+        return searching._limited_by(found, Run(a_request()))  # type: ignore[arg-type]
 
     assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "pipeline"
     assert limited_by(Judged(("parse: median latency rises.",))) == "generator"
+
+
+def test_a_step_that_a_dead_service_ended_is_repeated_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deaths, observed = iter([True]), Run.observe
+
+    def observe_death(self: Run) -> Observation:
+        if self.request.workload.load.rate_per_second == 1000 and next(deaths, False):
+            Run.carried_out.append((self.request.run_id, 1000))
+            reason = "The generator was terminated by signal 9 during the run."
+            return Observation((), trouble=(reason,), broken_by="generator")
+        return observed(self)
+
+    monkeypatch.setattr(Run, "observe", observe_death)
+    _carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
+    result = events.conclusions[-1][1]
+    rates = [(step["rate_per_second"], step["limited_by"]) for step in result["steps"][:3]]
+    assert rates == [(500, ""), (1000, "generator"), (1000, "")]
+    assert result["rate_per_second"] == pytest.approx(970)
 
 
 @pytest.mark.parametrize(

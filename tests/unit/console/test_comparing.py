@@ -144,6 +144,18 @@ def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.Monkey
     assert [row["figure"] for row in one["described"]] == ["mean", "p95", COST]
 
 
+def test_latencies_at_different_rates_found_by_searches_are_not_conclusive() -> None:
+    def of(run_id: str, rate: float) -> Facts:
+        return facts(run_id, conclusion={"search": {"verified_at_per_second": rate}})
+
+    side = comparing.Side("p", ())
+    other = comparing.Pair(side, side, ([of("a", 30_000)], [of("b", 60_000)]), same_run=False)
+    rates = "30000 records/s and 60000 records/s"
+    assert other.doubts == [f"the latencies are of the rates found, {rates}"]
+    alike = comparing.Pair(side, side, ([of("a", 30_000)], [of("b", 30_000)]), same_run=False)
+    assert alike.doubts == []
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

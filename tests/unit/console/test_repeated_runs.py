@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from analysis.thresholds import ENDED
+from schemas.protocol import VERDICTS
 from services.console.run_command import RunError
 from services.console.verbs import measuring
 from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD, run_page
@@ -163,6 +165,20 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     assert [one is not None for one in asked] == begun_early
 
 
+def test_a_run_that_a_threshold_ended_is_exit_code_3_if_its_last_outputs_pass_it() -> None:
+    row = {"threshold": "join.p99_ms <= 50 abort", "passed": True}
+    ended = {"thresholds": [row], "valid": False, "conclusion": {"clean": True}, "pipelines": {}}
+    reasons = [f"{ENDED} that join.p99_ms <= 50 failed."]
+    assert measuring._exit_code([ended | {"invalid_reasons": reasons}], {}) == EXIT_THRESHOLD
+
+
+def test_a_duplicate_after_the_conclusion_is_exit_code_1() -> None:
+    verdicts = dict.fromkeys(VERDICTS, 0) | {"exact": 9, "duplicate": 1}
+    cell = {"stages": {"join": {"verdicts": verdicts}}}
+    report = {"valid": True, "conclusion": {"clean": True}, "thresholds": [], "invalid_reasons": []}
+    assert measuring._exit_code([report | {"pipelines": {"p": cell}}], {}) == EXIT_FAILED
+
+
 @pytest.mark.parametrize(
     ("valid", "passed", "code"),
     [(True, False, EXIT_THRESHOLD), (True, True, 0), (False, False, EXIT_FAILED)],
@@ -171,6 +187,6 @@ def test_a_rate_below_its_threshold_is_exit_code_3_of_a_valid_run(
     valid: bool, passed: bool, code: int
 ) -> None:
     row = {"threshold": "pipeline.sustainable_rate_per_second >= 50000", "passed": passed}
-    report = {"thresholds": [row], "valid": valid, "conclusion": {"clean": True}}
+    report = {"thresholds": [row], "valid": valid, "conclusion": {"clean": True}, "pipelines": {}}
     reasons = [] if valid else ["No rate was sustained."]
     assert measuring._exit_code([report | {"invalid_reasons": reasons}], {}) == code
