@@ -27,9 +27,9 @@ Floats: TypeAlias = NDArray[np.float64]
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """The median of independent values, such as one figure of several runs. The interval is from one
-    value to another (Thompson, 1936): for any distribution it has at least the confidence
-    median_confidence."""
+    """The median of independent values, such as one figure of several runs. The interval ends at
+    two of the values (Thompson, 1936) and has at least the confidence median_confidence, for any
+    distribution."""
     ordered = sorted(values)
     value = float(median(ordered))
     if len(ordered) < 2:

@@ -52,9 +52,8 @@ def build_report(url: str, run_id: str) -> Report:
     bounds = watched_bounds(conclusion["detail"]) or _measure_bounds(url, run_id, watched)
     pipelines = _empty_pipelines(request)
     cells = Cells(pipelines)
-    deadline_ms = request["workload"]["judgement"]["deadline_ms"]
     expired = seconds_expired(url, run_id)
-    for name, restarts in restarts_of(url, run_id, deadline_ms, expired=expired).items():
+    for name, restarts in restarts_of(url, run_id).items():
         if (pipeline := cells.pipeline(name)) is not None:
             pipeline["restarts"] = restarts
     add_verdicts(url, run_id, cells)

@@ -3,7 +3,7 @@
 An output of the measure phase that is repeated after the pipeline was found dead is a duplicate
 caused by the restart. A late output is attributed to the restart until its stage has caught up:
 until the first second after the queries were running again that has outputs, none of them late.
-Later ones have other causes. Late outputs are only known while the counts per second exist.
+Later ones have other causes.
 """
 
 from collections.abc import Iterable
@@ -16,20 +16,17 @@ FOR_EVER_MS = 2**53
 
 class Restart(TypedDict):
     """down_ms: when the pipeline was found dead, epoch milliseconds; outage_s: how long none of its
-    queries ran, None if they never ran again; late, duplicate: outputs attributed to the restart,
-    late is None if the counts per second have expired."""
+    queries ran, None if they never ran again; late, duplicate: outputs attributed to the
+    restart."""
 
     down_ms: int
     outage_s: float | None
-    late: int | None
+    late: int
     duplicate: int
 
 
-def restarts_of(
-    url: str, run_id: str, deadline_ms: int, *, expired: bool
-) -> dict[str, list[Restart]]:
-    """The restarts of each pipeline that had any, in order. expired: whether the counts per second
-    have been deleted."""
+def restarts_of(url: str, run_id: str) -> dict[str, list[Restart]]:
+    """The restarts of each pipeline that had any, in order."""
     rows = query(
         url,
         "SELECT pipeline, event, toUnixTimestamp64Milli(time) AS time_ms"
@@ -48,7 +45,7 @@ def restarts_of(
         ends_ms = [*(restart["down_ms"] for restart in restarts[1:]), FOR_EVER_MS]
         for restart, end_ms in zip(restarts, ends_ms, strict=True):
             which = {"run_id": run_id, "pipeline": pipeline, "end": str(end_ms)}
-            restart["late"] = None if expired else _late(url, restart, deadline_ms, which)
+            restart["late"] = _late(url, restart, which)
             restart["duplicate"] = _duplicates(url, restart, which)
     return found
 
@@ -60,16 +57,14 @@ OF_THE_RESTART = (
 )
 
 
-def _late(url: str, restart: Restart, deadline_ms: int, which: dict[str, str]) -> int:
+def _late(url: str, restart: Restart, which: dict[str, str]) -> int:
     rows = query(
         url,
-        "SELECT stage, toUnixTimestamp64Milli(second) AS second_ms,"
-        " toInt64(sumIf(r.count, latency_ms > {deadline:Int64})) AS late"
-        " FROM tidegauge.results_latency AS r"
+        "SELECT stage, toUnixTimestamp64Milli(second) AS second_ms, toInt64(sum(v.late)) AS late"
+        " FROM tidegauge.results_verdicts AS v"
         + OF_THE_RESTART
-        + " AND definition = 'latest' GROUP BY stage, second ORDER BY stage, second",
+        + " GROUP BY stage, second HAVING sum(exact + wrong + v.late) > 0 ORDER BY stage, second",
         down=str(restart["down_ms"]),
-        deadline=str(deadline_ms),
         **which,
     )
     outage_s = restart["outage_s"]

@@ -36,8 +36,8 @@ LEAST_LEDGER = 7  # characters
 SHOWN_NAMES = 5
 SHOWN_CHARACTERS = 100
 EXPIRED = (
-    "The latencies of single seconds of this run have expired (docs/sql.md), so the effect of"
-    " restarts and the recovery of stages cannot be shown."
+    "The latencies of single seconds of this run have expired (docs/sql.md), so the"
+    " recovery of stages cannot be shown."
 )
 
 
@@ -135,10 +135,9 @@ def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any
     if outage_s is None:
         return f"{name} was killed and did not recover; of its outputs {lost}."
     late, again = restart["late"], restart["duplicate"]
-    made = f"{again} outputs" if late is None else f"{late} outputs were late and {again}"
     return (
-        f"{name} was killed and unavailable for {outage_s:.1f} s. As a result {made} were "
-        f"duplicates; {lost}."
+        f"{name} was killed and unavailable for {outage_s:.1f} s. As a result {late} outputs were "
+        f"late and {again} were duplicates; {lost}."
     )
 
 
@@ -171,7 +170,7 @@ def _restarted(report: Report) -> bool:
     for pipeline in report["pipelines"].values():
         verdicts = [cell["verdicts"] for cell in pipeline["stages"].values()]
         for verdict in FAILED_VERDICTS:
-            explained = sum(one.get(verdict) or 0 for one in pipeline.get("restarts", ()))
+            explained = sum(one.get(verdict, 0) for one in pipeline.get("restarts", ()))
             if sum(one[verdict] for one in verdicts) > explained:
                 return False
     return True

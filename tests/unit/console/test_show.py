@@ -210,20 +210,6 @@ def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
     )
 
 
-def test_what_was_late_because_of_a_restart_is_not_told_when_it_has_expired() -> None:
-    report = a_report(duplicate=3, late=40) | {"seconds_expired": True}
-    report["pipelines"]["spark-realtime"]["restarts"] = [
-        {"down_ms": 1, "outage_s": 13.1429, "late": None, "duplicate": 3},
-    ]
-    text = shown(report)
-    assert (
-        "spark-realtime was killed and unavailable for 13.1 s. As a result 3 outputs were "
-        "duplicates; none is missing.\n"
-    ) in text
-    assert "The latencies of single seconds of this run have expired" in text
-    assert "due to the restart" not in verdict_sentence(report).plain
-
-
 @pytest.mark.parametrize("other", [{"late": 41}, {"missing": 1}, {"wrong": 1}])
 def test_what_a_restart_does_not_explain_is_not_put_down_to_it(other: dict[str, int]) -> None:
     report = a_report(**other)
