@@ -241,3 +241,8 @@ def test_a_floor_that_was_to_be_measured_and_is_unknown_is_told() -> None:
     report = {"run_id": "r", "floor": None}
     assert floor_sentence(report | {"floor_s": 0}) == ""
     assert floor_sentence(report | {"floor_s": 10}).startswith("Floor: unknown; the run r-floor ")
+
+
+def test_expired_seconds_are_told() -> None:
+    text = shown(a_report() | {"seconds_expired": True})
+    assert "The latencies of single seconds of this run have expired" in text
