@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
@@ -96,8 +97,12 @@ class Results:
         user: str = "",
         password: str = "",
         store: "_Store | None" = None,
+        *,
+        is_own: bool = False,
     ) -> None:
+        """is_own: the store is that of a local stack."""
         self._url = url
+        self._is_own = is_own
         self._headers = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password} if user else {}
         self._store = store
 
@@ -126,6 +131,8 @@ class Results:
         fields |= {"default_format": "ArrowStream", "database": "tidegauge"}
         address = f"{self._url}/?{urllib.parse.urlencode(fields)}"
         request = urllib.request.Request(address, query.encode(), self._headers, method="POST")
+        if self._is_own and _is_of_another_user(urllib.parse.urlsplit(self._url).port or 0):
+            raise ConnectError(f"The port of {self._url} belongs to another user's process.")
         try:
             data = _answer_to(request, TIMEOUT_S)
         except _RefusedError as error:
@@ -183,7 +190,8 @@ def connect(
         pass
     if password is None:
         return Results(address, store=store)  # without a login, for stores that need none
-    return Results(address, user, password, store)
+    is_own = address == known and not os.environ.get("TIDEGAUGE_STORE_URL")
+    return Results(address, user, password, store, is_own=is_own)
 
 
 def _root() -> Path:
@@ -211,6 +219,18 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _is_of_another_user(port: int) -> bool:
+    """As in services/runtime/listeners.py."""
+    for name in ("tcp", "tcp6"):
+        with suppress(OSError):
+            for line in Path("/proc/net", name).read_text().splitlines()[1:]:
+                fields = line.split()
+                listens = fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port
+                if listens and int(fields[7]) not in (0, os.geteuid()):
+                    return True
+    return False
 
 
 def _is_ready(address: str) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from services.runtime.answers import RefusedError, answer_to
+from services.runtime.listeners import is_of_another_user
 from services.runtime.settings import ServiceSettings
 
 TIMEOUT_S = 60.0
@@ -21,15 +22,19 @@ class QueryError(RuntimeError):
 class StoreUrl(str):
     """HTTP address of the store; prints as the address only.
 
-    secrets: folder of the store's passwords, if the store runs on this machine.
+    secrets: folder of the store's passwords, if the store runs on this machine. port: of the store
+    of a local stack, which a process of this user must own; None for other stores.
     """
 
     secrets: Path | None = None
+    port: int | None = None
 
     @classmethod
     def of(cls, host: str, port: int, data: Path) -> "StoreUrl":
         """The address of the store whose state is in `data`."""
-        return cls.at(f"http://{host}:{port}", data)
+        url = cls.at(f"http://{host}:{port}", data)
+        url.port = port
+        return url
 
     @classmethod
     def at(cls, address: str, data: Path) -> "StoreUrl":
@@ -39,7 +44,12 @@ class StoreUrl(str):
         return url
 
     def headers(self, user: str = "reader") -> dict[str, str]:
-        """Headers that authenticate a user; empty without a password."""
+        """Headers that authenticate a user; empty without a password. Raises QueryError if the
+        store's port belongs to another user, who would get the password."""
+        if self.port is not None and is_of_another_user(self.port):
+            raise QueryError(
+                f"The port {self.port} of the store belongs to another user's process."
+            )
         try:
             password = (self.secrets or PASSWORDS).joinpath(f"clickhouse-{user}").read_text()
         except OSError:
