@@ -193,7 +193,7 @@ def _not_exact(report: Report) -> str:
 def _stages(name: str, pipeline: dict[str, Any], floor: dict[str, Any] | None) -> Table:
     table = titled_table(name)
     table.add_column("stage", no_wrap=True)
-    costs = ("cost",) if has_costs(pipeline["stages"]) else ()
+    costs = ("added",) if has_costs(pipeline["stages"]) else ()
     for column in (*SHOWN, *costs, "outputs", "per s", "exact", "ledger"):
         is_ledger = column == "ledger"
         least = LEAST_LEDGER if is_ledger else None
@@ -216,7 +216,7 @@ def _stages(name: str, pipeline: dict[str, Any], floor: dict[str, Any] | None) -
     if has_intervals(pipeline["stages"]):
         table.caption += f"; {INTERVALS}"
     if costs:
-        table.caption += "; cost: p50 minus the p50 of the stage it reads"
+        table.caption += "; added: p50 minus the p50 of the stage it reads"
     table.caption_justify = "left"
     return table
 

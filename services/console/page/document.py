@@ -166,7 +166,7 @@ def _search(report: dict[str, Any]) -> Markup:
 
 
 def _latency_table(stages: dict[str, Any], floor: dict[str, Any] | None) -> Markup:
-    costs = ("cost",) if has_costs(stages) else ()
+    costs = ("added",) if has_costs(stages) else ()
     rows = [_row("th", "stage", *PERCENTILES, *costs, "outputs/s")]
     for stage, cell in stages.items():
         latest = cell["latency_ms"].get("latest", {})
@@ -179,7 +179,7 @@ def _latency_table(stages: dict[str, Any], floor: dict[str, Any] | None) -> Mark
     caption = "Milliseconds from the latest contributing input to the output"
     caption += f"; {INTERVALS}" if has_intervals(stages) else ""
     if costs:
-        caption += "; cost: p50 minus the p50 of the stage it reads"
+        caption += "; added: p50 minus the p50 of the stage it reads"
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
 

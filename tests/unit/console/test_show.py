@@ -145,7 +145,7 @@ def test_stages_that_are_computed_from_the_inputs_have_no_cost() -> None:
     report = a_report()
     report["pipelines"]["spark-realtime"]["stages"]["join"]["cost_ms"] = None
     text = shown(report)
-    assert "cost" not in text
+    assert "added" not in text
     join = next(line for line in text.splitlines() if line.strip().startswith("join"))
     assert join.split() == ["join", "5", "9", "12", "25", "1000", "100", "1000", "clean"]
 
