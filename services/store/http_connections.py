@@ -16,6 +16,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from services.runtime.health import SleepingServer
+from services.store.engine import EngineError
 from services.store.http_patience import turn_away
 
 CONNECTIONS: Final = 64
@@ -127,6 +128,31 @@ def has_gone(connection: socket.socket) -> bool:
         return bool(poll.poll(0))
     except (OSError, ValueError):
         return True
+
+
+class Responses:
+    """Bounds the bytes of the responses that clients without a password are receiving. Thread-safe.
+
+    A slow client holds its response in memory, but no slot.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """While the block runs, a response of this size is being sent. Raises EngineError if there
+        are too many."""
+        with self._lock:
+            if size > self._left:
+                raise EngineError("Code: 202. DB::Exception: Too many responses are being sent.")
+            self._left -= size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._left += size
 
 
 class ConnectionServer(SleepingServer):

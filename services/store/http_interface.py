@@ -23,7 +23,7 @@ from services.runtime.health import PortTakenError
 from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
-from services.store.http_connections import ConnectionServer, Departures
+from services.store.http_connections import ConnectionServer, Departures, Responses
 from services.store.http_guard import intrusion
 from services.store.http_head import Head, HeadError, read_head
 from services.store.http_patience import Received, linger
@@ -65,6 +65,7 @@ class Served:
     rebuilds: Rebuilds | None
     dashboards: DashboardsSite
     departures: Departures
+    responses: Responses
     wall: Wall
 
 
@@ -94,6 +95,7 @@ def serve_sql(
             rebuilds=rebuilds,
             dashboards=DashboardsSite(settings.dashboards_dir),
             departures=Departures(),
+            responses=Responses(settings.query_slots * settings.query_max_result_bytes),
             wall=wall,
         )
 
@@ -182,6 +184,13 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK if good else bad, f"{text}\n".encode())
 
     def _answer_query(self, given: dict[str, str]) -> None:
+        refusal = self._refusal(given)
+        if refusal is not None:
+            self._send(refusal.status, refusal.body, refusal.headers)
+
+    def _refusal(self, given: dict[str, str]) -> Page | None:
+        """Answer a query, or return the refusal. It is sent when the answer, which its exception
+        refers to, is no longer in memory."""
         query_id = given.get("query_id") or str(uuid.uuid4())
         try:
             name, password = credentials(self.headers, given)
@@ -189,19 +198,20 @@ class _Handler(BaseHTTPRequestHandler):
             query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
                 answer = self._hello(query, given) or self._ask(query, bool(password))
+            with self.served.responses.held(0 if password else len(answer.data)):
+                self._send_answer(answer, given, query_id)
         except BodyError as error:
-            self._send(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
+            return Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
         except EngineError as error:
             REFUSED.labels(str(error.code)).inc()
             headers = {"X-ClickHouse-Exception-Code": str(error.code)}
-            self._send(status_of(error.code), f"{error}\n".encode(), headers)
-        else:
-            wanted = (
-                given.get("enable_http_compression") == "1" or "client_protocol_version" in given
-            )
-            data, encoding = compressed(answer.data, self.headers, wanted)
-            headers = answer_headers(answer, query_id)
-            self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
+            return Page(status_of(error.code), f"{error}\n".encode(), headers)
+        return None
+
+    def _send_answer(self, answer: Answer, given: Mapping[str, str], query_id: str) -> None:
+        wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
+        data, encoding = compressed(answer.data, self.headers, wanted)
+        self._send(HTTPStatus.OK, data, answer_headers(answer, query_id) | _encoding(encoding))
 
     def _ask(self, query: Query, is_known: bool) -> Answer:
         """The engine's answer. The query is cancelled if the client disconnects."""

@@ -21,12 +21,14 @@ from services.store.users import known_users
 pytestmark = pytest.mark.unit
 
 DEADLINE_S = 20.0
+LONG_BYTES = 32 * 1024 * 1024  # more than the kernel buffers
 HEAD = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n"
 Opener = Callable[[], socket.socket]
 
 
 class Engine:
-    """Returns the query itself; the query `wait` blocks until it is released."""
+    """Returns the query itself; the query `wait` blocks until it is released, `long` returns a long
+    answer."""
 
     begun = threading.Semaphore(0)
     go_on = threading.Event()
@@ -35,17 +37,22 @@ class Engine:
         if query.text == "wait":
             self.begun.release()
             self.go_on.wait(DEADLINE_S)
+        if query.text == "long":
+            return Answer(b"x" * LONG_BYTES, query.output_format, 0, 0, 0.0)
         return Answer(query.text.encode(), query.output_format, 0, 0, 0.0)
 
 
 @pytest.fixture
 def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Port of a store that allows two connections and half a second per request."""
+    """Port of a store that allows two connections, half a second per request, and one long response
+    at a time."""
     monkeypatch.setattr(http_connections, "CONNECTIONS", 2)
     monkeypatch.setattr(http_interface, "REQUEST_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
-    settings = StoreSettings(data=tmp_path, base_port=base_port)
+    settings = StoreSettings(
+        data=tmp_path, base_port=base_port, query_slots=1, query_max_result_bytes=LONG_BYTES + 1000
+    )
     server = serve_sql(settings, known_users(settings.secrets_dir, True), Engine(), lambda: True)  # type: ignore[arg-type]
     yield settings.port("store")
     server.shutdown()
@@ -131,6 +138,34 @@ def test_whoever_finds_only_running_queries_is_told_so(port: int, connect: Opene
     for connection in held:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert ping(port)[0] == 200
+
+
+def test_slow_readers_hold_a_bounded_number_of_bytes(
+    port: int, connect: Opener, tmp_path: Path
+) -> None:
+    reader = {
+        "X-ClickHouse-User": "reader",
+        "X-ClickHouse-Key": (tmp_path / "secrets" / "clickhouse-reader").read_text().strip(),
+    }
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_S)
+
+    def status_of(text: str, headers: dict[str, str]) -> int:
+        connection.request("POST", "/", text.encode(), headers)
+        answer = connection.getresponse()
+        answer.read()
+        return answer.status
+
+    slow = connect()
+    slow.sendall(b"GET /?query=long HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert slow.recv(1) == b"H"
+    assert status_of("long", {}) == 503
+    assert status_of("SELECT 1", {}) == 200
+    assert status_of("long", reader) == 200
+    slow.close()
+    end_s = time.monotonic() + DEADLINE_S
+    while status_of("long", {}) != 200:
+        assert time.monotonic() < end_s
+    connection.close()
 
 
 def test_a_client_may_pause_between_two_requests(port: int) -> None:
