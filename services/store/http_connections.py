@@ -3,6 +3,8 @@
 Every connection has a thread, so their number is bounded. Slow clients must not keep others out: at
 the limit, a new connection replaces the one that has kept the store waiting for the longest time. A
 connection with a running query is not replaced. If its client disconnects, the query is cancelled.
+Clients without a password run queries on at most half of the connections, so that they leave some
+to the console.
 """
 
 import select
@@ -34,6 +36,7 @@ class Connections:
         self._most = most
         self._changed = threading.Condition()
         self._waiting_since_s: dict[socket.socket, float | None] = {}
+        self._anonymous = threading.BoundedSemaphore(max(1, most // 2))
 
     def enter(self, connection: socket.socket) -> bool:
         """Add a connection; False if all existing ones are running a query."""
@@ -50,13 +53,18 @@ class Connections:
             self._changed.notify_all()
 
     @contextmanager
-    def kept(self, connection: socket.socket) -> Iterator[None]:
-        """While the block runs, the client waits for the store."""
+    def kept(self, connection: socket.socket, is_known: bool) -> Iterator[None]:
+        """While the block runs, the client waits for the store. is_known: whether it has given a
+        password. Raises EngineError if too many clients without one are waiting."""
+        if not (is_known or self._anonymous.acquire(blocking=False)):
+            raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
         self._set(connection, None)
         try:
             yield
         finally:
             self._set(connection, time.monotonic())
+            if not is_known:
+                self._anonymous.release()
 
     def waits(self, connection: socket.socket) -> None:
         """From now on the store waits for the client."""

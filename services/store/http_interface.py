@@ -194,11 +194,11 @@ class _Handler(BaseHTTPRequestHandler):
         query_id = given.get("query_id") or str(uuid.uuid4())
         try:
             name, password = credentials(self.headers, given)
-            role = self.served.users.role_of(name, password)
+            role, is_known = self.served.users.role_of(name, password), bool(password)
             query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
-                answer = self._hello(query, given) or self._ask(query, bool(password))
-            with self.served.responses.held(0 if password else len(answer.data)):
+                answer = self._hello(query, given, is_known) or self._ask(query, is_known)
+            with self.served.responses.held(0 if is_known else len(answer.data)):
                 self._send_answer(answer, given, query_id)
         except BodyError as error:
             return Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
@@ -222,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
                 engine.cancel(query.id)
 
         with (
-            self.server.connections.kept(self.connection),
+            self.server.connections.kept(self.connection, is_known),
             self.served.departures.watching(self.connection, end),
         ):
             return engine.answer(query)
@@ -278,15 +278,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.unread = False
         return body
 
-    def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
+    def _hello(self, query: Query, given: Mapping[str, str], is_known: bool) -> Answer | None:
         """The answer to clickhouse-go's first query; None for any other query."""
         version = given.get("client_protocol_version", "")
         number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
         if not is_hello(query.text, query.output_format, number):
             return None
-        engine = (
-            self.served.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
-        )
+        engine = self._ask(Query("SELECT version()", "TSVRaw"), is_known).data.decode().strip()
         return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
 
     def _send(
