@@ -16,7 +16,7 @@ from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
 from services.console.run_command import RunError
-from services.console.terminal import Terminal
+from services.console.terminal import Terminal, harmless
 from services.console.verbs import VERBS
 from services.console.verbs.common import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
 from services.runtime.clickhouse import QueryError
@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except NOT_DONE as error:
-        print(*_said(error), sep="\n", file=sys.stderr)
+        print(*map(harmless, _said(error)), sep="\n", file=sys.stderr)
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.syntax import Syntax
 
 from services.console.files import write_file
-from services.console.terminal import headed
+from services.console.terminal import harmless, headed
 from services.runtime.clickhouse import StoreUrl, query_bytes
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT
@@ -91,6 +91,8 @@ def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | Non
     if not data:
         print("tidegauge: the answer has no rows.", file=sys.stderr)
     if output is None:
+        if sys.stdout.isatty():
+            data = harmless(data.decode(errors="replace")).encode()
         sys.stdout.buffer.write(data)
         return
     write_file("--output", output, data)

@@ -1,6 +1,7 @@
 """The terminal: verbosity, colours, tables and bar characters."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import IO
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 UNKNOWN_WIDTH = 160  # of a file or a pipe, so that no figure is cut
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 BLOCKS, PLAIN_BLOCKS = "▁▂▃▄▅▆▇█", "_.-~=+*#"
 
 
@@ -43,6 +45,12 @@ def is_quiet(console: Console) -> bool:
 def headed(name: str, text: str) -> Text:
     """A line that begins with a name in bold."""
     return Text.assemble((name, "bold"), f"  {text}")
+
+
+def harmless(text: str) -> str:
+    """Text of others for a terminal: without control characters, which could change its title or
+    the clipboard, except line feed and tab."""
+    return CONTROLS.sub("\ufffd", text)
 
 
 def redraws(console: Console) -> bool:

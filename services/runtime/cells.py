@@ -53,8 +53,8 @@ def _bounds(values: Ints) -> list[int]:
 
 def _narrow(values: Ints) -> npt.NDArray[Any]:
     """The values as order-preserving 16-bit integers if they fit: numpy radix-sorts those."""
-    low = values.min()
-    return (values - low).astype(np.uint16) if values.max() - low < 1 << 16 else values
+    low, high = int(values.min()), int(values.max())  # their difference may exceed 64 bits
+    return (values - low).astype(np.uint16) if high - low < 1 << 16 else values
 
 
 def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:

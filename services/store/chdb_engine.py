@@ -34,7 +34,7 @@ import chdb
 import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
-from services.store.engine import Answer, EngineError, Query
+from services.store.engine import Answer, EngineError, Query, want_size
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE, Insert, Judge
 from services.store.settings import StoreSettings, admin_bounds, bounds
@@ -148,6 +148,8 @@ class ChdbEngine:
                 _insert_data(connection, judged.insert)
                 return Answer(b"", query.output_format, 0, 0, time.monotonic() - started)
             result = connection.query(judged.text, query.output_format, dict(judged.parameters))
+            if not query.may_write:
+                want_size(result.size(), self._settings.query_max_result_bytes)
             return Answer(
                 data=result.bytes(),
                 output_format=judged.output_format,

@@ -60,6 +60,13 @@ class Answer:
     elapsed_s: float
 
 
+def want_size(size: int, most: int) -> None:
+    """Raise EngineError if a response has more than `most` bytes. ClickHouse limits the columns of
+    a result, not the text that is made of them."""
+    if size > most:
+        raise EngineError(f"Code: 396. The response has more than {most} bytes")
+
+
 class Engine(Protocol):
     """A ClickHouse that stores the projection. Calls may come from several threads.
 

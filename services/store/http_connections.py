@@ -3,6 +3,8 @@
 Every connection has a thread, so their number is bounded. Slow clients must not keep others out: at
 the limit, a new connection replaces the one that has kept the store waiting for the longest time. A
 connection with a running query is not replaced. If its client disconnects, the query is cancelled.
+Clients without a password run queries on at most half of the connections, so that they leave some
+to the console.
 """
 
 import select
@@ -16,6 +18,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
 
 from services.runtime.health import SleepingServer
+from services.store.engine import EngineError
 from services.store.http_patience import turn_away
 
 CONNECTIONS: Final = 64
@@ -33,6 +36,7 @@ class Connections:
         self._most = most
         self._changed = threading.Condition()
         self._waiting_since_s: dict[socket.socket, float | None] = {}
+        self._anonymous = threading.BoundedSemaphore(max(1, most // 2))
 
     def enter(self, connection: socket.socket) -> bool:
         """Add a connection; False if all existing ones are running a query."""
@@ -49,13 +53,18 @@ class Connections:
             self._changed.notify_all()
 
     @contextmanager
-    def kept(self, connection: socket.socket) -> Iterator[None]:
-        """While the block runs, the client waits for the store."""
+    def kept(self, connection: socket.socket, is_known: bool) -> Iterator[None]:
+        """While the block runs, the client waits for the store. is_known: whether it has given a
+        password. Raises EngineError if too many clients without one are waiting."""
+        if not (is_known or self._anonymous.acquire(blocking=False)):
+            raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
         self._set(connection, None)
         try:
             yield
         finally:
             self._set(connection, time.monotonic())
+            if not is_known:
+                self._anonymous.release()
 
     def waits(self, connection: socket.socket) -> None:
         """From now on the store waits for the client."""
@@ -127,6 +136,31 @@ def has_gone(connection: socket.socket) -> bool:
         return bool(poll.poll(0))
     except (OSError, ValueError):
         return True
+
+
+class Responses:
+    """Bounds the bytes of the responses that clients without a password are receiving. Thread-safe.
+
+    A slow client holds its response in memory, but no slot.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """While the block runs, a response of this size is being sent. Raises EngineError if there
+        are too many."""
+        with self._lock:
+            if size > self._left:
+                raise EngineError("Code: 202. DB::Exception: Too many responses are being sent.")
+            self._left -= size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._left += size
 
 
 class ConnectionServer(SleepingServer):

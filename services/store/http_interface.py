@@ -23,7 +23,7 @@ from services.runtime.health import PortTakenError
 from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
 from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_body import BodyError, compressed, read_body
-from services.store.http_connections import ConnectionServer, Departures
+from services.store.http_connections import ConnectionServer, Departures, Responses
 from services.store.http_guard import intrusion
 from services.store.http_head import Head, HeadError, read_head
 from services.store.http_patience import Received, linger
@@ -65,6 +65,7 @@ class Served:
     rebuilds: Rebuilds | None
     dashboards: DashboardsSite
     departures: Departures
+    responses: Responses
     wall: Wall
 
 
@@ -94,6 +95,7 @@ def serve_sql(
             rebuilds=rebuilds,
             dashboards=DashboardsSite(settings.dashboards_dir),
             departures=Departures(),
+            responses=Responses(settings.query_slots * settings.query_max_result_bytes),
             wall=wall,
         )
 
@@ -182,26 +184,34 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(HTTPStatus.OK if good else bad, f"{text}\n".encode())
 
     def _answer_query(self, given: dict[str, str]) -> None:
+        refusal = self._refusal(given)
+        if refusal is not None:
+            self._send(refusal.status, refusal.body, refusal.headers)
+
+    def _refusal(self, given: dict[str, str]) -> Page | None:
+        """Answer a query, or return the refusal. It is sent when the answer, which its exception
+        refers to, is no longer in memory."""
         query_id = given.get("query_id") or str(uuid.uuid4())
         try:
             name, password = credentials(self.headers, given)
-            role = self.served.users.role_of(name, password)
+            role, is_known = self.served.users.role_of(name, password), bool(password)
             query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
             with QUERY_SECONDS.time():
-                answer = self._hello(query, given) or self._ask(query, bool(password))
+                answer = self._hello(query, given, is_known) or self._ask(query, is_known)
+            with self.served.responses.held(0 if is_known else len(answer.data)):
+                self._send_answer(answer, given, query_id)
         except BodyError as error:
-            self._send(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
+            return Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
         except EngineError as error:
             REFUSED.labels(str(error.code)).inc()
             headers = {"X-ClickHouse-Exception-Code": str(error.code)}
-            self._send(status_of(error.code), f"{error}\n".encode(), headers)
-        else:
-            wanted = (
-                given.get("enable_http_compression") == "1" or "client_protocol_version" in given
-            )
-            data, encoding = compressed(answer.data, self.headers, wanted)
-            headers = answer_headers(answer, query_id)
-            self._send(HTTPStatus.OK, data, headers | _encoding(encoding))
+            return Page(status_of(error.code), f"{error}\n".encode(), headers)
+        return None
+
+    def _send_answer(self, answer: Answer, given: Mapping[str, str], query_id: str) -> None:
+        wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
+        data, encoding = compressed(answer.data, self.headers, wanted)
+        self._send(HTTPStatus.OK, data, answer_headers(answer, query_id) | _encoding(encoding))
 
     def _ask(self, query: Query, is_known: bool) -> Answer:
         """The engine's answer. The query is cancelled if the client disconnects."""
@@ -212,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
                 engine.cancel(query.id)
 
         with (
-            self.server.connections.kept(self.connection),
+            self.server.connections.kept(self.connection, is_known),
             self.served.departures.watching(self.connection, end),
         ):
             return engine.answer(query)
@@ -268,15 +278,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.unread = False
         return body
 
-    def _hello(self, query: Query, given: Mapping[str, str]) -> Answer | None:
+    def _hello(self, query: Query, given: Mapping[str, str], is_known: bool) -> Answer | None:
         """The answer to clickhouse-go's first query; None for any other query."""
         version = given.get("client_protocol_version", "")
         number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
         if not is_hello(query.text, query.output_format, number):
             return None
-        engine = (
-            self.served.engine.answer(Query("SELECT version()", "TSVRaw")).data.decode().strip()
-        )
+        engine = self._ask(Query("SELECT version()", "TSVRaw"), is_known).data.decode().strip()
         return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
 
     def _send(

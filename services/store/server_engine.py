@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 
 from services.runtime.answers import opener
-from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
+from services.store.engine import Answer, EngineError, InsertTimeoutError, Query, want_size
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE
 from services.store.settings import StoreSettings, admin_bounds, bounds
@@ -126,8 +126,7 @@ class ServerEngine:
         user: tuple[str, str],
         most: int | None = None,
     ) -> tuple[bytes, Mapping[str, str]]:
-        """The response and its headers. most: its maximum size in bytes; ClickHouse limits the
-        columns of a result, not the text that is made of them."""
+        """The response and its headers. most: its maximum size in bytes."""
         headers = {"X-ClickHouse-User": user[0], "X-ClickHouse-Key": user[1]}
         url = f"{self._url}/?{urllib.parse.urlencode(parameters)}"
         request = urllib.request.Request(url, body, headers, method="POST")
@@ -185,8 +184,7 @@ def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:
 def _read(answer: http.client.HTTPResponse, most: int) -> bytes:
     """A whole response of at most this many bytes. Raises EngineError, IncompleteRead."""
     data = answer.read(most + 1)
-    if len(data) > most:
-        raise EngineError(f"Code: 396. The response has more than {most} bytes")
+    want_size(len(data), most)
     if answer.length:  # what is missing
         raise http.client.IncompleteRead(data, answer.length)
     return data

@@ -57,6 +57,12 @@ def test_a_query_of_the_admin_has_the_bounds_that_it_asks_for(engine):
         engine.answer(Query(endless, settings={"max_execution_time": "0.3"}))
 
 
+def test_a_long_name_does_not_multiply_a_result_beyond_its_limit(engine):
+    sql = f'SELECT number AS "{"a" * 10_000}" FROM numbers(10000) FORMAT JSONEachRow'
+    with pytest.raises(EngineError, match="more than 67108864 bytes"):
+        engine.answer(Query(sql))
+
+
 def test_two_processes_cannot_own_one_folder(engine, engine_folder):
     with pytest.raises(FolderTakenError, match="another process owns"):
         ChdbEngine(StoreSettings(data=engine_folder))

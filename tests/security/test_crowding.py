@@ -10,6 +10,7 @@ import pytest
 
 from services.runtime.clickhouse import query, store_url
 from services.runtime.settings import ServiceSettings
+from services.store.http_connections import CONNECTIONS
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready
@@ -17,6 +18,7 @@ from tests.integration.store_process import until_ready
 pytestmark = pytest.mark.security
 
 DEADLINE_S = 60.0
+WAIT_S = 2.0
 SLOW = (
     b"GET /?query=SELECT+sum(sipHash64(number))+FROM+numbers(1000000000000) HTTP/1.1\r\n"
     b"Host: localhost\r\n\r\n"
@@ -28,7 +30,7 @@ def store(tmp_path_factory):
     """Settings of a store that runs four queries at once, with a limit of ten minutes each."""
     folder = tmp_path_factory.mktemp("store")
     settings = ServiceSettings(base_port=free_base_port(), data=folder)
-    limits = {"TIDEGAUGE_QUERY_MAX_SECONDS": "600", "TIDEGAUGE_QUERY_WAIT_SECONDS": "0.3"}
+    limits = {"TIDEGAUGE_QUERY_MAX_SECONDS": "600", "TIDEGAUGE_QUERY_WAIT_SECONDS": str(WAIT_S)}
     with running_service(settings, "store", TIDEGAUGE_OFFLINE="true", **limits) as process:
         until_ready(settings, process)
         yield settings
@@ -64,6 +66,16 @@ def test_slow_queries_leave_a_slot_to_the_console_and_end_with_their_clients(sto
         assert query(store_url(store), "SELECT 1 AS one") == [{"one": 1}]
         assert anonymous_status(store) == 503
     until(store, 200)  # their limit was ten minutes, but the clients have disconnected
+
+
+def test_queries_on_every_connection_leave_one_to_the_console(store):
+    with ExitStack() as opened:
+        for _each in range(CONNECTIONS):
+            opened.enter_context(asked(store, SLOW))
+        end_s = time.monotonic() + WAIT_S / 2  # they wait for a slot meanwhile
+        while time.monotonic() < end_s:
+            assert query(store_url(store), "SELECT 1 AS one") == [{"one": 1}]
+    until(store, 200)
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: localh"])

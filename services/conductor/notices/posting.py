@@ -2,13 +2,9 @@
 
 import http.client
 import json
-import socket
-import ssl
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from typing import Any, Final
-from urllib.parse import urlsplit
+
+from services.runtime.http_deadline import connected, path_of
 
 TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
 LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)
@@ -26,18 +22,16 @@ class NotTakenError(Exception):
 def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: float) -> None:
     """Post a body as JSON, with the id as Idempotency-Key. Raises NotTakenError, whose text does
     not contain the address."""
-    headers = {
+    headers: dict[str, str | bytes] = {
         "Content-Type": "application/json",
         "Idempotency-Key": notice_id,
         "User-Agent": "tidegauge",
     }
-    if token:
-        headers["Authorization"] = f"Bearer {token}"
-    parts = urlsplit(url)
-    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     try:
-        with _connection(url, timeout_s) as connection:
-            connection.request("POST", path, json.dumps(body).encode(), headers)
+        if token:
+            headers["Authorization"] = f"Bearer {token}".encode("latin-1")
+        with connected(url, timeout_s) as connection:
+            connection.request("POST", path_of(url), json.dumps(body).encode(), headers)
             answer = connection.getresponse()
             answer.read(MOST_BYTES)
     except (OSError, http.client.HTTPException) as error:
@@ -48,32 +42,3 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
     if not 200 <= answer.status < 300:
         for_good = answer.status < 500 and answer.status not in LATER
         raise NotTakenError(f"it answered {answer.status}", for_good)
-
-
-@contextmanager
-def _connection(url: str, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
-    """A connection that is closed at its deadline, however slowly the other side writes."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    connection = (
-        http.client.HTTPSConnection(
-            host, parts.port, timeout=timeout_s, context=ssl.create_default_context()
-        )
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, parts.port, timeout=timeout_s)
-    )
-    over = threading.Timer(timeout_s, _cut, (connection,))
-    over.daemon = True
-    over.start()
-    try:
-        yield connection
-    finally:
-        over.cancel()
-        connection.close()
-
-
-def _cut(connection: http.client.HTTPConnection) -> None:
-    found = connection.sock
-    if found is not None:
-        with suppress(OSError):
-            found.shutdown(socket.SHUT_RDWR)

@@ -15,6 +15,7 @@ from services.runtime.health import serve_health
 from services.store.engine import Answer, EngineError, Query
 from services.store.http_body import BodyError, read_body
 from services.store.http_guard import intrusion
+from services.store.http_head import HeadError, read_head
 from services.store.http_interface import serve_sql
 from services.store.http_query import parameters_of, query_of
 from services.store.settings import StoreSettings
@@ -112,6 +113,20 @@ def test_nobody_becomes_the_admin_by_odd_headers(named: dict[str, str]) -> None:
     else:
         assert role is Role.READER
         count("credentials", "reader")
+
+
+def test_blanks_around_a_header_are_stripped() -> None:
+    lines = b"GET / HTTP/1.1\r\nHost: \t a b \t\r\n\r\n"
+    head = read_head(io.BytesIO(lines))
+    assert head is not None
+    assert head.headers["Host"] == "a b"
+
+
+def test_a_malformed_header_of_many_blanks_is_refused_at_once() -> None:
+    """With a pattern that backtracks it takes hours."""
+    lines = b"GET / HTTP/1.1\r\nA:" + b" " * 16_000 + b"\x01\r\n\r\n"
+    with pytest.raises(HeadError, match="A header line is malformed"):
+        read_head(io.BytesIO(lines))
 
 
 class Echo:

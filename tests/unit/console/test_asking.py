@@ -1,5 +1,6 @@
 """The verb `sql`: examples, formats, files."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,28 @@ def test_an_answer_without_rows_is_said_to_have_none(rows, said, monkeypatch, ca
     asking.answer("http://h:5", "SELECT 1", "PrettyCompact", None)
     shown = capfdbinary.readouterr()
     assert (shown.out, shown.err.decode()) == (rows, said)
+
+
+ODD = b"\x1b]52;c;QQ==\x07\ta\r\x7f\xc2\x9b\x9b \xc3\xa9\n"
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "shown"),
+    [(False, ODD), (True, "\ufffd]52;c;QQ==\ufffd\ta\ufffd\ufffd\ufffd\ufffd é\n".encode())],
+    ids=["pipe", "terminal"],
+)
+def test_records_do_not_operate_the_terminal(is_terminal, shown, monkeypatch, capfdbinary):
+    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: ODD)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    asking.answer("http://h:5", "SELECT 1", "TSVWithNames", None)
+    assert capfdbinary.readouterr().out == shown
+
+
+def test_records_are_written_to_a_file_as_they_are(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: ODD)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    asking.answer("http://h:5", "SELECT 1", "TSVWithNames", tmp_path / "a.tsv")
+    assert (tmp_path / "a.tsv").read_bytes() == ODD
 
 
 def test_what_is_no_format_at_all_is_refused():

@@ -10,13 +10,15 @@ from collections.abc import Mapping
 import pytest
 from rich.console import Console
 
+from services.console.__main__ import main
 from services.console.arguments import build_parser
 from services.console.live import LiveView, NoView, PlainView, open_view
 from services.console.progress import Progress
 from services.console.terminal import Terminal, heights
 from services.console.verbs import VERBS
 from services.console.verbs.common import teller
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.clickhouse import QueryError
+from services.runtime.settings import EXIT_USAGE, ROOT, ServiceSettings
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
@@ -188,3 +190,14 @@ def test_errors_go_to_standard_error_and_a_closed_pipe_is_no_error() -> None:
         check=False,
     )
     assert done.stderr == ""
+
+
+def test_an_error_that_quotes_a_record_does_not_operate_the_terminal(monkeypatch, capsys):
+    def refused(*_given):
+        raise QueryError("Cannot parse \x1b]0;x\x07")
+
+    monkeypatch.setitem(VERBS, "sql", refused)
+    for kept in ("signal.signal", "os.umask"):
+        monkeypatch.setattr(f"services.console.__main__.{kept}", lambda *_given: None)
+    assert main(["sql", "SELECT 1"]) == EXIT_USAGE
+    assert capsys.readouterr().err == "tidegauge: Cannot parse \ufffd]0;x\ufffd\n"

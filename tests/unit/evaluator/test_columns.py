@@ -38,6 +38,12 @@ def test_many_short_stretches_are_grouped_too():
     assert {value: len(values[rows]) for value, rows in by_value(values)} == {0: 200, 1: 200}
 
 
+def test_values_far_apart_are_not_taken_for_each_other():
+    values = ints([-(2**63), 0, 2**63 - 1] * 100)
+    found = [(value, len(values[rows])) for value, rows in by_value(values)]
+    assert found == [(-(2**63), 100), (0, 100), (2**63 - 1, 100)]
+
+
 @given(VALUES)
 def test_the_first_of_each_value_is_the_one_that_a_set_would_let_in(values):
     seen = set()
