@@ -81,7 +81,9 @@ def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
     except RefusedError as error:
         raise QueryError(str(error)) from error
     except OSError as error:
-        raise QueryError(f"the store at {url} does not answer: {error}") from error
+        reason = getattr(error, "reason", error)  # urllib wraps the error of the socket
+        text = getattr(reason, "strerror", None) or reason
+        raise QueryError(f"The store at {url} does not answer: {text}.") from error
 
 
 def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
