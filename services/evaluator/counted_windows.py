@@ -39,7 +39,8 @@ class _OverCountedWindows(Oracle):
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
         """Window starts and key codes."""
-        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
+        keys = self.columns.keys(decoded, self.spec.keys)
+        index = self.state.keys.of(keys, of_outputs=True)
         return decoded.ints(WINDOW_START), index
 
     def address(self, group: int, index: int) -> dict[str, Any]:

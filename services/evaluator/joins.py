@@ -134,7 +134,8 @@ class Join(Oracle):
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
         """Event times and key codes."""
-        index = self.state.keys.of(self.columns.keys(decoded, self.spec.keys))
+        keys = self.columns.keys(decoded, self.spec.keys)
+        index = self.state.keys.of(keys, of_outputs=True)
         return decoded.ints(self._event_time), index
 
     def size(self, group: int) -> int:

@@ -23,6 +23,7 @@ from services.runtime.replay import Record, Spans, decoded, read_spans, spans_si
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
+MAX_LETTERS = 1_000  # of each output topic, which anyone may be allowed to write to
 
 
 @dataclass
@@ -97,6 +98,8 @@ class Publication:
         self._run_id = run_id
         self._owed = already.owed if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
+        letters = Counter(topic for topic, _, _ in self._letters)
+        self._rooms = {topic: MAX_LETTERS - letters[topic] for topic in where}
         self._pairs = already.pairs() if already is not None else {}
         self._ends = ends or {}
         self.totals: dict[str, dict[str, Counter[str]]] = {}
@@ -138,6 +141,16 @@ class Publication:
             self._events.publish(catalogue.PAIRS, self._run_id, **left)
 
     def dead_letter(self, message: Message, reason: str) -> None:
-        """Write a dead letter for an undecodable record, unless one was written before."""
-        if (message.topic(), message.partition(), message.offset()) not in self._letters:
-            self._events.dead_letter(message, reason, self._run_id)
+        """Write a dead letter for an undecodable record, unless one was written before, or
+        MAX_LETTERS for its output topic. The reason of the last says so."""
+        topic = message.topic()
+        if (topic, message.partition(), message.offset()) in self._letters:
+            return
+        if topic in self._rooms:
+            self._rooms[topic] -= 1
+            if self._rooms[topic] < 0:
+                return
+            if self._rooms[topic] == 0:
+                reason = f"no further ones of this topic are kept; {reason}"
+                log.warning("dead_letters_end", run_id=self._run_id, topic=topic)
+        self._events.dead_letter(message, reason, self._run_id)

@@ -190,6 +190,11 @@ class SingleRows(Oracle):
             has = [steps.has(name, in_input=name in every) for every in types]
             if not all(has):
                 self._null[name] = np.array([not one for one in has] + [True])
+        self._code_of_null = {
+            name: self._columns.code_of_null(name)
+            for name in self._null
+            if self._columns.is_text(name)
+        }
         nullable = nullable_columns(domain.codec.schema_json(spec.record)) | self._null.keys()
         self._masked = [
             name for name in self._compared if name in nullable and not self._columns.is_text(name)
@@ -238,7 +243,7 @@ class SingleRows(Oracle):
             if self._columns.is_text(name):
                 implied = expected
                 if null is not None:
-                    implied = np.where(null, self._columns.code_of_null(name), expected)
+                    implied = np.where(null, self._code_of_null[name], expected)
                 equal &= rows.content[name] == implied
                 continue
             found = equal_columns(rows.content[name], expected)

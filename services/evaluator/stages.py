@@ -201,17 +201,17 @@ class OutputColumns:
         return name in self._dictionaries
 
     def of(self, decoded: Decoded, name: str) -> Column:
-        """One column. Text that occurs in outputs only gets a code too: the input that explains it
-        may arrive later."""
+        """One column. Text that occurs in outputs only gets a code too, within bounds: the input
+        that explains it may arrive later."""
         if name in self._dictionaries:
-            return self._dictionaries[name].codes(decoded.coded(name), or_unknown=True)
+            return self._dictionaries[name].codes(decoded.coded(name), of_outputs=True)
         if dtype_of(self._types[name]) == np.float64:
             return decoded.floats(name)
         return decoded.ints(name)
 
     def keys(self, decoded: Decoded, keys: Iterable[str]) -> list[Ints]:
         """Codes of the columns the stage groups by, even if they are not text."""
-        return [self._names[key].codes(decoded.coded(key), or_unknown=True) for key in keys]
+        return [self._names[key].codes(decoded.coded(key), of_outputs=True) for key in keys]
 
     def content(self, decoded: Decoded, names: Iterable[str]) -> Content:
         """Some columns by name."""

@@ -10,8 +10,11 @@ from functools import partial
 from pathlib import Path
 
 import structlog
+from confluent_kafka import KafkaException
+from pydantic import JsonValue
 
 from schemas import catalogue, protocol
+from schemas.codec import said_by
 from schemas.engine import (
     REASON_CHARACTERS,
     FailedLine,
@@ -21,7 +24,7 @@ from schemas.engine import (
     UndecodableLine,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
-from services.runner.lines import refused
+from services.runner.lines import MAX_LINE_BYTES, refused
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -34,7 +37,7 @@ from services.runner.processes import (
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
-from services.runtime.events import Events
+from services.runtime.events import RECORD_ERRORS, Events
 from services.runtime.installed import Installed, installed
 from services.runtime.logs import bound_log
 from services.runtime.program import plan_file
@@ -203,7 +206,7 @@ class Agent:
         session.plan = plan
         self._state = Running(session)
         for member in session.members:
-            self._say(protocol.READY, session, member, **member.detail)
+            self._say(protocol.READY, session, member, member.detail)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
     def _end(self, session: RunSession) -> None:
@@ -233,12 +236,15 @@ class Agent:
         code = process.code  # before reading output, or its last lines could be missed
         if code is None:
             bound_log(process.log)
+        name = member.pipeline.name
         for line in process.said():
-            self._publish(session, member, line)
+            try:
+                self._publish(session, member, line)
+            except (*RECORD_ERRORS, KafkaException) as error:
+                self._fail(session, member, f"{name}: a line cannot be published: {said_by(error)}")
         if code is None:
             return
         member.process = None
-        name = member.pipeline.name
         reap(process)
         self._log.error("pipeline_ended", run_id=session.run_id, pipeline=name, code=code)
         if member.state != "ended":
@@ -252,12 +258,18 @@ class Agent:
         name = member.pipeline.name
         if member.state == "ended":
             return
+        if isinstance(line, ReadyLine | ProgressLine):
+            size = len(json.dumps(line.detail))  # may be several times that of the line
+            if size > MAX_LINE_BYTES:
+                said = f"the detail of a {line.event} line takes {size} bytes as JSON"
+                self._fail(session, member, f"{name}: {said}, at most {MAX_LINE_BYTES} are allowed")
+                return
         if isinstance(line, ReadyLine):
             if member.state != "ready":
                 again = member.state == "down"
                 member.state, member.detail = "ready", member.with_version(line.detail)
                 event = protocol.PIPELINE_UP if again else protocol.READY
-                self._say(event, session, member, **member.detail)
+                self._say(event, session, member, member.detail)
         elif isinstance(line, ProgressLine):
             if line.stage in session.plan.request.stages_of(member.pipeline):
                 fields = line.model_dump(exclude={"event", "detail"})
@@ -285,7 +297,8 @@ class Agent:
             return False
         member.restarts += 1
         member.state = "down"
-        self._say(protocol.PIPELINE_DOWN, session, member, reason=reason, restart=member.restarts)
+        detail: dict[str, JsonValue] = {"reason": reason, "restart": member.restarts}
+        self._say(protocol.PIPELINE_DOWN, session, member, detail)
         ended.log.replace(ended.log.with_suffix(".log.1"))
         self._launch(session, member)
         return True
@@ -301,7 +314,9 @@ class Agent:
             detail={"reason": reason},
         )
 
-    def _say(self, event: str, session: RunSession, member: Member, **detail: object) -> None:
+    def _say(
+        self, event: str, session: RunSession, member: Member, detail: dict[str, JsonValue]
+    ) -> None:
         name = member.pipeline.name
         self._events.lifecycle(event, session.run_id, pipeline=name, detail=detail)
 

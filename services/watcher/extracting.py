@@ -23,7 +23,9 @@ from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
 KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
 MAX_REASONS: Final = 20  # per topic; further ones are grouped
 OTHERS: Final = "other reasons"
-Find = Callable[[Message, Any], Any]
+HEADER: Final = "header"
+Headers = list[tuple[str, bytes | None]] | None  # None if they cannot be read
+Find = Callable[[Message, Any, Headers], Any]
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,7 @@ class Extractor:
         self._find_only = self._identity[0] if len(self._identity) == 1 else None
         self._by = _finder(topic.by, topic.key, keys) if topic.by else None
         self._times = [_finder(path, topic.key, keys) for path in topic.times]
+        self._reads_headers = any(path.startswith(f"{HEADER}.") for path in topic.paths)
         self._time_format = topic.time_format
         is_key = topic.identity == ("key",) and topic.key == "text"
         self._is_key = is_key and self._by is None and not self._times
@@ -78,16 +81,17 @@ class Extractor:
         for row, message in enumerate(messages):
             try:
                 record = self._record(message)
+                headers = headers_of(message) if self._reads_headers else None
                 if self._times:
-                    times.append(self._times_us(message, record))
-                identities.append(self._text(message, record))
+                    times.append(self._times_us(message, record, headers))
+                identities.append(self._text(message, record, headers))
             except (UndecodableError, NoFieldError) as error:
                 _refuse(refused, str(error), message)
                 del times[len(rows) :]
                 continue
             rows.append(row)
             if self._by is not None:
-                by.append(self._told_apart(message, record))
+                by.append(self._told_apart(message, record, headers))
         return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused)
 
     def _keys(self, messages: list[Message]) -> Extracted:
@@ -111,45 +115,46 @@ class Extractor:
             raise UndecodableError("it has no value")
         return self._decode(value)
 
-    def _text(self, message: Message, record: Any) -> bytes:
+    def _text(self, message: Message, record: Any, headers: Headers) -> bytes:
         if self._find_only is not None:
-            text = text_of(self._find_only(message, record))
+            text = text_of(self._find_only(message, record, headers))
             if text is not None:
                 return text
         parts = []
         for find in self._identity:
-            text = text_of(find(message, record))
+            text = text_of(find(message, record, headers))
             if text is None:
                 raise NoFieldError("a part of its identity is null, a list or a record")
             parts.append(text)
         return SEPARATOR.join(parts)
 
-    def _times_us(self, message: Message, record: Any) -> tuple[int, ...]:
-        found = (find(message, record) for find in self._times)
+    def _times_us(self, message: Message, record: Any, headers: Headers) -> tuple[int, ...]:
+        found = (find(message, record, headers) for find in self._times)
         times = tuple(microseconds(one, self._time_format) for one in found)
         if times[0] >= times[-1] and len(times) > 1:
             raise UndecodableError("its window ends before it begins")
         return times
 
-    def _told_apart(self, message: Message, record: Any) -> bytes | None:
+    def _told_apart(self, message: Message, record: Any, headers: Headers) -> bytes | None:
         assert self._by is not None
         try:
-            return text_of(self._by(message, record))
+            return text_of(self._by(message, record, headers))
         except (UndecodableError, NoFieldError):
             return None
 
 
 def _finder(path: str, key: KeyFormat, decode_key: Decode | None) -> Find:
-    """The function that finds the value of a path in a message and its decoded value."""
+    """The function that finds the value of a path in a message, its decoded value and its
+    headers."""
     if path == "key":
-        return lambda message, _record: _key(message, key)
+        return lambda message, _record, _headers: _key(message, key)
     where, _, rest = path.partition(".")
-    if where == "header":
-        return lambda message, _record: _header(message, rest)
+    if where == HEADER:
+        return lambda _message, _record, headers: _header(headers, rest)
     names = rest.split(".")
     if where == "key" and decode_key is not None:
-        return lambda message, _record: field_of(decode_key(_key(message, "text")), names)
-    return lambda _message, record: field_of(record, names)
+        return lambda message, _record, _headers: field_of(decode_key(_key(message, "text")), names)
+    return lambda _message, record, _headers: field_of(record, names)
 
 
 def _key(message: Message, kind: KeyFormat) -> Any:
@@ -163,9 +168,20 @@ def _key(message: Message, kind: KeyFormat) -> Any:
     return int.from_bytes(key, "big", signed=True)
 
 
-def _header(message: Message, name: str) -> Any:
+def headers_of(message: Message) -> Headers:
+    """The headers of a message; None if a name is not UTF-8. To be called once per message: after
+    such a name, the client's second answer contains a null pointer."""
+    try:
+        return message.headers() or []
+    except (SystemError, UnicodeDecodeError):
+        return None
+
+
+def _header(headers: Headers, name: str) -> Any:
     """The last header of that name, as in Kafka's clients."""
-    for found, value in reversed(message.headers() or ()):
+    if headers is None:
+        raise UndecodableError("the name of a header is not UTF-8")
+    for found, value in reversed(headers):
         if found == name:
             return value
     raise NoFieldError(f"it has no header {name}")

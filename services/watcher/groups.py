@@ -6,6 +6,7 @@ groups by identity. A block is merged when the newer one is as large, so the num
 logarithmic in the number of groups. Groups by start are looked up by identity and event time.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ _KINDS: dict[str, Any] = {
 _BY_START: dict[str, Any] = {"start_us": np.int64, "windows": np.uint8}
 _OWN: Final = ("due_ms", "state", "windows")  # columns that are not arguments of `add`
 _Block = tuple[npt.NDArray[Any], ...]  # hash, number and, for groups by start, event time
+_Range = tuple[Ints, Ints, Ints]  # numbers of a block; first place and end of each identity
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,28 @@ class Groups:
         self, hash_: Hashes, start_us: Ints | None = None, end_us: Ints | None = None
     ) -> Found:
         """The groups of identities, within a span of event time if given."""
-        parts: list[tuple[Ints, Ints]] = []
+        return self._found(self._ranges(hash_, start_us, end_us), 0, len(hash_))
+
+    def find_in_parts(
+        self, hash_: Hashes, start_us: Ints, end_us: Ints, most: int
+    ) -> Iterator[tuple[int, int, Found]]:
+        """The same for consecutive identities, with the first and the end of each part. A part has
+        at most `most` groups, or one identity."""
+        ranges = self._ranges(hash_, start_us, end_us)
+        sizes = np.zeros(len(hash_), np.int64)
+        for _, low, high in ranges:
+            sizes += high - low
+        total = np.append(0, sizes.cumsum())
+        first = 0
+        while first < len(hash_):
+            last = int(np.searchsorted(total, total[first] + most, "right")) - 1
+            end = max(first + 1, last)
+            yield first, end, self._found(ranges, first, end)
+            first = end
+
+    def _ranges(self, hash_: Hashes, start_us: Ints | None, end_us: Ints | None) -> list[_Range]:
+        """The places of identities in each block."""
+        ranges: list[_Range] = []
         order = np.argsort(hash_)
         sorted_hash = hash_[order]
         for block_hash, block_number, *block_start in self._blocks:
@@ -124,13 +147,21 @@ class Groups:
                     first_at(block_start[0], low, high, bound[order])
                     for bound in (start_us, end_us)
                 )
-            hits = np.flatnonzero(high > low)
-            if not len(hits):
-                continue
-            lengths = (high - low)[hits]
-            starts = np.repeat(low[hits] - np.concatenate(([0], lengths.cumsum()[:-1])), lengths)
-            number = block_number[starts + np.arange(len(starts))]
-            asked = order[np.repeat(hits, lengths)]
+            if (high > low).any():
+                places = np.empty((2, len(order)), np.int64)
+                places[:, order] = low, high
+                ranges.append((block_number, *places))
+        return ranges
+
+    def _found(self, ranges: list[_Range], first: int, end: int) -> Found:
+        """The groups of the identities from `first` to `end`."""
+        parts: list[tuple[Ints, Ints]] = []
+        for block_number, low, high in ranges:
+            lengths = (high - low)[first:end]
+            starts = low[first:end] - np.append(0, lengths.cumsum()[:-1])
+            places = np.repeat(starts, lengths)
+            number = block_number[places + np.arange(len(places))]
+            asked = np.repeat(np.arange(first, end), lengths)
             alive = number >= self.first
             parts.append((asked[alive], number[alive]))
         if not parts:

@@ -30,7 +30,7 @@ from services.watcher.decoding import (
     confluent_json,
     decode_json,
 )
-from services.watcher.extracting import KEY_BYTES
+from services.watcher.extracting import KEY_BYTES, Headers, headers_of
 from services.watcher.identity import text_of
 from services.watcher.reading import READING
 from services.watcher.registry import RegistrySilentError, SchemaIds, asking
@@ -48,11 +48,12 @@ MOST_CHARACTERS: Final = 200
 
 @dataclass(frozen=True)
 class Seen:
-    """Records of a topic and their guessed format. values: decoded; None if undecodable. keys: the
-    same, of keys with fields."""
+    """Records of a topic and their guessed format. headers: None if unreadable. values: decoded;
+    None if undecodable. keys: the same, of keys with fields."""
 
     topic: str
     messages: list[Message]
+    headers: list[Headers]
     format: Format
     key: KeyFormat
     values: list[Any]
@@ -61,10 +62,10 @@ class Seen:
     def texts(self) -> dict[str, list[bytes | None]]:
         """Text of each record by path, for the paths that most records have."""
         found: dict[str, list[bytes | None]] = {}
-        rows = zip(self.messages, self.values, self.keys, strict=True)
-        for number, (message, value, key) in enumerate(rows):
+        rows = zip(self.messages, self.headers, self.values, self.keys, strict=True)
+        for number, (message, headers, value, key) in enumerate(rows):
             fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
-            for path, text in chain(_leaves(message, self.key), fields):
+            for path, text in chain(_leaves(message, headers, self.key), fields):
                 if path not in found and len(found) < MOST_PATHS:
                     found[path] = [None] * len(self.messages)
                 if path in found:
@@ -112,8 +113,10 @@ def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
     """Guess the format of records."""
     values = [message.value() or b"" for message in messages]
     keys = [message.key() or b"" for message in messages]
+    headers = [headers_of(message) for message in messages]
     kind, key = _format(values), _key_format(keys)
-    return Seen(topic, messages, kind, key, _decoded(kind, values, ids), _decoded(key, keys, ids))
+    decoded = _decoded(kind, values, ids), _decoded(key, keys, ids)
+    return Seen(topic, messages, headers, kind, key, *decoded)
 
 
 def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
@@ -162,14 +165,14 @@ def _key_format(keys: list[bytes]) -> KeyFormat:
     return "text"
 
 
-def _leaves(message: Message, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
+def _leaves(message: Message, headers: Headers, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
     """The key and the headers of a record."""
     raw = message.key()
     if raw is not None and key not in KEY_BYTES:
         yield "key", raw
     elif raw is not None and len(raw) == KEY_BYTES[key]:
         yield "key", str(int.from_bytes(raw, "big", signed=True)).encode()
-    for name, content in message.headers() or ():
+    for name, content in headers or ():
         if content is not None and _can_be_path(name):
             yield f"header.{name}", content
 

@@ -13,6 +13,7 @@ In time order, inputs before outputs of the same millisecond:
   output was lost, or was made before the input arrived.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
@@ -42,14 +43,16 @@ from services.watcher.remembered import Remembered
 
 FAR_MS: Final = 1 << 62
 SIDES: Final[tuple[Any, ...]] = ("left", "right")
+MOST_AT_ONCE: Final = 1 << 18  # inputs, each once per window; bounds the memory
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """The windows of some outputs. code: window of each output, which: index of its window. For
-    each window: its hash, and the range of its inputs in time_ms, ascending within it, and
-    number."""
+    """Some windows and all their outputs. row: the outputs, by window and in judging order within
+    one; code: of the window of each; which: its index. For each window: the range of its inputs in
+    time_ms, ascending within it, and number."""
 
+    row: Ints
     code: Ints
     which: Ints
     low: Ints
@@ -60,11 +63,12 @@ class _Asked:
 
 @dataclass(frozen=True)
 class _Answers:
-    """Outputs with inputs, by window and in judging order within one. row: of the output; which:
-    its window; last_ms, last: time and number of the last input; known_ms: time of the last input
-    of an earlier output of the window."""
+    """Outputs with inputs, by window and in judging order within one. row: of the output; code,
+    which: its window; last_ms, last: time and number of the last input; known_ms: time of the last
+    input of an earlier output of the window."""
 
     row: Ints
+    code: Ints
     which: Ints
     last_ms: Ints
     last: Ints
@@ -103,13 +107,17 @@ class Windows:
         the resulting verdicts."""
         self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
-        asked = self._asked(outputs)
-        answers = self._answers(outputs, asked)
-        judged = [self._told(outputs, answers)]
-        new = answers.take(answers.is_new)
-        judged.append(self._counted(outputs, asked, new))
-        self._note(outputs, asked, new)
-        rest = outputs.take(np.setdiff1d(np.arange(len(outputs)), answers.row))
+        judged, last = [], []
+        is_left = np.ones(len(outputs), bool)
+        for asked in self._asked(outputs):
+            answers = self._answers(outputs, asked)
+            is_left[answers.row] = False
+            judged.append(self._told(outputs, answers))
+            new = answers.take(answers.is_new)
+            judged.append(self._counted(outputs, asked, new))
+            last.append(new.take(np.append(_differ(new.which), True)[: len(new.which)]))
+        self._note(outputs, last)
+        rest = outputs.take(is_left)
         in_vain = rest.time_ms + self._relation.deadline_ms < before_ms
         unexpected = np.full(int(in_vain.sum()), UNEXPECTED, np.uint8)
         nothing = np.full(len(unexpected), NONE_MS, np.int64)
@@ -139,36 +147,38 @@ class Windows:
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
 
-    def _asked(self, outputs: Records) -> _Asked:
-        """Each window once, with its inputs."""
+    def _asked(self, outputs: Records) -> Iterator[_Asked]:
+        """Each window once, with its inputs, in parts of at most MOST_AT_ONCE inputs or of one
+        window."""
         code = window_codes(outputs)
         order = np.lexsort((code, outputs.hash))
         is_first = np.append(True, _differ(outputs.hash[order]) | _differ(code[order]))
-        is_first = is_first[: len(order)]
-        which = np.empty(len(order), np.int64)
-        which[order] = np.cumsum(is_first) - 1
-        one = outputs.take(order[is_first])
-        found = self.groups.find(one.hash, one.start_us, one.end_us)
-        time_ms = self.groups.of("time_ms", found.number)
-        in_time = np.lexsort((time_ms, found.asked))
-        bounds = np.searchsorted(found.asked, np.arange(len(one) + 1))
-        return _Asked(code, which, bounds[:-1], bounds[1:], time_ms[in_time], found.number[in_time])
+        edges = np.append(np.flatnonzero(is_first[: len(order)]), len(order))
+        one = outputs.take(order[edges[:-1]])
+        windows = one.hash, one.start_us, one.end_us
+        for first, end, found in self.groups.find_in_parts(*windows, MOST_AT_ONCE):
+            row = order[edges[first] : edges[end]]
+            which = np.repeat(np.arange(end - first), np.diff(edges[first : end + 1]))
+            time_ms = self.groups.of("time_ms", found.number)
+            in_time = np.lexsort((time_ms, found.asked))
+            bounds = np.searchsorted(found.asked, np.arange(first, end + 1))
+            inputs = bounds[:-1], bounds[1:], time_ms[in_time], found.number[in_time]
+            yield _Asked(row, code[row], which, *inputs)
 
     def _answers(self, outputs: Records, asked: _Asked) -> _Answers:
         low, high = asked.low[asked.which], asked.high[asked.which]
-        after = first_at(asked.time_ms, low, high, outputs.time_ms + 1)
+        time_ms = outputs.time_ms[asked.row]
+        after = first_at(asked.time_ms, low, high, time_ms + 1)
         times = np.append(asked.time_ms, FAR_MS)  # sentinel after the last
         relation = self._relation
-        has_before = (after > low) & (outputs.time_ms - times[after - 1] <= relation.remember_ms)
-        has_after = (after < high) & (times[after] - outputs.time_ms <= relation.deadline_ms)
-        row = np.flatnonzero(has_before | has_after)
-        place = (after - has_before)[row]
+        has_before = (after > low) & (time_ms - times[after - 1] <= relation.remember_ms)
+        has_after = (after < high) & (times[after] - time_ms <= relation.deadline_ms)
+        has_input = np.flatnonzero(has_before | has_after)
+        row, code, which = (each[has_input] for each in (asked.row, asked.code, asked.which))
+        place = (after - has_before)[has_input]
         last_ms = times[place]
-        order = np.argsort(asked.which[row], kind="stable")
-        row, place, last_ms = row[order], place[order], last_ms[order]
-        which = asked.which[row]
-        known_ms = self._known_ms(outputs.hash[row], asked.code[row], last_ms)
-        return _Answers(row, which, last_ms, asked.number[place], known_ms)
+        known_ms = self._known_ms(outputs.hash[row], code, last_ms)
+        return _Answers(row, code, which, last_ms, asked.number[place], known_ms)
 
     def _known_ms(self, hash_: Hashes, codes: Ints, last_ms: Ints) -> Ints:
         """Time of the last input in any earlier output of the window, for each of some outputs, in
@@ -210,19 +220,23 @@ class Windows:
         self.groups.set_state(numbers, PAIRED)
         return self._remembered.said(FOUND, numbers[was_missing])
 
-    def _note(self, outputs: Records, asked: _Asked, new: _Answers) -> None:
-        """Remember the windows that now have an output, with the last input of each."""
-        is_last = np.append(_differ(new.which), True)[: len(new.which)]
-        new = new.take(np.flatnonzero(is_last))
-        new = new.take(np.argsort(new.last_ms, kind="stable"))
-        rows = outputs.take(new.row)
+    def _note(self, outputs: Records, last: list[_Answers]) -> None:
+        """Remember the windows that now have an output, by the last output of each."""
+        if not last:
+            return
+        row, code, last_ms = (
+            np.concatenate([getattr(part, name) for part in last])
+            for name in ("row", "code", "last_ms")
+        )
+        in_time = np.argsort(last_ms, kind="stable")
+        rows = outputs.take(row[in_time])
         self._had.add(
             hash=rows.hash,
-            time_ms=new.last_ms,
+            time_ms=last_ms[in_time],
             place=rows.place,
             offset=rows.offset,
             by=rows.by,
-            start_us=asked.code[new.row],
+            start_us=code[in_time],
         )
 
 

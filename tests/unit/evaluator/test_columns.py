@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.evaluator import columns
-from services.evaluator.columns import Pairs, first_of_each
+from services.evaluator.columns import UNKNOWN, Pairs, first_of_each
 from services.runtime.cells import by_value, count_cells
 
 pytestmark = pytest.mark.unit
@@ -71,3 +71,14 @@ def test_every_pair_has_one_code_and_codes_are_dense(table_cells, batches):
             for pair, code in zip(batch, found.tolist(), strict=True):
                 assert codes.setdefault(pair, code) == code
     assert sorted(codes.values()) == list(range(len(pairs)))
+
+
+@pytest.mark.parametrize("table_cells", [0, 1_000], ids=["dictionary", "table"])
+def test_pairs_of_outputs_alone_leave_the_others_to_inputs(table_cells, monkeypatch):
+    monkeypatch.setattr(columns, "MAX_TABLE_CELLS", table_cells)
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 2)
+    pairs, left = Pairs(), ints([0, 1, 2, 3])
+    assert sorted(pairs.of(left, left, of_outputs=True)) == [UNKNOWN, UNKNOWN, 0, 1]
+    assert sorted(pairs.of(left[:2], left[:2])) == [0, 1]
+    assert len(pairs) == 2
+    assert sorted(pairs.of(left, left[::-1], of_outputs=True)) == [UNKNOWN, UNKNOWN, 2, 3]

@@ -1,5 +1,6 @@
 """Ambiguous inputs: their expected outputs are defined here by literal values."""
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -196,11 +197,11 @@ def test_names_are_bounded(monkeypatch):
     monkeypatch.setattr(columns, "MAX_NAMES", 2)
     codes = Dictionary()
     assert codes.codes(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
-    assert codes.codes(pa.array(["b", "c"]), or_unknown=True).tolist() == [1, UNKNOWN]
+    assert codes.codes(pa.array(["b", "c"]), of_outputs=True).tolist() == [1, UNKNOWN]
     with pytest.raises(TooManyNamesError, match="more than 2 names"):
         codes.codes(pa.array(["c"]))
     unknown = Pairs().of(
-        codes.codes(pa.array(["c", "b"]), or_unknown=True),
+        codes.codes(pa.array(["c", "b"]), of_outputs=True),
         codes.codes(pa.array(["a", "a"])),
     )
     assert unknown.tolist() == [UNKNOWN, 0]
@@ -211,3 +212,59 @@ def test_an_output_with_a_name_beyond_the_bound_is_unexpected(monkeypatch):
     stray = [out("tumbling", tumbled(1, 1, 1.0, measurement_id=name)) for name in ("x", "y")]
     good = out("tumbling", tumbled(1, 300, 80.0))
     assert verdicts_of([FLOW, SPEED, *stray, good], "tumbling") == {"exact": 1, "unexpected": 2}
+
+
+def texts(*names):
+    return pa.array(names, pa.string())
+
+
+def test_names_of_outputs_alone_leave_the_others_to_inputs(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_NAMES", 4)
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 2)
+    codes = Dictionary()
+    strays = texts("a", "b", "c")
+    assert codes.codes(strays, of_outputs=True).tolist() == [0, 1, UNKNOWN]
+    assert codes.codes(texts("x", "y", "x")).tolist() == [2, 3, 2]
+    assert codes.codes(strays, of_outputs=True).tolist() == [0, 1, UNKNOWN]
+
+
+def test_a_name_that_an_input_has_too_is_not_of_outputs_alone(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 1)
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED_BYTES", 2_000)
+    codes = Dictionary()
+    for number in range(5):
+        name = texts(str(number) * 1_500)
+        assert codes.codes(name, of_outputs=True).tolist() == [number]
+        assert codes.codes(name).tolist() == [number]
+
+
+def test_long_names_of_outputs_alone_are_bounded_by_their_size(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED_BYTES", 3_000)
+    codes = Dictionary()
+    strays = texts("a" * 2_000, "b" * 2_000, "c")
+    assert codes.codes(strays, of_outputs=True).tolist() == [0, UNKNOWN, 1]
+    assert len(codes) == 2
+
+
+def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypatch):
+    """Outputs with that name have been called unexpected."""
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 1)
+    codes, pairs = Dictionary(), Pairs()
+    codes.codes(texts("a", "b"), of_outputs=True)
+    assert codes.codes(texts("a", "c")).tolist() == [0, 1]
+    with pytest.raises(TooManyNamesError, match="Outputs had too many names"):
+        codes.codes(texts("b"))
+    assert pairs.of(np.array([1, 1]), np.array([1, 2]), of_outputs=True).tolist() == [0, UNKNOWN]
+    assert pairs.of(np.array([1, 2]), np.array([1, 1])).tolist() == [0, 1]
+    with pytest.raises(TooManyNamesError, match="Outputs had too many names"):
+        pairs.of(np.array([1]), np.array([2]))
+
+
+@pytest.mark.parametrize("stage", ["join", "tumbling"])
+def test_outputs_with_many_names_do_not_keep_inputs_from_having_any(monkeypatch, stage):
+    monkeypatch.setattr(columns, "MAX_NAMES", 8)
+    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 3)
+    fields = {"join": joined(300, 80.0), "tumbling": tumbled(1, 300, 80.0)}[stage]
+    strays = [out(stage, fields | {"measurement_id": f"stray {n}"}) for n in range(20)]
+    found = verdicts_of([*strays, FLOW, SPEED, out(stage, fields)], stage)
+    assert found == {"exact": 1, "unexpected": 20}

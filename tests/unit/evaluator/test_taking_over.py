@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.protocol import Stop
-from services.evaluator import session
-from services.evaluator.publishing import Published
+from services.evaluator import publishing, session
+from services.evaluator.publishing import Publication, Published
 from services.evaluator.reader import DeletedError, check_kept
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
@@ -21,7 +21,7 @@ from services.runtime.reconciling import CountReconciler, NotRepeatableError
 from services.runtime.replay import unfinished
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
-from tests.unit.kafka_clients import Client, Kept
+from tests.unit.kafka_clients import Client, Kept, Message
 
 pytestmark = pytest.mark.unit
 
@@ -187,6 +187,58 @@ def test_of_what_was_published_only_the_counts_stay_however_many_events_there_we
     published.owed.count(catalogue.LATENCY, LATENCY | counted)
     rest = LATENCY | {"latencies_ms": [2], "counts": [1]}
     assert list(published.owed.events()) == [(catalogue.LATENCY, rest)]
+
+
+class Record(Message):
+    """A record of a topic at an offset."""
+
+    def __init__(self, topic, offset):
+        super().__init__(b"\0")
+        self._place = topic, offset
+
+    def topic(self):
+        return self._place[0]
+
+    def offset(self):
+        return self._place[1]
+
+
+def letters_of(records, already=None):
+    """Topic, offset and reason of the letters of some records."""
+    producer = Kept()
+    where = {"output.p.parse": ("p", "parse")}
+    publication = Publication(Events(producer, "evaluator"), "run", where, already)
+    for record in records:
+        publication.dead_letter(record, "no Avro")
+    return [(one["topic"], one["offset"], one["reason"]) for _, one, _ in producer.sent]
+
+
+LAST = "no further ones of this topic are kept; no Avro"
+
+
+def test_the_first_dead_letters_of_an_output_topic_are_kept(monkeypatch):
+    monkeypatch.setattr(publishing, "MAX_LETTERS", 3)
+    records = [Record(topic, n) for n in range(5) for topic in ("output.p.parse", "traffic.flow")]
+    letters = letters_of(records)
+    assert [one[1:] for one in letters if one[0] == "traffic.flow"] == [
+        (n, "no Avro") for n in range(5)
+    ]
+    assert [one[1:] for one in letters if one[0] == "output.p.parse"] == [
+        (0, "no Avro"),
+        (1, "no Avro"),
+        (2, LAST),
+    ]
+
+
+@pytest.mark.parametrize(("before", "rest"), [(0, [0, 1, 2]), (2, [2]), (3, [])])
+def test_dead_letters_of_the_process_before_are_among_the_first(monkeypatch, before, rest):
+    monkeypatch.setattr(publishing, "MAX_LETTERS", 3)
+    already = Published()
+    for n in range(before):
+        where = {"topic": "output.p.parse", "partition": 0, "offset": n}
+        already.add("dead_letter", where)
+    letters = letters_of([Record("output.p.parse", n) for n in range(5)], already)
+    assert [offset for _, offset, _ in letters] == rest
 
 
 def test_a_run_whose_first_records_are_gone_is_not_counted_again():

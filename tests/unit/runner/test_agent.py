@@ -8,6 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
+from confluent_kafka import KafkaException
 
 from schemas import codec
 from schemas.engine import EnginePlan
@@ -450,6 +451,55 @@ def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
     assert (event["pipeline"], event["stage"], event["input_rows"]) == ("a", "join", 7)
     assert (event["detail"], event["batch_id"], event["state_rows"]) == ('{"x": 1}', 0, None)
     agent.close()
+
+
+def said_by(folder, *lines):
+    """The agent's events, by pipeline, after two pipelines have each written these lines."""
+    (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
+    code = (
+        f"import sys; print(open({str(folder / 'lines')!r}).read(), flush=True); sys.stdin.read()"
+    )
+    said = Said()
+    agent = an_agent(folder, said, Starter(code))
+    agent.prepare(plan("r1", "a", "b", engine="calibration"))
+    until(agent, lambda: len(said.events) > 1)
+    agent.watch()
+    told = sorted(said.events, key=lambda event: event[2])
+    agent.close()
+    return told
+
+
+def test_the_detail_of_a_program_may_have_any_names(tmp_path):
+    detail = dict.fromkeys(("self", "event", "session", "member", "run_id", "version"), 1)
+    line = json.dumps({"event": "ready", "detail": detail})
+    assert said_by(tmp_path, line) == [("ready", "r1", name, detail) for name in "ab"]
+
+
+@pytest.mark.parametrize("line", ['"event": "ready"', '"event": "progress", "stage": "join"'])
+def test_a_detail_that_is_too_large_as_json_fails_its_pipeline(tmp_path, line):
+    numbers = ",".join(["1e15"] * 50_000)
+    more = "" if "ready" in line else ', "input_rows": 1'
+    kind = line.split('"')[3]
+    reason = f"the detail of a {kind} line takes 1000007 bytes as JSON, at most 262144 are allowed"
+    assert said_by(tmp_path, f'{{{line}{more}, "detail": {{"x": [{numbers}]}}}}') == [
+        ("failed", "r1", name, {"reason": f"{name}: {reason}"}) for name in "ab"
+    ]
+
+
+def test_a_line_that_cannot_be_published_fails_its_pipeline_alone(tmp_path, monkeypatch):
+    publish = Agent._publish
+
+    def refusing(agent, session, member, line):
+        if member.pipeline.name == "a":
+            raise KafkaException("too large")
+        publish(agent, session, member, line)
+
+    monkeypatch.setattr(Agent, "_publish", refusing)
+    reason = "a: a line cannot be published: KafkaException: too large"
+    assert said_by(tmp_path, '{"event": "ready"}') == [
+        ("failed", "r1", "a", {"reason": reason}),
+        ("ready", "r1", "b", {}),
+    ]
 
 
 @pytest.mark.parametrize("told", [{"tasks": 2}, {"quix_version": "1"}])

@@ -22,6 +22,32 @@ def message(
     return Message(topic, partition, offset, key, value, headers, None, (kind, ms), 0)
 
 
+class Unreadable:
+    """A record with key and value k, and a header whose name is not UTF-8. The second answer of the
+    client would end the process."""
+
+    def __init__(self):
+        self._is_asked = False
+
+    def headers(self):
+        assert not self._is_asked
+        self._is_asked = True
+        raise SystemError("returned a result with an exception set")
+
+    def key(self):
+        return b"k"
+
+    value = key
+
+    def timestamp(self):
+        return TIMESTAMP_LOG_APPEND_TIME, 1_000
+
+    def partition(self):
+        return 0
+
+    offset = partition
+
+
 def a_watch(**fields):
     """A watch of the topics `in` and `out` by key; fields override its settings."""
     plain = {"name": "w", "inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}

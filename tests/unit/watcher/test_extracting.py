@@ -15,7 +15,7 @@ from services.watcher.decoding import message_of, parsed
 from services.watcher.extracting import Extractor
 from services.watcher.identity import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
-from tests.unit.watcher.records import datum, message
+from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
 
@@ -131,6 +131,18 @@ def test_keys_and_headers_are_identities():
     record = message("t", None, b"k1", headers=[("id", b"first"), ("id", b"last")])
     assert identities({}, record)[0] == of("k1")
     assert identities({"identity": ["header.id"]}, record)[0] == of("last")
+
+
+@pytest.mark.parametrize(
+    ("identity", "found"),
+    [
+        (["header.id"], ([], {"the name of a header is not UTF-8": 1})),
+        (["header.a", "header.b"], ([], {"the name of a header is not UTF-8": 1})),
+        (["key"], (of("k"), {})),
+    ],
+)
+def test_headers_whose_names_are_not_utf_8_are_read_once(identity, found):
+    assert identities({"identity": identity, "by": "header.by"}, Unreadable()) == found
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from schemas.watch import Watch, WatchedKafka
 from services.watcher import inferring
 from services.watcher.inferring import guesses, newest, seen, written
 from services.watcher.registry import SchemaIds
-from tests.unit.watcher.records import datum, message
+from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
 
@@ -125,6 +125,12 @@ def test_headers_whose_names_are_no_paths_are_left_out():
     ]
     text = "\n".join(written(KAFKA, None, *sides))
     assert "No path of the input has the values of a path of the output" in text
+
+
+def test_headers_whose_names_are_not_utf_8_are_read_once():
+    sides = seen("a", [Unreadable()], None), seen("b", [Unreadable()], None)
+    text = "\n".join(written(KAFKA, None, *sides))
+    assert 'identity = ["key"]' in text
 
 
 def test_names_in_any_letters_are_written_as_they_are():

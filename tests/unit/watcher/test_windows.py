@@ -1,5 +1,8 @@
 """Verdicts on watched windows: worked out by hand, and compared with a loop over single records."""
 
+import tracemalloc
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas.watch import Relation
 from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, Records
-from services.watcher.windows import Windows
+from services.watcher.windows import MOST_AT_ONCE, Windows
 from tests.unit.watcher.one_by_one import windows_of
 from tests.unit.watcher.test_ledger import told
 
@@ -142,13 +145,32 @@ some_outputs = st.lists(
 
 
 @settings(max_examples=250, deadline=None)
-@given(some_inputs, some_outputs, st.lists(st.integers(0, 320), max_size=6), st.booleans())
+@given(
+    some_inputs,
+    some_outputs,
+    st.lists(st.integers(0, 320), max_size=6),
+    st.booleans(),
+    st.sampled_from([1, 5, MOST_AT_ONCE]),
+)
 def test_verdicts_are_those_of_a_loop_however_the_records_are_cut(
-    inputs, outputs, cuts, is_hopping
+    inputs, outputs, cuts, is_hopping, most
 ):
     relation = HOPPING if is_hopping else RELATION
-    found = judged(inputs, outputs, relation, (*sorted(cuts), 1_000))
+    with patch("services.watcher.windows.MOST_AT_ONCE", most):
+        found = judged(inputs, outputs, relation, (*sorted(cuts), 1_000))
     assert found == windows_of(inputs, outputs, relation)
+
+
+def test_windows_that_all_contain_all_inputs_take_no_room():
+    count = 1_500
+    inputs = records([(1, 100, n) for n in range(count)])
+    outputs = records([(1, 101, 0, count + n) for n in range(count)])
+    tracemalloc.start()
+    found = Windows(RELATION).judge(inputs, outputs, 102)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.bincount(found.verdict).tolist() == [count]
+    assert peak < count * count * 16  # fewer bytes than two columns of all pairs
 
 
 def many(step):
