@@ -11,7 +11,7 @@ SELECT
     JSONExtractString(detail, 'last_run_before') AS last_run_before,
     JSONExtractFloat(detail, 'before', 'median') AS before,
     JSONExtractFloat(detail, 'after', 'median') AS after,
-    JSONExtractBool(detail, 'worse') AS worse,
+    CAST(JSONExtractBool(detail, 'worse') AS Bool) AS worse,
     JSONExtractFloat(detail, 'p_value') AS p_value,
     JSONExtract(detail, 'likely_causes', 'Array(String)') AS likely_causes
 FROM tidegauge.results_conclusions AS c
