@@ -75,7 +75,7 @@ def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
         for latency_ms, count in zip(row["latencies_ms"], row["counts"], strict=True):
             cell[latency_ms] = cell.get(latency_ms, 0) + count
     if not found:
-        raise QueryError(f"There are no latencies of a run {run_id!r}; see: tidegauge runs")
+        raise QueryError(f"There are no latencies of a run {run_id!r}; see: ./tidegauge runs")
     return found
 
 

@@ -300,7 +300,7 @@ class Stack:
             return
         raise StackError(
             f"the stack of {ours.data} runs {what}; choose the same settings or another data"
-            " folder, or stop it: tidegauge down",
+            " folder, or stop it: ./tidegauge down",
         )
 
     def _want_parts(self, found: StackState) -> None:
@@ -310,7 +310,7 @@ class Stack:
         if lacks:
             raise StackError(
                 f"the stack of {self.settings.data} (pid {found.owner.pid}) runs without"
-                f" {', '.join(sorted(lacks))}; wait until it ends, or stop it: tidegauge down",
+                f" {', '.join(sorted(lacks))}; wait until it ends, or stop it: ./tidegauge down",
             )
 
     def _read(self) -> StackState | None:

@@ -275,7 +275,7 @@ class _Store:
 
     def __init__(self, root: Path, folder: Path) -> None:
         if not (folder / "clickhouse").is_dir():
-            raise ConnectError(f"There are no results in {folder}; start with: tidegauge run")
+            raise ConnectError(f"There are no results in {folder}; start with: ./tidegauge run")
         host, base_port = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1", _free_base_port()
         self.address = f"http://{host}:{base_port + STORE_PORT}"
         log = folder / "logs" / "store-python.log"

@@ -51,7 +51,7 @@ def example(number: int) -> Example:
     for each in examples():
         if each.number == number:
             return each
-    raise DefinitionError(f"There is no example {number}; list them with: tidegauge sql --examples")
+    raise DefinitionError(f"There is no example {number}; see: ./tidegauge sql --examples")
 
 
 def plain_examples() -> list[dict[str, Any]]:
@@ -65,7 +65,7 @@ def show_examples(console: Console) -> None:
         console.print(headed(str(each.number), each.question), soft_wrap=True)
         console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
         console.print()
-    console.print("Run one with: tidegauge sql --examples NUMBER")
+    console.print("Run one with: ./tidegauge sql --examples NUMBER")
 
 
 def format_of(name: str | None, output: Path | None) -> str:

@@ -21,7 +21,7 @@ def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool
             console.print(f"    {line}", soft_wrap=True)
         if len(causes) > SHOWN_CAUSES and not explains:
             more = len(causes) - SHOWN_CAUSES
-            console.print(f"    and {more} more: tidegauge changes --explain", soft_wrap=True)
+            console.print(f"    and {more} more: ./tidegauge changes --explain", soft_wrap=True)
 
 
 def levels(change: dict[str, Any]) -> list[str]:

@@ -101,7 +101,7 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
     if nothing is comparable."""
     before, after = list(dict.fromkeys(before)), after and list(dict.fromkeys(after))
     if after is None and len(before) > 1:
-        raise QueryError("Several runs need a second side: tidegauge compare RUN,RUN RUN,RUN")
+        raise QueryError("Several runs need a second side: ./tidegauge compare RUN,RUN RUN,RUN")
     for run_id in set(before).intersection(after or ()):
         raise QueryError(f"{run_id} is on both sides.")
     known = {run_id: read_facts(url, run_id) for run_id in [*before, *(after or ())]}

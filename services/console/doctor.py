@@ -224,7 +224,7 @@ def _dead_letters(settings: ServiceSettings) -> Finding:
         )[0]
     except QueryError as error:
         return Finding(False, f"the store does not answer SQL: {error}", "see its log")
-    advice = 'see: tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
+    advice = 'see: ./tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
     text = f"{dead['n']} dead letters" + (
         f", such as {json.dumps(dead['why'])}" if dead["n"] else ""
     )

@@ -81,7 +81,7 @@ def verify(grafana: Grafana, when: TimeRange) -> Outcome:
     """Run every query of every panel as Grafana does when a dashboard is first opened."""
     outcome = Outcome()
     if grafana.datasource(DATASOURCE) is None:
-        outcome.problems.append("There is no data source Tidegauge: tidegauge grafana push")
+        outcome.problems.append("There is no data source Tidegauge: ./tidegauge grafana push")
     for _title, model in dashboard_files():
         if grafana.dashboard(model["uid"]) is None:
             outcome.problems.append(f"dashboard {model['title']}: is not there")

@@ -26,8 +26,8 @@ HELP: dict[str, Help] = {
         " Sends the load: warm-up until all stages are steady, measured phase, cool-down. Waits"
         " until every expected output has a verdict, and prints the report. Stops what it started."
         " Ctrl-C ends the run; its results are kept and marked INVALID."
-        "\n\nWORKLOAD is a name from `tidegauge workloads` or the path of a TOML file. A pipeline"
-        " is a name from `tidegauge pipelines`, a path, or external:NAME for a program that is"
+        "\n\nWORKLOAD is a name from `./tidegauge workloads` or the path of a TOML file. A pipeline"
+        " is a name from `./tidegauge pipelines`, a path, or external:NAME for a program that is"
         " already running and writes to output.NAME.<stage>.",
         (
             ("./tidegauge run", "workload latency on spark-realtime"),
@@ -55,7 +55,7 @@ HELP: dict[str, Help] = {
         " Writes the results as NAME-SCALE.html and NAME-SCALE.md. INVALID runs are repeated. After"
         " Ctrl-C the same command resumes; finished runs are recorded in the data folder. Missing"
         " engines are installed."
-        "\n\nNAME is a name from `tidegauge study` or the path of a TOML file.",
+        "\n\nNAME is a name from `./tidegauge study` or the path of a TOML file.",
         (
             ("./tidegauge study", "list studies, their scales and durations"),
             ("./tidegauge study ospbench --scale small", "about an hour and a half"),
@@ -82,11 +82,11 @@ HELP: dict[str, Help] = {
     "up": Help(
         "Starts the broker and the services and stops them at Ctrl-C; with --detach it returns and"
         " they keep running. Each `run` then uses them and starts faster. With SUITE, a name from"
-        " `tidegauge suites` or the path of a TOML file, they run that suite continuously, from"
+        " `./tidegauge suites` or the path of a TOML file, they run that suite continuously, from"
         " where it stopped. `run` has priority: the suite's current run is cancelled and repeated.",
         (
             ("./tidegauge up default --detach", "a run every few minutes"),
-            ("./tidegauge up --detach", "until `tidegauge down`"),
+            ("./tidegauge up --detach", "until `./tidegauge down`"),
             ("TIDEGAUGE_BASE_PORT=18000 ./tidegauge --data other up", "a second stack"),
         ),
     ),
@@ -117,7 +117,7 @@ HELP: dict[str, Help] = {
     "evaluate": Help(
         "Reads the inputs and outputs of a past run from Kafka, evaluates them again, and compares"
         " every count with the live results. Exit code 0 if all are equal.",
-        (("./tidegauge evaluate 20260101-120000-abcd", "an id from `tidegauge runs`"),),
+        (("./tidegauge evaluate 20260101-120000-abcd", "an id from `./tidegauge runs`"),),
     ),
     "rebuild": Help(
         "Drops the projection in ClickHouse, replays the bus, and compares every table with its"

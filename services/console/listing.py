@@ -85,7 +85,7 @@ def newest_runs(url: str, limit: int) -> list[dict[str, Any]]:
 def show_runs(console: Console, rows: list[dict[str, Any]], limit: int) -> None:
     """A table of at most this many runs."""
     if not rows:
-        console.print("There is no run yet; start one with: tidegauge run")
+        console.print("There is no run yet; start one with: ./tidegauge run")
         return
     table = Table(box=SIMPLE_HEAD)
     if not console.is_terminal:

@@ -160,7 +160,7 @@ def latest_run(url: str) -> str:
         " ORDER BY concluded DESC, requested_at DESC LIMIT 1",
     )
     if not rows:
-        raise QueryError("There is no run yet; start one with: tidegauge run")
+        raise QueryError("There is no run yet; start one with: ./tidegauge run")
     return str(rows[0]["run_id"])
 
 
@@ -173,7 +173,7 @@ def request_of(url: str, run_id: str) -> dict[str, Any]:
         run_id=run_id,
     )
     if not rows:
-        raise QueryError(f"There is no run {run_id!r}; list them with: tidegauge runs")
+        raise QueryError(f"There is no run {run_id!r}; list them with: ./tidegauge runs")
     request: dict[str, Any] = json.loads(rows[0]["detail"])
     return request
 

@@ -30,7 +30,7 @@ def store_session(settings: ServiceSettings, is_running: Callable[[], bool]) -> 
         yield store_url(settings)
         return
     if not (settings.data / "clickhouse").is_dir():
-        raise QueryError(f"There are no results in {settings.data}; start with: tidegauge run")
+        raise QueryError(f"There are no results in {settings.data}; start with: ./tidegauge run")
     make_private(settings.data, lambda _text: None)
     check_ports(settings, ["store"])
     log = settings.data / "logs" / "store-offline.log"

@@ -34,7 +34,7 @@ def _sustainable_rate(url: str, pipeline: str, stages: Sequence[str]) -> float:
     if not rows:
         raise DefinitionError(
             f"No sustainable rate is known for {pipeline} with the stages {', '.join(stages)}; "
-            "find it with: tidegauge run sustainable-throughput "
+            "find it with: ./tidegauge run sustainable-throughput "
             f"--pipeline {pipeline} --stages {','.join(stages)}; or set a rate."
         )
     return float(rows[0]["rate_per_second"])

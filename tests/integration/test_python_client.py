@@ -103,7 +103,7 @@ def test_the_store_that_was_started_does_not_get_the_secrets_of_others(environme
 
 
 def test_a_folder_without_results_says_how_to_begin(environment, tmp_path):
-    with pytest.raises(tidegauge.ConnectError, match="start with: tidegauge run"):
+    with pytest.raises(tidegauge.ConnectError, match=r"start with: \./tidegauge run"):
         tidegauge.connect(data=tmp_path)
 
 

@@ -228,13 +228,13 @@ def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notic
 def silence(since_ms: int, minutes: float, now_ms: int, watch: str = "") -> Notice:
     """No results since a time, at all or of one watch."""
     of_watch = f" of the watch {watch}" if watch else ""
-    why = "None of its outputs was paired; see `tidegauge watch`."
+    why = "None of its outputs was paired; see `./tidegauge watch`."
     return Notice(
         id=_silence_id("no-results", since_ms, watch),
         at_ms=now_ms,
         kinds=("no_results",),
         title=f"No results{of_watch} for {minutes:g} minutes",
-        lines=(why if watch else "Nothing was measured; see `tidegauge status`.",),
+        lines=(why if watch else "Nothing was measured; see `./tidegauge status`.",),
     )
 
 

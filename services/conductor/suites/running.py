@@ -239,7 +239,7 @@ class Suites:
             engine = load_engine(one.engine)
             if installed(engine, self._settings).lacking():
                 raise DefinitionError(
-                    f"{engine.spec.name} is not installed: tidegauge engines {engine.spec.name}"
+                    f"{engine.spec.name} is not installed: ./tidegauge engines {engine.spec.name}"
                     " --install"
                 )
 

@@ -44,7 +44,7 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
         watch = Following(one_run, settings, console, page, stack.check)
         if watch.is_kept:
             raise DefinitionError(
-                f"The watch {found.name} already exists: tidegauge watch --end {found.name}"
+                f"The watch {found.name} already exists: ./tidegauge watch --end {found.name}"
             )
         known = set(watch.runs())
         try:

@@ -36,7 +36,7 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         return 0
     text = asking.example(options.examples).sql if options.examples else options.query
     if not text:
-        raise DefinitionError("Give a query, or see: tidegauge sql --examples")
+        raise DefinitionError("Give a query, or see: ./tidegauge sql --examples")
     wanted = "json" if options.json else options.format
     output_format = asking.format_of(wanted, options.output)
     check_file("--output", options.output)

@@ -35,9 +35,9 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         (stack.up_detached if options.detach else stack.up)(say)
         if suite is not None:
             ask_for_suite(settings, suite)
-            console.print(f"The suite {suite.name} runs. Progress: tidegauge status")
+            console.print(f"The suite {suite.name} runs. Progress: ./tidegauge status")
         if options.detach or stack.attached:
-            _show_addresses(console, settings, "Stop it: tidegauge down")
+            _show_addresses(console, settings, "Stop it: ./tidegauge down")
             return 0
         _show_addresses(console, settings, "Ctrl-C stops it.")
         while True:

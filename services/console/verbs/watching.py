@@ -68,7 +68,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         if not began:
             raise
         following.end()
-        console.print(f"The watch {found.name} is ended; its runs are kept: tidegauge runs")
+        console.print(f"The watch {found.name} is ended; its runs are kept: ./tidegauge runs")
     finally:
         if not options.detach:
             stack.close(say)
@@ -131,7 +131,7 @@ def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
         text = f"{row['name']}: {what}"
         console.print(text, soft_wrap=True, highlight=False)
     if not rows:
-        console.print("There is no watch; start one with: tidegauge watch FILE.toml")
+        console.print("There is no watch; start one with: ./tidegauge watch FILE.toml")
 
 
 def _row(data: Path, name: str) -> dict[str, Any] | None:
@@ -145,7 +145,7 @@ def _row(data: Path, name: str) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        problem = f"its file cannot be read; end it with: tidegauge watch --end {name}"
+        problem = f"its file cannot be read; end it with: ./tidegauge watch --end {name}"
     with suppress(FileNotFoundError):
         saved_s = position_path(data, name).stat().st_mtime
         saved_at = datetime.fromtimestamp(saved_s, UTC).isoformat(timespec="seconds")

@@ -32,7 +32,7 @@ def test_of_a_stack_the_parts_that_it_has_are_looked_at(
         Finding(
             True,
             "0 dead letters",
-            'see: tidegauge sql "SELECT * FROM tidegauge.dead_letter"',
+            'see: ./tidegauge sql "SELECT * FROM tidegauge.dead_letter"',
         ),
     ]
 

@@ -71,7 +71,7 @@ def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, t
     (tmp_path / "watches").mkdir()
     (tmp_path / "watches" / "orders.json").write_text(text)
     watch(parsed(), ServiceSettings(data=tmp_path), Console())
-    said = "orders: its file cannot be read; end it with: tidegauge watch --end orders\n"
+    said = "orders: its file cannot be read; end it with: ./tidegauge watch --end orders\n"
     assert capsys.readouterr().out == said
 
 
