@@ -1,4 +1,4 @@
-"""Applies the DDL, merge settings and retention to an engine.
+"""Applies the DDL, table settings and retention to an engine.
 
 Rows expire by whole parts, so up to a month late. These may expire: latency counts per second,
 single pairs, latencies by slice, progress reports, samples of resources that belong to no run,
@@ -13,9 +13,14 @@ from services.store.engine import Engine
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
-# By default ClickHouse merges every few small inserts with all existing rows of a table of some
-# megabytes. With a higher base it merges inserts with each other first (decision 0408).
-MERGING = "merge_selector_base = 20"
+TABLE_SETTINGS = (
+    # By default ClickHouse merges every few small inserts with all existing rows of a table of some
+    # megabytes. With a higher base it merges inserts with each other first (decision 0408).
+    "merge_selector_base = 20",
+    # From 100 old parts on it removes them in up to 128 threads, which then keep memory (decision
+    # 0409).
+    "concurrent_part_removal_threshold = 100000",
+)
 
 
 def bring_up(engine: Engine, settings: StoreSettings) -> None:
@@ -23,18 +28,19 @@ def bring_up(engine: Engine, settings: StoreSettings) -> None:
     engine.execute(ddl_statements())
     rows = engine.rows(f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}'")
     defined = {str(row["name"]): str(row["engine_full"]) for row in rows}
-    engine.execute(merge_statements(defined))
+    engine.execute(setting_statements(defined))
     engine.execute(retention_statements(settings, defined))
 
 
-def merge_statements(defined: Mapping[str, str]) -> Iterator[str]:
-    """Statements that make every table merge by MERGING; none for tables that already do.
+def setting_statements(defined: Mapping[str, str]) -> Iterator[str]:
+    """Statements that give every table the TABLE_SETTINGS that it lacks.
 
     defined: `engine_full` of every table, as in `system.tables`.
     """
     for table, engine in defined.items():
-        if "MergeTree" in engine and MERGING not in engine:
-            yield f"ALTER TABLE {DATABASE}.{table} MODIFY SETTING {MERGING}"
+        missing = [setting for setting in TABLE_SETTINGS if setting not in engine]
+        if "MergeTree" in engine and missing:
+            yield f"ALTER TABLE {DATABASE}.{table} MODIFY SETTING {', '.join(missing)}"
 
 
 def retention_statements(settings: StoreSettings, defined: Mapping[str, str]) -> Iterator[str]:

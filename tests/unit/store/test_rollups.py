@@ -13,7 +13,7 @@ from services.store.blocks import blocks
 from services.store.digests import Digest
 from services.store.rebuild import drop_statements, verdict
 from services.store.rollups import fresh, latency_minutes
-from services.store.schema import MERGING, merge_statements, retention_statements
+from services.store.schema import TABLE_SETTINGS, retention_statements, setting_statements
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
@@ -91,9 +91,13 @@ DEFINED = dict.fromkeys(
 
 
 def test_tables_are_told_once_how_to_merge():
-    defined = DEFINED | {"runs": "", "dead_letter": f"MergeTree SETTINGS {MERGING}, y = 1"}
-    told = [statement.split()[2] for statement in merge_statements(defined)]
+    every = ", ".join(TABLE_SETTINGS)
+    defined = DEFINED | {"runs": "", "dead_letter": f"MergeTree SETTINGS {every}, y = 1"}
+    told = [statement.split()[2] for statement in setting_statements(defined)]
     assert told == [f"tidegauge.{name}" for name in DEFINED if name != "dead_letter"]
+    of_before = {"dead_letter": f"MergeTree SETTINGS {TABLE_SETTINGS[0]}"}
+    (statement,) = setting_statements(of_before)
+    assert statement == f"ALTER TABLE tidegauge.dead_letter MODIFY SETTING {TABLE_SETTINGS[1]}"
 
 
 def test_retention_is_set_where_it_is_not_yet():
