@@ -66,7 +66,8 @@ class BatchProducer:
             topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
-        self._pointers: Any = (ctypes.c_void_p * 1024)()  # to the messages of an event
+        # To the messages of an event; guarded by the lock.
+        self._pointers: Any = (ctypes.c_void_p * 1024)()
         self._open = 0  # sent, neither acknowledged nor failed; guarded by the lock
         self._fatal = ""
         self.last_error = ""
@@ -192,21 +193,26 @@ class BatchProducer:
         return True
 
     def _count_delivered(self, event: int) -> None:
-        count = self._library.rd_kafka_event_message_count(event)
-        if count > len(self._pointers):
-            self._pointers = (ctypes.c_void_p * (2 * count))()
-        count = self._library.rd_kafka_event_message_array(event, self._pointers, count)
-        batch: list[int] = self._pointers[:count]
-        # Hold the lock: _hand_over counts expired messages too.
+        # Hold the lock: two threads count, and _hand_over counts expired messages too.
         with self._queues.lock:
+            batch = self._messages_of(event)
             for second, failed, records in runs(batch, self._in_order):
                 self._delivered(second, 0 if failed else records, records if failed else 0)
             for partition, records in self._partitions_of(batch):
                 self._queues.done(partition, records)
-            self._open -= count
+            self._open -= len(batch)
             self._hand_over()
             if not self._queues.waiting:
                 self._awaited.clear()
+
+    def _messages_of(self, event: int) -> list[int]:
+        """Pointers to the messages of an event. Call with the lock held."""
+        count = self._library.rd_kafka_event_message_count(event)
+        if count > len(self._pointers):
+            self._pointers = (ctypes.c_void_p * (2 * count))()
+        count = self._library.rd_kafka_event_message_array(event, self._pointers, count)
+        found: list[int] = self._pointers[:count]
+        return found
 
     def _partitions_of(self, pointers: list[int]) -> list[tuple[TopicPartition, int]]:
         """The partitions of messages and the number of messages in each. Delivered messages of an

@@ -127,3 +127,44 @@ def test_sending_nothing_looks_up_the_partitions_of_all_keys(producing, monkeypa
     assert not queues.waiting
     monkeypatch.setattr(KeyPartitions, "_more", lambda *_: pytest.fail("looked up again"))
     assert producer.send(batch, 0, 1) == 1
+
+
+class TwoEvents:
+    """The library, with two events of three and five messages of the seconds 1 and 2."""
+
+    def __init__(self):
+        self._messages = {1: (Message * 3)(), 2: (Message * 5)()}
+        for second, messages in self._messages.items():
+            for message in messages:
+                message.private = second
+
+    def rd_kafka_event_message_count(self, event):
+        return len(self._messages[event])
+
+    def rd_kafka_event_message_array(self, event, pointers, count):
+        messages = self._messages[event]
+        for number in range(count):
+            pointers[number] = librdkafka.ctypes.addressof(messages[number])
+        time.sleep(0.05)  # another thread runs
+        return count
+
+    def rd_kafka_topic_name(self, _topic):
+        return b"t"
+
+
+def test_events_that_two_threads_count_at_once_are_not_mixed_up(producing, monkeypatch):
+    """A thread read messages that the other had given back: the process died."""
+    producer, queues, _batch, _counted = producing
+    seconds = Counter()
+    producer.count_into(
+        lambda second, acknowledged, _failed: seconds.update({second: acknowledged})
+    )
+    with monkeypatch.context() as patched:
+        patched.setattr(producer, "_library", TwoEvents())
+        patched.setattr(queues, "done", lambda *_: None)
+        threads = [threading.Thread(target=producer._count_delivered, args=(n,)) for n in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert seconds == {1: 3, 2: 5}
