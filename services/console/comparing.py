@@ -102,8 +102,9 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
     before, after = list(dict.fromkeys(before)), after and list(dict.fromkeys(after))
     if after is None and len(before) > 1:
         raise QueryError("Several runs need a second side: ./tidegauge compare RUN,RUN RUN,RUN")
-    for run_id in set(before).intersection(after or ()):
-        raise QueryError(f"{run_id} is on both sides.")
+    both = [run_id for run_id in before if run_id in (after or ())]
+    if both and len([*before, *(after or ())]) > 2:
+        raise QueryError(f"{both[0]} is on both sides.")
     known = {run_id: read_facts(url, run_id) for run_id in [*before, *(after or ())]}
     refused = left_out(list(known.values()))
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]

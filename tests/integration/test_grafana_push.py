@@ -131,7 +131,7 @@ def test_a_missing_plugin_and_an_old_grafana_are_named(double):
 def test_verify_before_a_push_says_what_is_missing(double):
     code, said = asked(double, "verify")
     assert code == 1
-    assert "not done: There is no data source Tidegauge: tidegauge grafana push" in said
+    assert "not done: There is no data source Tidegauge: ./tidegauge grafana push" in said
     assert "not done: dashboard Live: is not there" in said
 
 
