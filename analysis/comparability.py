@@ -144,8 +144,8 @@ def doubts_of(report: dict[str, Any]) -> list[str]:
             counts = {verdict: cell.get("verdicts", {}).get(verdict, 0) for verdict in EXPECTED}
             if counts["missing"] > MISSING_SHARE * sum(counts.values()):
                 found.append(
-                    f"{run_id}: {counts['missing']} outputs of {name} {stage} are missing and have "
-                    "no latency"
+                    f"{run_id}: missing outputs of {name} {stage}, which have no latency: "
+                    f"{counts['missing']}"
                 )
     return found
 

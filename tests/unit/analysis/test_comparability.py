@@ -144,7 +144,7 @@ def test_runs_that_were_not_steady_or_disturbed_are_doubtful_and_what_is_needed_
 def test_a_run_with_missing_outputs_is_doubted(missing: int, is_doubted: bool) -> None:
     verdicts = {"exact": 1_000, "missing": missing, "duplicate": 5}
     found = facts("a", pipelines={"p": {"stages": {"join": {"verdicts": verdicts}}}}).doubts()
-    said = ["a: 2 outputs of p join are missing and have no latency"]
+    said = ["a: missing outputs of p join, which have no latency: 2"]
     assert found == (said if is_doubted else [])
 
 
