@@ -124,10 +124,11 @@ def _environment_reasons(state: RunState) -> list[str]:
     rules = state.request.workload.validity
     reasons: list[str] = []
     allowed_ms, lag_ms = rules.max_evaluator_lag_ms, state.largest_lag_ms
-    if allowed_ms is not None and lag_ms is None:
-        reasons.append("It is unknown how far the evaluation was behind.")
-    elif allowed_ms is not None and lag_ms is not None and lag_ms > allowed_ms:
-        reasons.append(f"The evaluation was {lag_ms} ms behind, allowed {allowed_ms} ms.")
+    if allowed_ms is not None:
+        if lag_ms is None:
+            reasons.append("It is unknown how far the evaluation was behind.")
+        elif lag_ms > allowed_ms:
+            reasons.append(f"The evaluation was {lag_ms} ms behind, allowed {allowed_ms} ms.")
     shares = (rules.max_steal_share, rules.max_others_share)
     if not state.machine_s and any(share is not None for share in shares):
         reasons.append("The CPU time of the machine is unknown.")

@@ -61,7 +61,7 @@ class LoadThread:
         self._clock = clock
         self._sleep = sleep
         self._stop = threading.Event()
-        # Since when the client's queue has been full, with pauses; None once no record waits.
+        # Elapsed time since which the client's queue is full at times; None if no record waits.
         self._full_since_us: int | None = None
         self._ticked_us = 0
         backend.count_into(statistics.delivered)

@@ -51,7 +51,8 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
         raise DefinitionError("Give --json or --markdown, not both.")
     if options.run_id and Path(options.run_id).suffix in (".json", ".md", ".html", ".xml"):
         raise DefinitionError(
-            f"{options.run_id[:200]} is not a run id; --json and --markdown print the report."
+            f"{options.run_id[:200]} is not a run id; --json and --markdown print to standard"
+            " output."
         )
     check_file("--html", options.html)
     check_file("--junit", options.junit)
