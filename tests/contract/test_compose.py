@@ -15,6 +15,7 @@ import yaml
 from deploy.dependencies.images import SERVICES
 from services.generator.settings import GeneratorSettings
 from services.runtime.definitions import load_pipeline
+from services.runtime.engines import load_engines
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of
@@ -209,8 +210,7 @@ def test_the_agent_and_the_console_have_the_same_pipelines_by_name() -> None:
     for name in ("runner", "console"):
         given = {each for each in PARTS[name]["volumes"] if each.startswith("./pipelines")}
         assert given == mounts, name
-    copied = "COPY pipelines /opt/tidegauge/pipelines\n"
-    assert copied in (ROOT / "deploy" / "images" / "Dockerfile").read_text()
+    assert "pipelines" in copied()
 
 
 def test_the_pipeline_on_a_cluster_is_the_one_without_but_for_the_cluster() -> None:
@@ -244,8 +244,17 @@ def test_a_spark_image_of_ones_own_reaches_the_executors() -> None:
     assert given.startswith("${SPARK_IMAGE:-")
 
 
+def copied() -> list[str]:
+    """The folders in every image."""
+    return re.findall(r"^COPY (\w+) /opt", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
+
+
+def test_the_images_have_every_folder_of_definitions() -> None:
+    homes = {engine.folder.relative_to(ROOT).parts[0] for engine in load_engines().values()}
+    assert {"domains", "workloads", "pipelines", "suites", "studies", *homes} <= set(copied())
+
+
 def test_every_program_that_a_pipeline_names_is_in_the_image() -> None:
-    copied = re.findall(r"^COPY (\w+) /opt", (ROOT / "deploy/images/Dockerfile").read_text(), re.M)
     commands = [
         load_pipeline(path.stem).settings["command"]
         for path in sorted((ROOT / "pipelines").glob("*.toml"))
@@ -253,7 +262,7 @@ def test_every_program_that_a_pipeline_names_is_in_the_image() -> None:
     ]
     assert commands
     for command in commands:
-        assert Path(command[1]).parts[0] in copied
+        assert Path(command[1]).parts[0] in copied()
         assert (ROOT / command[1]).is_file()
 
 
