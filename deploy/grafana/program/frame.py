@@ -50,7 +50,9 @@ LIMIT 1000
     return annotation("Run phases", sql, palette.SKY)
 
 
-FAULTS: Final = """
+def faults(which: str = "true") -> dash.AnnotationQuery:
+    """Faults of runs. which: SQL condition."""
+    sql = f"""
 SELECT
     time,
     concat(
@@ -60,9 +62,13 @@ SELECT
     'fault' AS tags
 FROM results_lifecycle
 WHERE event IN ('pipeline_down', 'pipeline_up', 'failed', 'run_refused') AND $__timeFilter(time)
+    AND {which}
 ORDER BY time
 LIMIT 1000
 """
+    return annotation("Faults", sql, palette.VERMILION)
+
+
 # A deployment is shown at the first run with a version different from the run before.
 DEPLOYMENTS: Final = """
 SELECT time, concat('Changed to ', now_on, '; previously ', before) AS text, 'deployment' AS tags
@@ -133,7 +139,7 @@ def frame(
         )
     )
     if events is None:
-        events = (phases(OF_RUNS), annotation("Faults", FAULTS, palette.VERMILION))
+        events = (phases(OF_RUNS), faults())
     for one in (
         *events,
         annotation("Deployments", DEPLOYMENTS, palette.PURPLE),

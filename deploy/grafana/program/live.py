@@ -4,7 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import palette, recurring, sql
-from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
+from deploy.grafana.program.frame import DEFINITION, WATCHED, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
 RUNS = """
@@ -277,10 +277,10 @@ def _rates() -> timeseries.Panel:
         About(
             "Input and output rate",
             "Records per second of LogAppendTime, counted from the topics. Windows publish fewer "
-            "records than they read.",
+            "records than they read. The dashboard Watch has the inputs of watches.",
             "recps",
         ),
-        f"$__timeFilter(second) AND (pipeline = '' OR {sql.CHOSEN_PIPELINES})",
+        f"$__timeFilter(second) AND if(pipeline = '', NOT {WATCHED}, {sql.CHOSEN_PIPELINES})",
     )
 
 

@@ -4,15 +4,7 @@ from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, time
 from grafana_foundation_sdk.builders import dashboard as dash
 
 from deploy.grafana.program import one_run_machine, palette, recurring, sql
-from deploy.grafana.program.frame import (
-    DEFINITION,
-    FAULTS,
-    annotation,
-    asked,
-    frame,
-    phases,
-    placed,
-)
+from deploy.grafana.program.frame import DEFINITION, asked, faults, frame, phases, placed
 from deploy.grafana.program.links import TO_RUN
 from deploy.grafana.program.one_run_machine import THIS_RUN
 from deploy.grafana.program.panels import (
@@ -67,7 +59,7 @@ def build() -> dash.Dashboard:
         ),
         since="now-6h",
         refresh="30s",
-        events=(phases(THIS_RUN), annotation("Faults", FAULTS, palette.VERMILION)),
+        events=(phases(THIS_RUN), faults(THIS_RUN)),
     )
     return placed(
         found,
@@ -208,7 +200,7 @@ LIMIT 100
 def _cost() -> barchart.Panel:
     return bars(
         About(
-            "Cost of each stage",
+            "Latency added by each stage",
             "Median latency of each stage minus that of its nearest measured upstream stage, in "
             "chained pipelines. For the first stage, its whole latency.",
             "ms",

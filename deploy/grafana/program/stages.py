@@ -66,7 +66,7 @@ def _outputs() -> stat.Panel:
 def _cost() -> barchart.Panel:
     return bars(
         About(
-            "Cost of each stage",
+            "Latency added by each stage",
             "Percentiles of a stage minus those of its nearest measured upstream stage, in chained "
             "pipelines. For the first stage, its whole latency. A difference of percentiles can be "
             "negative.",

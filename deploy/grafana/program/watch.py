@@ -125,32 +125,45 @@ def _latency(share: float) -> timeseries.Panel:
 
 
 def _rates() -> timeseries.Panel:
-    return recurring.rates(
+    return _by_topic(
         About(
             "Records per second",
             "All records of the topics, by their timestamps.",
             "short",
             empty=NO_WATCH,
         ),
-        f"{RUNS_CHOSEN} AND $__timeFilter(second)",
-        "toString(topic)",
-        {},
+        "records",
     )
 
 
 def _bytes() -> timeseries.Panel:
-    return graph(
+    return _by_topic(
         About(
             "Bytes per second",
             "Sizes of the values of all records of the topics, as decompressed by the reader.",
             "Bps",
             empty=NO_WATCH,
         ),
+        "bytes",
+    )
+
+
+def _by_topic(about: About, column: str) -> timeseries.Panel:
+    """A column of the topics per second. Of a topic in several watches, that of one watch."""
+    return graph(
+        about,
         f"""
-SELECT $__timeInterval(second) AS time, toString(topic) AS series,
-    sum(bytes) / $__interval_s AS bytes_per_second
-FROM throughput_by_second
-WHERE {RUNS_CHOSEN} AND $__timeFilter(second)
+SELECT time, series, max(amount) / $__interval_s AS {column}_per_second
+FROM
+(
+    SELECT
+        $__timeInterval(second) AS time,
+        toString(topic) AS series,
+        sum({column}) AS amount
+    FROM throughput_by_second
+    WHERE {RUNS_CHOSEN} AND $__timeFilter(second)
+    GROUP BY time, series, extract(run_id, '^watch-(.+)-[0-9]{{8}}-[0-9]{{6}}')
+)
 GROUP BY time, series
 ORDER BY time, series
 """,
