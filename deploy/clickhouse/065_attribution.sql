@@ -75,7 +75,8 @@ SELECT
     mean_ms
 FROM tidegauge.latency_summary AS l
 WHERE endsWith(l.run_id, '-floor') AND phase = 'measure' AND definition = 'latest'
-COMMENT 'One row per run with a floor: the latency of a plain copy measured before the run';
+    AND l.run_id IN (SELECT run_id FROM tidegauge.runs WHERE valid)
+COMMENT 'One row per run with a valid floor: the latency of a plain copy measured before the run';
 
 ALTER TABLE tidegauge.run_floor
     COMMENT COLUMN run_id 'The run before which the floor was measured',
