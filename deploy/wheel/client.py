@@ -29,7 +29,6 @@ STORE_PORT: Final = 2  # offset from the base port: services/runtime/ports.py
 BASE_PORT: Final = 17_070
 MOST_BASE_PORT: Final = 65_000
 PORT_ATTEMPTS: Final = 20
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 TIMEOUT_S: Final = 60.0
 START_TIMEOUT_S: Final = 30.0
 STOP_TIMEOUT_S: Final = 10.0
@@ -206,19 +205,24 @@ def _stack_of(folder: Path) -> str:
     try:
         state = json.loads((folder / "stack.json").read_text())
         stores = [one for one in state["services"] if one["name"] == "store"]
-        if any(_is_alive(one["pid"]) for one in (state["owner"], *stores)):
+        if any(_is_alive(one["pid"], one["birth"]) for one in (state["owner"], *stores)):
             return f"http://{state['host']}:{state['base_port'] + STORE_PORT}"
     except (OSError, ValueError, KeyError, TypeError):
         pass
     return ""
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid: int, birth: str) -> bool:
+    """As in deploy/local/processes.py; without /proc, a reused pid counts as alive."""
     try:
         os.kill(pid, 0)
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        status = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except FileNotFoundError:
+        return sys.platform != "linux"
     except OSError:
         return False
-    return True
+    return f"{boot}/{status[19].decode()}" == birth
 
 
 def _is_of_another_user(port: int) -> bool:
@@ -253,10 +257,10 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
-    """The response body; bypasses any proxy on this machine, as in services/runtime/answers.py.
+    """The response body; bypasses any proxy to this machine, as in services/runtime/answers.py.
     Raises OSError."""
     url = request if isinstance(request, str) else request.full_url
-    is_here = urllib.parse.urlsplit(url).hostname in LOOPBACK
+    is_here = _is_here(urllib.parse.urlsplit(url).hostname or "")
     handlers = [_NoRedirects(), *([urllib.request.ProxyHandler({})] if is_here else [])]
     try:
         try:
@@ -267,6 +271,18 @@ def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes
             raise _RefusedError(error.read().decode(errors="replace").strip()) from error
     except HTTPException as error:
         raise OSError(f"its answer is incomplete: {error!r}") from error
+
+
+def _is_here(host: str) -> bool:
+    """As in services/runtime/hosts.py."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host)
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return host == "localhost"
+    return True
 
 
 class _Store:

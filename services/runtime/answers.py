@@ -8,7 +8,7 @@ from functools import cache
 from http.client import HTTPException
 from typing import Any, NoReturn
 
-from services.runtime.hosts import LOOPBACK, host_of
+from services.runtime.hosts import host_of, is_here
 
 
 class RefusedError(OSError):
@@ -32,7 +32,7 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
 def opener(url: str) -> urllib.request.OpenerDirector:
     """The opener for this address: without redirects, and without a proxy if it is on this
     machine."""
-    if host_of(url) in LOOPBACK:
+    if is_here(host_of(url)):
         return _past_proxies()
     return urllib.request.build_opener(NoRedirects())
 

@@ -1,6 +1,7 @@
 """Requests to services on this machine: without a proxy, and errors of broken responses."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ ASKERS: list[Callable[[str], Any]] = [
 
 
 @contextmanager
-def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
+def server(answer: bytes, host: str = "127.0.0.1") -> Iterator[tuple[str, list[bytes]]]:
     """A server that sends this response to every request and closes: its address, and the
     requests."""
     requests: list[bytes] = []
@@ -41,10 +42,10 @@ def server(answer: bytes) -> Iterator[tuple[str, list[bytes]]]:
                 requests.append(_request(file))
                 connection.sendall(answer)
 
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server((host, 0)) as listener:
         threading.Thread(target=serve, daemon=True).start()
         try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", requests
+            yield f"http://{host}:{listener.getsockname()[1]}", requests
         finally:
             listener.shutdown(socket.SHUT_RDWR)
 
@@ -69,6 +70,18 @@ def test_a_proxy_hears_nothing_of_what_this_machine_is_asked(
 ) -> None:
     monkeypatch.setenv("http_proxy", NOBODY)
     with server(b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}') as (url, requests):
+        ask(url)
+        assert len(requests) == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has all of 127.0.0.0/8")
+@pytest.mark.parametrize("ask", ASKERS, ids=["query", "rebuild", "package"])
+def test_any_address_of_this_machine_is_asked_without_the_proxy(
+    monkeypatch: pytest.MonkeyPatch, ask: Callable[[str], Any]
+) -> None:
+    monkeypatch.setenv("http_proxy", NOBODY)
+    answer = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
+    with server(answer, "127.0.0.2") as (url, requests):
         ask(url)
         assert len(requests) == 1
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.wheel import client
+from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
 SECRET = {"X-ClickHouse-User": "reader", "X-ClickHouse-Key": "of-this-folder"}
@@ -28,9 +29,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def a_stack(folder: Path, pid: int) -> None:
-    state: dict[str, Any] = {"host": "127.0.0.1", "base_port": 18_070, "owner": {"pid": pid}}
-    state["services"] = [{"name": "store", "pid": pid}]
+def a_stack(folder: Path, pid: int, birth: str = "") -> None:
+    birth = birth or birth_of(pid)
+    one = {"pid": pid, "birth": birth}
+    state: dict[str, Any] = {"host": "127.0.0.1", "base_port": 18_070, "owner": one}
+    state["services"] = [{"name": "store", **one}]
     (folder / "stack.json").write_text(json.dumps(state))
 
 
@@ -56,12 +59,16 @@ def test_the_store_of_the_settings_gets_the_password_of_the_folder(
     assert (results._url, results._headers) == ("http://store:17072", SECRET)
 
 
-@pytest.mark.parametrize("is_recorded", [False, True])
+@pytest.mark.parametrize(
+    "recorded",
+    [None, (2**22 + 1, "gone"), (os.getpid(), "another-boot/1")],
+    ids=["not recorded", "above the highest pid", "reused pid"],
+)
 def test_a_folder_without_a_running_stack_gets_its_own_store(
-    folder: Path, is_recorded: bool
+    folder: Path, recorded: tuple[int, str] | None
 ) -> None:
-    if is_recorded:
-        a_stack(folder, 2**22 + 1)  # above the highest pid
+    if recorded:
+        a_stack(folder, *recorded)
     results = client.connect(data=folder)
     assert (results._url, results._headers) == (STARTED, SECRET)
 
