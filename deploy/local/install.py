@@ -172,10 +172,12 @@ def install_packages(root: Path) -> None:
     venv = root / ".venv"
     stamp = venv / "installed.lock"
     check_room(root)
-    if venv.exists() and not stamp.exists():
+    uv = shutil.which("uv")
+    # An environment that uv has created has no pip, which would have to install uv.
+    can_be_updated = stamp.exists() and (uv is not None or (venv / "bin" / "pip").exists())
+    if venv.exists() and not can_be_updated:
         shutil.rmtree(venv)
     stamp.unlink(missing_ok=True)
-    uv = shutil.which("uv")
     if not venv.exists():
         say("creating .venv for the Python packages (first use; about 1.5 GB, a minute or two)")
         make_venv(root, uv)
@@ -262,7 +264,8 @@ def reason(output: str, code: int) -> str:
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with pip's index and certificate set for uv unless uv has its own."""
+    """The user's environment, with pip's index and certificate set for uv unless uv has its own,
+    and without uv's cache if that cannot be written."""
     merged = dict(environ)
     for uv_name, pip_name in (
         ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
@@ -272,7 +275,20 @@ def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
     ):
         if pip_name in environ:
             merged.setdefault(uv_name, environ[pip_name])
+    if "UV_CACHE_DIR" not in environ and not can_be_written(caches(environ)):
+        merged.setdefault("UV_NO_CACHE", "1")
     return merged
+
+
+def caches(environ: Mapping[str, str]) -> Path:
+    """The user's folder for caches, existing or not, by the XDG base directory specification."""
+    return Path(environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))
+
+
+def can_be_written(folder: Path) -> bool:
+    """Whether files can be created in a folder, which may have to be created first."""
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return there.is_dir() and os.access(there, os.W_OK | os.X_OK)
 
 
 def say(text: str) -> None:

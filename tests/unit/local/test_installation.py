@@ -151,6 +151,14 @@ def test_uv_hears_of_pips_index_and_keeps_its_own():
     }
 
 
+def test_uv_needs_no_cache_where_there_is_no_home(tmp_path: Path):
+    (tmp_path / "file").touch()
+    nowhere = {"XDG_CACHE_HOME": str(tmp_path / "file" / "cache")}
+    assert tool_environment(nowhere)["UV_NO_CACHE"] == "1"
+    assert "UV_NO_CACHE" not in tool_environment(nowhere | {"UV_CACHE_DIR": "/mine"})
+    assert "UV_NO_CACHE" not in tool_environment({"XDG_CACHE_HOME": str(tmp_path / "new")})
+
+
 @pytest.mark.parametrize(
     ("address", "secure"),
     [
