@@ -12,6 +12,7 @@ from deploy.local.failures import StackError
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.processes import wait_until
 from services.runtime.ports import ephemeral_hint
+from services.runtime.probe import ANY_ADDRESS
 from services.runtime.settings import ServiceSettings
 
 NEEDED_FREE_BYTES = 500 * 1024**2
@@ -52,6 +53,15 @@ def check_names(settings: ServiceSettings) -> None:
                 f"the {what} {str(path.absolute())!r} has {which} in its name,"
                 " which Java or an engine takes for something else; choose another folder",
             )
+
+
+def check_host(settings: ServiceSettings) -> None:
+    """Raise StackError if the broker could not advertise its address to clients."""
+    if settings.host in ANY_ADDRESS and not settings.kafka_bootstrap:
+        raise StackError(
+            f"TIDEGAUGE_HOST is {settings.host!r}, which stands for all addresses of this machine;"
+            " set it to one of them, which clients can connect to"
+        )
 
 
 def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:

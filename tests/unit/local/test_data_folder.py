@@ -8,7 +8,7 @@ import pytest
 
 from deploy.local.data_folder import check_owner, make_private
 from deploy.local.failures import StackError
-from deploy.local.preflight import check_names
+from deploy.local.preflight import check_host, check_names
 from deploy.local.stack import Stack
 from services.runtime.settings import ServiceSettings
 
@@ -95,6 +95,14 @@ def test_a_name_that_java_or_spark_would_take_apart_is_refused(name: str) -> Non
         check_names(ServiceSettings(data=Path("/tide") / name))
     with pytest.raises(StackError, match="the folder of the jars"):
         check_names(ServiceSettings(data=Path("/tide"), jars=Path("/tide") / name))
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_the_broker_needs_an_address_that_clients_can_reach(host: str) -> None:
+    with pytest.raises(StackError, match="which stands for all addresses of this machine"):
+        check_host(ServiceSettings(host=host))
+    check_host(ServiceSettings(host=host, kafka_bootstrap="kafka:9092"))
+    check_host(ServiceSettings())
 
 
 @pytest.mark.parametrize("name", ["dätä folder", "back\\slash", "q'#%41[x]$z?* a", "水"])
