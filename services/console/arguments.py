@@ -300,7 +300,7 @@ def _add_grafana(verbs: Verbs) -> None:
     grafana.add_argument(
         "--clickhouse", metavar="URL", help="address at which Grafana reaches ClickHouse"
     )
-    grafana.add_argument("--user", default="default", metavar="NAME", help="ClickHouse user")
+    grafana.add_argument("--user", metavar="NAME", help="ClickHouse user (default: default)")
 
 
 def _add_new(verbs: Verbs) -> None:

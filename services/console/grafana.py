@@ -31,13 +31,17 @@ def grafana(options: Namespace, clickhouse: str, console: Console) -> int:
         )
     if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).hostname:
         raise DefinitionError(f"--url: {options.url} is not a URL such as http://grafana:3000")
+    if options.action != "push" and (options.clickhouse or options.user):
+        raise DefinitionError("--clickhouse and --user apply to `grafana push` only.")
     there = Grafana(options.url, token)
     now_ms = int(time.time() * 1000)
     try:
         outcomes = []
         if options.action == "push":
             address, password = options.clickhouse or clickhouse, os.environ.get(PASSWORD, "")
-            outcomes.append(push(there, wanted_datasource(address, options.user, password)))
+            outcomes.append(
+                push(there, wanted_datasource(address, options.user or "default", password))
+            )
         outcomes.append(verify(there, TimeRange(now_ms - LOOKS_BACK_MS, now_ms)))
     except GrafanaError as error:
         raise DefinitionError(f"{options.url}: {error}") from error

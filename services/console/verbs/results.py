@@ -29,6 +29,8 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     if options.json and options.format:
         raise DefinitionError("Give --json or --format, not both.")
     if options.examples == 0:
+        if options.output or options.format:
+            raise DefinitionError("--output and --format need a query or the number of an example.")
         if options.json:
             print_json(asking.plain_examples())
         else:

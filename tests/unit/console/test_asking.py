@@ -4,11 +4,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from services.console import asking
 from services.console.arguments import build_parser
+from services.console.verbs import VERBS
 from services.runtime.clickhouse import StoreUrl
 from services.runtime.definitions import DefinitionError
+from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit
 
@@ -82,6 +85,24 @@ def test_the_command_line_tells_the_list_from_one_example():
     assert parser.parse_args(["sql", "--examples"]).examples == 0
     assert parser.parse_args(["sql", "--examples", "7"]).examples == 7
     assert parser.parse_args(["sql", "SELECT 1"]).examples is None
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("sql --examples --output x.csv", "--output and --format need a query"),
+        ("sql --examples --format csv", "--output and --format need a query"),
+        ("grafana verify --url http://g --user me", "--clickhouse and --user apply to"),
+        ("grafana verify --url http://g --clickhouse http://c", "--clickhouse and --user apply to"),
+    ],
+)
+def test_an_option_without_effect_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, sentence: str
+):
+    monkeypatch.setenv("GRAFANA_TOKEN", "token")
+    options = build_parser().parse_args(line.split())
+    with pytest.raises(DefinitionError, match=sentence):
+        VERBS[options.verb](options, ServiceSettings(data=tmp_path), Console())
 
 
 def test_an_address_shows_without_its_password(tmp_path):
