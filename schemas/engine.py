@@ -133,7 +133,8 @@ class Install(Model):
     packages with hashes, in pip's format, for its virtual environment. jars: an Ivy file with a
     configuration `run`, for the class path, and `compiler`, if there are sources; its lock is
     beside it. jars_of: packages of its environment whose folder `jars` or `lib` is also on the
-    class path. sources: folders with Java, which is compiled into `classes`, and with Python
+    class path. python_below: first Python, such as 3.13, for which its packages have no wheels.
+    sources: folders with Java, which is compiled into `classes`, and with Python
     modules, which are on PYTHONPATH. size_mb: disk space of the installation.
     """
 
@@ -141,6 +142,7 @@ class Install(Model):
     packages: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     python: FileName | Literal[""] = ""
+    python_below: str = Field("", pattern=r"^(3\.\d+)?$")
     jars: FileName | Literal[""] = ""
     jars_of: tuple[Column, ...] = ()
     sources: tuple[str, ...] = ()
@@ -150,6 +152,8 @@ class Install(Model):
     def _fits(self) -> "Install":
         if self.jars_of and not self.python:
             raise ValueError("jars_of names packages, so it needs python")
+        if self.python_below and not self.python:
+            raise ValueError("python_below is of packages, so it needs python")
         return self
 
 

@@ -63,6 +63,7 @@ def _why(error: Exception) -> str:
 def _install(place: Installed, settings: ServiceSettings, say: Callable[[str], None]) -> None:
     if not place.lacking():
         return
+    _check_python(place.engine.spec.install.python_below)
     check_addresses(os.environ)
     place.folder.mkdir(parents=True, exist_ok=True)
     with closing(locked(place.folder / "install.lock")):
@@ -78,6 +79,15 @@ def _install(place: Installed, settings: ServiceSettings, say: Callable[[str], N
         if place.java_sources and place.lacking():
             _compile(place, settings)
         close_to_writers(place.folder)
+
+
+def _check_python(below: str) -> None:
+    """Raise InstallError if its packages have no wheels for this Python."""
+    if below and sys.version_info >= tuple(map(int, below.split("."))):
+        raise InstallError(
+            f"it needs a Python older than {below}, and this is {sys.version.split()[0]};"
+            " remove .venv and set TIDEGAUGE_PYTHON to an older one"
+        )
 
 
 def _check_room(folder: Path, size_mb: int) -> None:
