@@ -26,10 +26,11 @@ from pydantic import ConfigDict, ValidationError
 
 from schemas.codec import said_by
 from schemas.content import Content
-from schemas.domain import HEADER, DomainSpec
+from schemas.domain import DomainSpec
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
 from services.runtime.definitions import WORKLOADS_DIR, load_workload, names
+from services.runtime.domain_columns import check, check_columns
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"
@@ -65,7 +66,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         fields["stages"] = [_with_table(folder, one, schemas) for one in fields.get("stages", [])]
         recording = fields.pop("recording", {})
         spec = DomainSpec.model_validate(fields)
-        _check_columns(spec)
+        check_columns(spec)
         files = _recording(folder.resolve(), spec, recording)
     except ValidationError as error:
         raise DefinitionError(f"{folder / FILE}: {first_mistake(error)}.") from error
@@ -220,7 +221,7 @@ def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) ->
         return stage
     path = (folder / str(table["file"])).resolve()
     is_inside = path.is_relative_to(folder.resolve())
-    _check(is_inside, f"the table {table['file']} is outside the folder")
+    check(is_inside, f"the table {table['file']} is outside the folder")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     key, columns = table["key"], table["columns"]
@@ -231,28 +232,3 @@ def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) ->
         for row in rows
     }
     return stage | {"table": {"key": key, "columns": columns, "rows": read}}
-
-
-def _check_columns(spec: DomainSpec) -> None:
-    """Raise ValueError if a stage or input names a missing record or column."""
-    columns = {
-        name: {field["name"] for field in json.loads(text)["fields"]}
-        for name, text in spec.schemas.items()
-    }
-    for one in spec.inputs:
-        _check(one.record in columns, f"there is no schema {one.record}")
-        needed = (one.impossible.column,) if one.impossible else ()
-        for name in (*HEADER, one.key, one.event_time, *needed):
-            _check(name in columns[one.record], f"{one.record} has no column {name!r}")
-    for stage in spec.stages:
-        if stage.record:
-            _check(stage.record in columns, f"there is no schema {stage.record}")
-            made = [each.column for each in stage.aggregates]
-            made += [*(each.column for each in stage.changes), *stage.columns]
-            for name in (*made, *stage.keys, stage.key):
-                _check(name in columns[stage.record], f"{stage.record} has no column {name!r}")
-
-
-def _check(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise ValueError(otherwise)
