@@ -214,7 +214,7 @@ def built_in(
     for step in others:
         if step.kind == "aggregate":
             is_windowed = WINDOW_TIME in rows.columns
-            event_time = WINDOW_TIME if is_windowed else inputs.event_time
+            event_time = WINDOW_TIME if is_windowed else inputs.joined_time
             rows = builtin_aggregate(rows, step, inputs, event_time)
         elif step.kind == "change":
             rows = builtin_change(rows, step)

@@ -51,6 +51,11 @@ class Inputs:
         columns = {one.event_time for one in self.specs}
         return self.specs[0].event_time if len(columns) == 1 else EVENT_TIME
 
+    @property
+    def joined_time(self) -> str:
+        """The event-time column of a join's outputs: that of its first input."""
+        return self.specs[0].event_time
+
     def fields(self, name: str) -> dict[str, object]:
         """Avro types of an input's columns, by name."""
         return fields_of(self.domain.input(name).record, self.domain.codec)

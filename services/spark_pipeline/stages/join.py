@@ -23,6 +23,7 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
         rows.groupBy(*dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))
         .agg(*columns, *markers)
         .where(presence)
+        .withColumnRenamed(inputs.event_time, inputs.joined_time)
     )
 
 

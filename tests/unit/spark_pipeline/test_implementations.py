@@ -27,6 +27,9 @@ RECORDS = {
     },
     "total": BOUNDS | {"parts": "int", "sum": "double", "mean": "double", "lowest": "double"},
     "changed": BOUNDS | {"by": CHANGE, "by_two": CHANGE},
+    "seen": HEADER
+    | {"id": "string", "part": "string", "parts": "int", "x": "double", "seen_at": TIME},
+    "joins": BOUNDS | {"joins": "long"},
 }  # fmt: skip
 COUNTED = {"keys": ["id"], "key": "id", "complete": {"column": "parts"}, "once_per": ["part"]}
 
@@ -67,9 +70,16 @@ DOMAIN = DomainSpec.model_validate(
              "window": {"size_s": 3, "slide_s": 1},
              "changes": [{"column": "by", "of": "sum", "back": 1},
                          {"column": "by_two", "of": "mean", "back": 2}]} | COUNTED,
+            {"name": "joins", "kind": "aggregate", "reads": ["join"], "record": "joins",
+             "key": "id", "keys": ["id"], "window": {"size_s": 1, "slide_s": 1},
+             "aggregates": [made("joins", "count", "both")]},
         ],
     }
 )  # fmt: skip
+SEEN = {"name": "b", "topic": "b", "record": "seen", "key": "id", "event_time": "seen_at"}
+TWO_TIMES = DomainSpec.model_validate(
+    DOMAIN.model_dump() | {"inputs": [DOMAIN.inputs[0].model_dump(), SEEN]}
+)
 # Per second and part: x of both inputs.
 READINGS = (
     {"p": (2.0, 8.0), "q": (3.0, 4.0)},
@@ -85,26 +95,26 @@ IMPLEMENTATIONS = {
 }
 
 
-def reading(second, part, x):
-    return {
-        "id": "i", "part": part, "parts": 2, "x": x, "at": START_MS + 1000 * second,
-        "sequence": 0, "run_id": "r", "scheduled_at": 0,
-    }  # fmt: skip
+def encoded(domain, topic, second, part, x):
+    one = domain.input(topic)
+    fields = {"id": "i", "part": part, "parts": 2, "x": x, "sequence": 0, "run_id": "r"}
+    times = {"scheduled_at": 0, one.event_time: START_MS + 1000 * second}
+    return domain.codec.encode(one.record, fields | times)
 
 
-def published(spark, stage, implementation):
+def published(spark, stage, implementation, domain=DOMAIN):
     rows = [
-        (topic, b"k", DOMAIN.codec.encode("reading", reading(second, part, x)), 0, 0, at(60))
+        (topic, b"k", encoded(domain, topic, second, part, x), 0, 0, at(60))
         for second, parts in enumerate(READINGS)
         for part, both in parts.items()
         for topic, x in zip(("a", "b"), both, strict=True)
     ]
     # In a join it has no counterpart, and its window is incomplete.
-    rows.append(("a", b"k", DOMAIN.codec.encode("reading", reading(9, "p", 7.0)), 0, 0, at(60)))
+    rows.append(("a", b"k", encoded(domain, "a", 9, "p", 7.0), 0, 0, at(60)))
     frame = spark.createDataFrame(rows, RAW)
     source = Source(lambda topics: frame.where(frame["topic"].isin(*topics)), "r")
-    found = outputs(source, DOMAIN, stage, IMPLEMENTATIONS[implementation]).collect()
-    return [DOMAIN.codec.decode(bytes(row["value"]))[1] for row in found]
+    found = outputs(source, domain, stage, IMPLEMENTATIONS[implementation]).collect()
+    return [domain.codec.decode(bytes(row["value"]))[1] for row in found]
 
 
 def of_windows(rows, *columns):
@@ -127,6 +137,19 @@ def test_a_join_takes_one_record_of_each_input(spark, implementation):
         "run_id": "r", "id": "i", "part": "p", "at": START_MS + 1000,
         "first": 4.0, "highest": 4.0, "both": 5.0,
     }  # fmt: skip
+
+
+@implementation
+def test_a_join_has_the_event_time_of_its_first_input(spark, implementation):
+    rows = published(spark, "join", implementation, TWO_TIMES)
+    same = published(spark, "join", implementation)
+    assert sorted(map(str, rows)) == sorted(map(str, same))
+
+
+@pytest.mark.parametrize("domain", [DOMAIN, TWO_TIMES], ids=["one name", "two names"])
+def test_a_window_takes_what_a_join_publishes(spark, domain):
+    rows = published(spark, "joins", "built-in", domain)
+    assert of_windows(rows, "joins") == dict.fromkeys(range(3), (2,))
 
 
 @implementation

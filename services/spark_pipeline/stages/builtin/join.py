@@ -27,7 +27,8 @@ def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> D
         for name in inputs.names
     ]
     joined = reduce(lambda left, right: left.join(right, equal, "inner"), sides)
-    return joined.select(*equal, *_made(stage))
+    made = joined.select(*equal, *_made(stage))
+    return made.withColumnRenamed(inputs.event_time, inputs.joined_time)
 
 
 def window_join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:

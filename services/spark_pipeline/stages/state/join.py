@@ -18,15 +18,14 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> Data
 
     The state is kept per output key, of which there are fewer than join keys.
     """
-    event_time = inputs.event_time
-    place = tuple(key for key in stage.keys if key not in (stage.key, event_time))
+    place = tuple(key for key in stage.keys if key not in (stage.key, inputs.event_time))
     kept = remembered(stage, stage.aggregates, place, inputs)
     made = [one.column for one in stage.aggregates]
     fields = ["event_ms bigint", *types_of(stage, place, inputs), *types_of(stage, made, inputs)]
     rule = partial(joined, layout=kept.layout, made=kept.made)
     group = (RUN_ID, stage.key)
     found = with_memory(rows, group, kept, rule, fields, keep_s=keep_s)
-    return found.withColumn(event_time, F.timestamp_millis("event_ms"))
+    return found.withColumn(inputs.joined_time, F.timestamp_millis("event_ms"))
 
 
 def joined(
