@@ -54,7 +54,7 @@ def domain_names(directory: Path = DOMAINS_DIR) -> tuple[str, ...]:
 
 def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     """One domain by name, or by the path of its folder. Raises DefinitionError."""
-    folder = Path(name) if "/" in name else directory / name
+    folder = _folder(name, directory)
     if not (folder / FILE).is_file() and "/" in name:
         raise DefinitionError(f"{folder / FILE} is not a file.")
     if not (folder / FILE).is_file():
@@ -90,17 +90,32 @@ def domain_with(workload: str) -> str | None:
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
     """A workload on a domain: from the domain's `workloads/`, else the load, phases and rules of an
-    installed workload, on all stages. Raises DefinitionError."""
+    installed workload, on all stages. A file that names this domain or none is used as it is.
+    Raises DefinitionError."""
     own = domain.folder / "workloads"
     if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
         found = load_workload(name, own)
     else:
         found = load_workload(name)
-        if found.domain not in (domain.spec.name, str(domain.folder)):
+        if not _is_for(found, name, domain):
             content = Content(format=found.content.format, second_ms=found.content.second_ms)
             changed = {"content": content, "stages": (), "pipelines": (), "windows": {}}
             found = found.model_copy(update=changed)
     return found.model_copy(update={"domain": domain.spec.name})
+
+
+def _is_for(workload: Workload, name: str, domain: Domain) -> bool:
+    """Whether the settings of a workload, given by name or path, are meant for a domain."""
+    is_file = name.endswith(".toml") and Path(name).resolve().parent != WORKLOADS_DIR.resolve()
+    if is_file and "domain" not in workload.model_fields_set:
+        return True
+    folder = _folder(workload.domain, DOMAINS_DIR).resolve()
+    return workload.domain == domain.spec.name or folder == domain.folder
+
+
+def _folder(name: str, directory: Path) -> Path:
+    """The folder of a domain given by name, or by path."""
+    return Path(name) if "/" in name else directory / name
 
 
 def content_of(domain: Domain, content: Content) -> Content:

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from schemas.content import Content
 from services.console.choosing import chosen_workload
 from services.console.domains import new_domain, show_domains
-from services.runtime.definitions import DefinitionError
+from services.runtime.definitions import WORKLOADS_DIR, DefinitionError
 from services.runtime.domains import load_domain
 
 pytestmark = pytest.mark.unit
@@ -42,12 +43,33 @@ def test_a_new_domain_can_be_loaded_and_has_a_workload_of_its_own(tmp_path: Path
     assert workload.load.rate_per_second == 200
 
 
-def test_a_workload_of_another_domain_keeps_its_load_and_its_format_only() -> None:
-    _domain, workload = chosen_workload("single-burst", "gem_packs")
-    _own_domain, own = chosen_workload("single-burst", None)
-    assert (workload.domain, own.domain) == ("gem_packs", "traffic")
+@pytest.mark.parametrize("name", ["skew", "large-windows", "crowd"])
+def test_a_workload_of_another_domain_keeps_its_load_and_its_format_only(name: str) -> None:
+    _domain, workload = chosen_workload(str(WORKLOADS_DIR / f"{name}.toml"), "flights")
+    _own_domain, own = chosen_workload(name, None)
+    assert (workload.domain, own.domain) == ("flights", "traffic")
     assert (workload.load, workload.phases) == (own.load, own.phases)
-    assert (workload.stages, workload.windows) == ((), {})
+    assert (workload.stages, workload.pipelines, workload.windows) == ((), (), {})
+    kept = {"format": own.content.format, "second_ms": own.content.second_ms}
+    assert workload.content == Content(**kept) != own.content
+
+
+@pytest.mark.parametrize("domain", ["", "orders", "./orders", "ABSOLUTE", "traffic"])
+def test_a_workload_given_as_a_file_keeps_its_settings_on_its_domain(
+    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = new_domain("orders", tmp_path)
+    named = domain.replace("ABSOLUTE", str(folder))
+    line = f'domain = "{named}"' if named else ""
+    file = folder / "workloads" / "latency.toml"
+    text = file.read_text().replace('domain = "orders"', f'stages = ["totals"]\n{line}')
+    file.write_text(f"{text}\n[windows]\ntotals_s = 4\n")
+    _domain, workload = chosen_workload("orders/workloads/latency.toml", "./orders")
+    used = (("totals",), ("spark-microbatch-builtin",), {"totals_s": 4})
+    expected = ((), (), {}) if domain == "traffic" else used
+    assert (workload.stages, workload.pipelines, workload.windows) == expected
+    assert workload.domain == "orders"
 
 
 @pytest.mark.parametrize("name", ["Orders", "9lives", "a-b", "../x", ""])
