@@ -220,18 +220,16 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages
     domain = load_domain(base.domain).spec
-    published = {
-        one.name: stages_published(one, domain, stages or domain.stage_names)[0]
-        for one in pipelines
-    }
-    for name, found in published.items():
-        if not found:
-            raise DefinitionError(
-                f"suite {suite}: {name} runs none of the stages of {item.workload}."
-            )
     lines = (*base.thresholds, *item.thresholds)
     base = base.model_copy(update={"thresholds": lines})
     try:
+        published = {
+            one.name: stages_published(one, domain, stages or domain.stage_names)[0]
+            for one in pipelines
+        }
+        for name, found in published.items():
+            if not found:
+                raise DefinitionError(f"{name} runs none of its stages.")
         check_thresholds(base, published)
     except DefinitionError as error:
         raise DefinitionError(f"suite {suite}: {item.workload}: {error}") from error

@@ -224,7 +224,13 @@ def stages_published(
 ) -> tuple[tuple[Stage, ...], dict[Stage, str]]:
     """The requested stages that a pipeline publishes, and for the others, unless the pipeline omits
     them itself, the reason. With topology `via-topics` the stages that these read are published
-    too. Raises DefinitionError."""
+    too. Raises DefinitionError, also for a stage that the domain does not have."""
+    unknown_stage = next((stage for stage in asked if stage not in domain.stage_names), None)
+    if unknown_stage is not None:
+        raise DefinitionError(
+            f"The domain {domain.name} has no stage {unknown_stage!r}; it has: "
+            f"{', '.join(domain.stage_names)}."
+        )
     ability = _ability_of(pipeline)
     wanted = [stage for stage in asked if not pipeline.stages or stage in pipeline.stages]
     against = {stage: reason_against(ability, domain, stage) for stage in wanted}

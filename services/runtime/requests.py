@@ -32,12 +32,6 @@ def new_request(
     the domain, if a pipeline can publish none of the stages, or if the run cannot be interleaved.
     """
     stages = stages or workload.stages or domain.stage_names
-    unknown = [stage for stage in stages if stage not in domain.stage_names]
-    if unknown:
-        raise DefinitionError(
-            f"The domain {domain.name} has no stage {unknown[0]!r}; it has: "
-            f"{', '.join(domain.stage_names)}."
-        )
     try:
         resolved = domain.resolved(workload.windows)
     except ValidationError as error:

@@ -120,7 +120,10 @@ def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 def _stage_groups(
     experiment: Experiment, scale: Scale, domain: Domain, pipeline: Pipeline
 ) -> Iterator[tuple[Stage, ...]]:
-    stages, _against = stages_published(pipeline, domain.spec, experiment.stages)
+    try:
+        stages, _against = stages_published(pipeline, domain.spec, experiment.stages)
+    except DefinitionError as error:
+        raise DefinitionError(f"experiment {experiment.name}: {error}") from error
     if scale.apart:
         yield from ((stage,) for stage in stages)
     elif stages:

@@ -76,7 +76,11 @@ def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
         (
             '[[steps]]\nworkload = "latency"\nstages = ["join"]\n'
             'pipelines = ["spark-continuous"]\n',
-            "spark-continuous runs none of the stages of latency.",
+            "mine.toml: latency: spark-continuous runs none of its stages.",
+        ),
+        (
+            '[[steps]]\nworkload = "latency"\nstages = ["joins"]\n',
+            "mine.toml: latency: The domain traffic has no stage 'joins'; it has: ingest, ",
         ),
         (
             '[[steps]]\nworkload = "sustainable-throughput"\n'

@@ -92,12 +92,12 @@ def test_a_definition_is_where_its_name_or_its_path_says():
             "load.rte: There is no such field.",
         ),
         (
-            "a stage nobody knows",
+            "a stage that no domain can have",
             'stages = ["join", "Sum"]\n' + WORKLOAD,
             "stages.1: Allowed: 1 to 32 characters of a-z 0-9 _, the first of a-z.",
         ),
     ],
-    ids=["out of bounds", "missing", "unknown field", "unknown stage"],
+    ids=["out of bounds", "missing", "unknown field", "forbidden spelling"],
 )
 def test_a_file_that_does_not_fit_is_named_with_its_field(why, text, reason, tmp_path):
     path = write(tmp_path, text)

@@ -62,3 +62,6 @@ def test_an_unknown_scale_and_a_wrong_workload_are_one_sentence():
     wrong = experiment(scales={"small": {"workload": {"phases": {"measure_s": -1}}}})
     with pytest.raises(DefinitionError, match=r"^experiment latency: phases\.measure_s"):
         plan_of(study(experiments=[wrong]), "small")
+    unknown = experiment(stages=["parse", "joins"])
+    with pytest.raises(DefinitionError, match=r"^experiment latency: .* has no stage 'joins'; it"):
+        plan_of(study(experiments=[unknown]), "small")
