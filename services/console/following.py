@@ -3,13 +3,15 @@
 import math
 import time
 from collections.abc import Callable, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from rich.console import Console
 
 from schemas.watch import Watch
+from services.console.terminal import harmless, is_quiet
 from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings
 from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path
 
@@ -36,22 +38,25 @@ VERDICTS = (
     " AND v.time > now64(3) - toIntervalSecond(10)"
 )
 TROUBLE = (
-    "SELECT JSONExtractString(detail, 'reason') AS reason FROM tidegauge.results_lifecycle AS l"
+    "SELECT JSONExtractString(detail, 'topic') AS topic, JSONExtractString(detail, 'reason') AS"
+    " reason FROM tidegauge.results_lifecycle AS l"
     " WHERE event = 'watch_trouble' AND JSONExtractString(detail, 'watch') = {name:String}"
-    " AND l.time >= fromUnixTimestamp64Milli({since_ms:Int64}) ORDER BY l.time DESC LIMIT 1"
+    " AND reason != '' AND l.time >= fromUnixTimestamp64Milli({since_ms:Int64})"
+    " ORDER BY l.time DESC LIMIT 1"
 )
 
 
 @dataclass(frozen=True)
 class Following:
     """A watch that a command started or continues. page: address of its dashboard. check: raises if
-    the stack has stopped."""
+    the stack has stopped. since_ms: earlier problems are not told."""
 
     watch: Watch
     settings: ServiceSettings
     console: Console
     page: str
     check: Callable[[], None]
+    since_ms: int = field(default_factory=now_ms)
 
     @property
     def is_kept(self) -> bool:
@@ -65,18 +70,28 @@ class Following:
         inputs = ", ".join(one.topic for one in self.watch.inputs)
         outputs = ", ".join(one.topic for one in self.watch.outputs)
         what = what or ("starts" if is_new else "continues")
-        text = f"The watch {self.watch.name} {what}: {inputs} → {outputs}"
-        self.console.print(text, soft_wrap=True)
-        self.console.print(f"Watch it at {self.page}", soft_wrap=True)
+        self.say(f"The watch {self.watch.name} {what}: {inputs} → {outputs}")
+        self.say(f"Watch it at {self.page}")
 
-    def follow(self, most_s: float = math.inf) -> None:
-        """Print a line with the latest figures every TELL_S, for so many seconds."""
+    def say(self, text: str) -> None:
+        """Print a line of progress."""
+        if not is_quiet(self.console):
+            self.console.print(text, soft_wrap=True)
+
+    def follow(self, most_s: float = math.inf, reason: str = "") -> None:
+        """Print a line with the latest figures every TELL_S, for so many seconds, and each new
+        problem. reason: the last problem that was told. If only results are printed, the figures
+        of a limited time are left out: its report has them."""
         begin_s = told_s = time.monotonic()
         while time.monotonic() - begin_s < most_s:
             self.check()
             if time.monotonic() - told_s >= TELL_S:
-                told_s = time.monotonic()
-                self.console.print(self._figures(), soft_wrap=True)
+                told_s, before = time.monotonic(), reason
+                reason = self.trouble() or before
+                if reason != before:
+                    self.console.print(f"Problem: {harmless(reason)}", soft_wrap=True)
+                if most_s == math.inf or not is_quiet(self.console):
+                    self.console.print(self._figures(), soft_wrap=True)
             time.sleep(LOOK_S)
 
     def end(self, known: Set[str] = frozenset()) -> None:
@@ -112,14 +127,14 @@ class Following:
         except QueryError:
             return set()
 
-    def trouble(self, since_ms: int) -> str:
-        """The latest problem of this watch since a time (epoch ms); empty without one."""
-        url, since = store_url(self.settings), str(since_ms)
+    def trouble(self) -> str:
+        """The latest problem of this watch; empty without one."""
+        url, since = store_url(self.settings), str(self.since_ms)
         try:
             rows = query(url, TROUBLE, name=self.watch.name, since_ms=since)
         except QueryError:
             return ""
-        return str(rows[0]["reason"]) if rows else ""
+        return ": ".join(text for row in rows for text in row.values() if text)
 
     def _open_runs(self, known: Set[str]) -> bool:
         try:

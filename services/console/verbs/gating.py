@@ -16,6 +16,7 @@ from services.console.following import BEGIN_S, Following
 from services.console.remote_stack import open_stack
 from services.console.report import build_whole_report
 from services.console.show import show_report
+from services.console.terminal import harmless
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -25,7 +26,6 @@ from services.console.verbs.common import (
 )
 from services.console.watched import watch_complaints
 from services.runtime.clickhouse import store_url
-from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
@@ -69,14 +69,14 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
 def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
     """Start the watch and follow it from the begin of its run, which may have to wait for a topic;
     returns whether that was interrupted. Raises DefinitionError if it does not begin."""
-    since_ms, reasons = now_ms(), [""]
+    reasons = [""]
 
     def has_begun() -> bool:
         if watch.new_runs(known):
             return True
-        if (reason := watch.trouble(since_ms)) not in reasons:
+        if (reason := watch.trouble()) not in reasons:
             reasons.append(reason)
-            watch.console.print(f"It waits, for at most {BEGIN_S:.0f} s: {reason}", soft_wrap=True)
+            watch.say(f"It waits, for at most {BEGIN_S:.0f} s: {harmless(reason)}")
         return False
 
     try:
@@ -84,7 +84,7 @@ def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
         if not watch.wait(has_begun, BEGIN_S):
             reason = reasons[-1] or "see the log of the watcher."
             raise DefinitionError(f"The watch {watch.watch.name} did not begin: {reason}")
-        watch.follow(duration_s)
+        watch.follow(duration_s, reasons[-1])
     except KeyboardInterrupt:
         return True
     return False

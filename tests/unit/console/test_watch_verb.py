@@ -1,5 +1,6 @@
 """The verb `watch`: errors, the list, and a watch of some seconds."""
 
+import io
 import json
 import os
 from argparse import Namespace
@@ -10,7 +11,10 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
+from services.console import following
 from services.console.arguments import build_parser
+from services.console.following import Following
+from services.console.terminal import Terminal
 from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
 from services.console.verbs.watching import _cluster, watch
 from services.runtime.settings import ServiceSettings
@@ -192,8 +196,7 @@ class Waited:
 
     def __init__(self, problems, begins):
         self.watch = Namespace(name="orders")
-        self.console = Console(width=100)
-        self.followed_s = 0
+        self.followed = ()
         self._problems, self._begins = problems, begins
 
     def begin(self, _what): ...
@@ -205,18 +208,21 @@ class Waited:
     def new_runs(self, _known):
         return set() if self._problems else {"watch-orders-20261125-220000"}
 
-    def trouble(self, _since_ms):
+    def trouble(self):
         return self._problems.pop(0)
 
-    def follow(self, most_s):
-        self.followed_s = most_s
+    def say(self, text):
+        print(text)
+
+    def follow(self, most_s, reason):
+        self.followed = most_s, reason
 
 
 def test_a_gate_tells_what_it_waits_for_once(capsys):
     watched = Waited(["", "topic b does not exist", "topic b does not exist"], begins=True)
     assert not _followed(watched, set(), 15)
     assert capsys.readouterr().out == "It waits, for at most 80 s: topic b does not exist\n"
-    assert watched.followed_s == 15
+    assert watched.followed == (15, "topic b does not exist")
 
 
 @pytest.mark.parametrize("problem", ["topic b does not exist", ""])
@@ -224,3 +230,51 @@ def test_a_gate_that_does_not_begin_says_why(problem):
     why = problem or "see the log of the watcher"
     with pytest.raises(DefinitionError, match=f"The watch orders did not begin: {why}"):
         _followed(Waited([problem], begins=False), set(), 15)
+
+
+def followed(monkeypatch, data, problems, most_s=float("inf"), is_quiet=False):
+    """The lines of a watch that has these problems, one per look, and is then interrupted."""
+    left = list(problems)
+
+    def query(_url, sql, **_parameters):
+        if sql == following.TROUBLE:
+            return [left.pop(0)]
+        return [{"missing": 0}] if sql == following.VERDICTS else []
+
+    def check():
+        if not left:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(following, "query", query)
+    monkeypatch.setattr(following, "TELL_S", 0)
+    monkeypatch.setattr(following, "LOOK_S", 0)
+    out = io.StringIO()
+    terminal = Terminal(is_quiet=is_quiet, file=out)
+    watched = Following(ORDERS, ServiceSettings(data=data), terminal, "http://page", check)
+    watched.begin("")
+    with pytest.raises(KeyboardInterrupt):
+        watched.follow(most_s)
+    return out.getvalue().splitlines()
+
+
+NOTHING = "no output was paired in the last 10 s"
+REFUSED = {"topic": "in", "reason": "Broker: Topic authorization failed"}
+
+
+def test_a_watch_tells_its_problems_once(monkeypatch, tmp_path):
+    silent = {"topic": "", "reason": "it has returned no end offsets for 30 s"}
+    assert followed(monkeypatch, tmp_path, [REFUSED, REFUSED, silent]) == [
+        "The watch orders starts: in → out",
+        "Watch it at http://page",
+        "Problem: in: Broker: Topic authorization failed",
+        NOTHING,
+        NOTHING,
+        "Problem: it has returned no end offsets for 30 s",
+        NOTHING,
+    ]
+
+
+@pytest.mark.parametrize(("most_s", "figures"), [(float("inf"), [NOTHING]), (60, [])])
+def test_a_quiet_watch_tells_problems_and_results_only(monkeypatch, tmp_path, most_s, figures):
+    lines = followed(monkeypatch, tmp_path, [REFUSED], most_s, is_quiet=True)
+    assert lines == ["Problem: in: Broker: Topic authorization failed", *figures]
