@@ -42,8 +42,12 @@ from services.runtime.clickhouse import QueryError, query
 Report = dict[str, Any]
 
 
+class UnknownRunError(QueryError):
+    """The store does not know a run."""
+
+
 def build_report(url: str, run_id: str) -> Report:
-    """The report as the contract's JSON. Raises QueryError if the run is not known.
+    """The report as the contract's JSON. Raises QueryError, UnknownRunError.
 
     Parts that need the counts per second are omitted if these have expired.
     """
@@ -165,7 +169,7 @@ def latest_run(url: str) -> str:
 
 
 def request_of(url: str, run_id: str) -> dict[str, Any]:
-    """The whole request of a run, as JSON. Raises QueryError if the run is not known."""
+    """The whole request of a run, as JSON. Raises QueryError, UnknownRunError."""
     rows = query(
         url,
         "SELECT detail FROM tidegauge.results_lifecycle AS l WHERE run_id = {run_id:String}"
@@ -173,7 +177,7 @@ def request_of(url: str, run_id: str) -> dict[str, Any]:
         run_id=run_id,
     )
     if not rows:
-        raise QueryError(f"There is no run {run_id!r}; list them with: ./tidegauge runs")
+        raise UnknownRunError(f"There is no run {run_id!r}; list them with: ./tidegauge runs")
     request: dict[str, Any] = json.loads(rows[0]["detail"])
     return request
 

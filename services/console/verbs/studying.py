@@ -9,7 +9,7 @@ from schemas.validation_errors import DefinitionError
 from services.console.files import write_file
 from services.console.page.article import html, markdown
 from services.console.plain_lists import studies
-from services.console.report import build_report
+from services.console.report import UnknownRunError, build_report
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
@@ -23,7 +23,6 @@ from services.console.verbs.common import (
     print_json,
     teller,
 )
-from services.runtime.clickhouse import QueryError
 from services.runtime.definitions import STUDIES_DIR, load_study, names
 from services.runtime.engines import load_engine
 from services.runtime.installed import installed
@@ -83,7 +82,7 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
 
 def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
     """The results by experiment, system and stage. A run that the store does not know is removed
-    from the notebook, so that it is repeated."""
+    from the notebook, so that it is repeated. Raises QueryError."""
     found: dict[tuple[str, str, str], Measured] = {}
     for run in plan.runs:
         note = notebook.chosen(run.key)
@@ -91,7 +90,7 @@ def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
             continue
         try:
             measured = _measured(url, run, note)
-        except QueryError:
+        except UnknownRunError:
             notebook.forget(run.key)
             notebook.write()
             continue

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from services.console.report import request_of
 from services.console.run_command import BusyError
+from services.console.studies.notebook import Note, open_notebook
 from services.console.studies.plan import plan_of
 from services.console.verbs import studying
+from services.runtime.clickhouse import QueryError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 from tests.unit.console.studies.reports import study
 
@@ -35,3 +38,22 @@ def test_reasons_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert code == EXIT_USAGE
     assert "Fast is left out: it has no [/jar]" in out.getvalue()
     assert "run [/R] is going on" in out.getvalue()
+
+
+def test_only_a_run_that_the_store_does_not_know_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def silent(*_given: object) -> None:
+        raise QueryError("The store does not answer.")
+
+    plan, notebook = plan_of(study(), "small"), open_notebook(tmp_path, "s", "small")
+    key, note = plan.runs[0].key, Note("run-1", valid=True)
+    notebook.add(key, note)
+    monkeypatch.setattr(studying, "build_report", silent)
+    with pytest.raises(QueryError):
+        studying._cells("-", plan, notebook)
+    assert open_notebook(tmp_path, "s", "small").of(key) == [note]
+    monkeypatch.setattr(studying, "build_report", request_of)
+    monkeypatch.setattr("services.console.report.query", lambda *_given, **_names: [])
+    assert studying._cells("-", plan, notebook) == {}
+    assert open_notebook(tmp_path, "s", "small").of(key) == []
