@@ -5,12 +5,15 @@ import json
 import pytest
 
 from schemas import catalogue
+from schemas.content import Content
 from services.console import scaling
 from services.runtime import sustainable
 from services.runtime.definitions import DefinitionError
+from services.runtime.engines import at_workers
 from services.runtime.sustainable import at_sustainable_share
 from services.store.engine import Query
 from tests.integration.store_engine import insert_events
+from tests.traffic import TRAFFIC
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import a_lifecycle_event, a_request
 
@@ -45,8 +48,10 @@ def engine(module_engine):
     insert_events(module_engine, catalogue.CONCLUSIONS, *events)
     scaled = {"series": "r2", "pipeline": "p", "workers": 2, "partitions": 4}
     asked = {"r1": None, "r2": scaled | {"workers": 1, "partitions": 2}, "r3": scaled, "r6": scaled}
+    asked |= {"r4": None, "r5": None}
+    request = a_request("spark-microbatch").model_dump(mode="json")
     requested = [
-        a_lifecycle_event("run_requested", json.dumps({"scaled": part}))
+        a_lifecycle_event("run_requested", json.dumps(request | {"scaled": part}))
         | {"run_id": run_id, "time": 1_600_000_000_000 + offset}
         for offset, (run_id, part) in enumerate(asked.items())
     ]
@@ -149,14 +154,14 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine):
     assert json.loads(found[0]["detail"])["scaled"]["workers"] == 1
 
 
-def at_nine_tenths(engine, monkeypatch, *stages):
+def at_nine_tenths(engine, monkeypatch, *stages, of_workload=None, **changes):
     """The rate of a run of these stages at nine tenths of the sustainable rate."""
     monkeypatch.setattr(
         sustainable, "query", lambda _url, *sql, **names: rows(engine, *sql, **names)
     )
     request = a_request("spark-microbatch")
-    workload = request.workload.model_copy(update={"sustainable_share": 0.9})
-    wanted = request.model_copy(update={"workload": workload, "stages": stages})
+    workload = request.workload.model_copy(update={"sustainable_share": 0.9} | (of_workload or {}))
+    wanted = request.model_copy(update={"workload": workload, "stages": stages} | changes)
     return at_sustainable_share(wanted, "").workload.load.rate_per_second
 
 
@@ -166,3 +171,20 @@ def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engin
     assert at_nine_tenths(engine, monkeypatch, "join", "parse") == 900
     with pytest.raises(DefinitionError, match="with the stages ingest; find it with"):
         at_nine_tenths(engine, monkeypatch, "ingest")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"environment": {"cores": 64}},
+        {"environment": {"processor": "another"}},
+        {"domain": TRAFFIC.model_copy(update={"name": "other"})},
+        {"pipelines": (at_workers(a_request("spark-microbatch").pipelines[0], 7),)},
+        {"of_workload": {"transport": "tcp"}},
+        {"of_workload": {"partitions": 7}},
+        {"of_workload": {"content": Content(format="json")}},
+    ],
+)
+def test_a_rate_of_other_circumstances_is_not_known(engine, monkeypatch, changes):
+    with pytest.raises(DefinitionError, match="No sustainable rate is known"):
+        at_nine_tenths(engine, monkeypatch, "parse", **changes)

@@ -6,6 +6,7 @@ import pytest
 
 from services.runtime import sustainable
 from services.runtime.definitions import DefinitionError
+from services.runtime.engines import at_workers
 from services.runtime.sustainable import at_sustainable_share
 from tests.unit.requests import a_request
 
@@ -14,11 +15,13 @@ pytestmark = pytest.mark.unit
 
 @dataclass
 class Rates:
-    """A store with sustainable rates by pipeline."""
+    """A store with sustainable rates by pipeline; asked: parameters of the last query."""
 
     known: dict[str, float] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, _url: str, _sql: str, **parameters: str) -> list[dict[str, float]]:
+        self.asked = parameters
         rate = self.known.get(parameters["pipeline"])
         return [] if rate is None else [{"rate_per_second": rate}]
 
@@ -41,3 +44,29 @@ def test_without_a_rate_that_was_found_there_is_one_sentence(
     workload = request.workload.model_copy(update={"sustainable_share": 0.9})
     with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
         at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+
+
+def test_only_a_rate_of_the_same_machine_domain_and_workers_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rates = Rates({"one": 5000.0})
+    monkeypatch.setattr(sustainable, "query", rates)
+    request = a_request("one")
+    workload = request.workload.model_copy(
+        update={"sustainable_share": 0.9, "transport": "tcp", "partitions": 4}
+    )
+    pipeline = at_workers(request.pipelines[0], 3)
+    machine = {"processor": "a processor", "cores": 8}
+    changes = {"workload": workload, "pipelines": (pipeline,), "environment": machine}
+    at_sustainable_share(request.model_copy(update=changes), "")
+    assert rates.asked == {
+        "pipeline": "one",
+        "stages": ",".join(sorted(request.stages)),
+        "workers": "shuffle_partitions=3",
+        "domain": "traffic",
+        "format": "avro",
+        "transport": "tcp",
+        "partitions": "4",
+        "processor": "a processor",
+        "cores": "8",
+    }
