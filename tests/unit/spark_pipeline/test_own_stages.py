@@ -20,7 +20,7 @@ RECORDS = {
         "id": "string", "x": "double", "at": TIME, "sequence": "long", "run_id": "string",
         "scheduled_at": TIME,
     },
-    "decoded": {"run_id": "string", "id": "string", "x": "double"},
+    "decoded": {"run_id": "string", "sequence": "long", "id": "string", "x": "double"},
     "highest": {
         "run_id": "string", "id": "string", "window_start": TIME, "window_end": TIME, "x": "double",
     },
@@ -119,7 +119,7 @@ def published(spark, stage, domain, own, **fields):
             for x in (3.0, 5.0, 4.0)
         )
     ]
-    source = Source(lambda topics: spark.createDataFrame(rows, RAW), "r", own=own)
+    source = Source(lambda topics: spark.createDataFrame(rows, RAW), "undecodable", own=own)
     found = outputs(source, domain, stage, pipeline).collect()
     return [domain.codec.decode(bytes(row["value"]))[1]["x"] for row in found]
 
