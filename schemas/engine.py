@@ -247,7 +247,6 @@ class EnginePlan(Model):
     bootstrap: str
     properties: dict[str, str] = Field(default_factory=dict)
     wire_format: Literal["avro", "json"] = "avro"
-    dead_letter_topic: str
     group: str
     warm_up_s: int
     folder: str

@@ -32,7 +32,6 @@ def write_plan(
             "start_offsets": {topic: start_offsets[topic] for topic in domain.topics},
             "bootstrap": settings.open_bootstrap,
             "wire_format": wire_format,
-            "dead_letter_topic": catalogue.DEAD_LETTER,
             "group": catalogue.engine_group(pipeline.name, run_id),
             "warm_up_s": 0,
             "folder": str(home / pipeline.name),

@@ -115,7 +115,6 @@ def engine_plan(
         bootstrap=settings.open_bootstrap,
         properties=settings.kafka_properties,
         wire_format=request.workload.content.format,
-        dead_letter_topic=catalogue.DEAD_LETTER,
         group=catalogue.engine_group(pipeline.name, request.run_id),
         warm_up_s=request.workload.least_warm_up_s,
         folder=str(folder),

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from schemas.engine import EnginePlan
+from schemas.engine import EnginePlan, UndecodableLine
 
 _PLAN = re.compile(r"/runs/[a-z0-9][a-z0-9-]*/([a-z0-9][a-z0-9-]*)\.plan\.json$")
 
@@ -53,13 +53,20 @@ class Voice:
         """Report the progress of one stage (schemas.engine.ProgressLine)."""
         self._say(event="progress", **fields)
 
+    def undecodable(self, line: UndecodableLine) -> None:
+        """Report a value that cannot be decoded."""
+        self._write(line.model_dump_json())
+
     def failed(self, stage: str, reason: str) -> None:
         """Report that the pipeline cannot continue."""
         self._say(event="failed", stage=stage, reason=reason)
 
     def _say(self, **fields: Any) -> None:
+        self._write(json.dumps(fields))
+
+    def _write(self, line: str) -> None:
         with self._lock:
-            print(json.dumps(fields), file=self._lines, flush=True)
+            print(line, file=self._lines, flush=True)
 
 
 def end_with_parent(before: Callable[[], None] = lambda: None) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -34,6 +35,7 @@ from services.spark_pipeline.session import (
     spark_conf,
 )
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
+from services.spark_pipeline.undecodable import Undecodable
 from services.spark_pipeline.watching import Failure, watch
 
 
@@ -60,20 +62,22 @@ def main() -> int:
         archive.record(class_path(spark))
     place = Place(settings.kafka_options, _checkpoints(settings, plan))
     try:
+        undecodable = Undecodable(plan)
         queries = start_queries(spark, pipeline, plan, place, own)
-    except StageError as error:
+    except (StageError, KafkaException) as error:
         _close(spark, spark.streams.active, scratch)
-        return _say_failed(voice, Failure(error.stage, str(error)))
+        return _say_failed(voice, Failure(getattr(error, "stage", ""), str(error)))
 
     has_long_batches = pipeline.mode != "micro-batch"
     meters = meters_of(spark, plan.group) if has_long_batches else None
     progress = ProgressReporter(voice, counts_state_rows(conf), meters)
-    failure = watch(
-        queries,
-        stop,
-        lambda: voice.ready(**effective(spark, conf)),
-        lambda: progress.report(queries),
-    )
+
+    def report() -> None:
+        progress.report(queries)
+        undecodable.pass_on(voice)
+
+    failure = watch(queries, stop, lambda: voice.ready(**effective(spark, conf)), report)
+    undecodable.close()
     _close(spark, queries, scratch)
     return 0 if failure is None else _say_failed(voice, failure)
 

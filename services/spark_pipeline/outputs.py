@@ -44,11 +44,11 @@ OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
 
 @dataclass(frozen=True)
 class Source:
-    """Shared by all stages of a run: the topic reader, the current run, the wire format of the
-    inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
+    """Shared by all stages of a run: the topic reader, the topic of undecodable values, the wire
+    format of the inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
 
     read: Read
-    run_id: str
+    undecodable_topic: str
     wire_format: str = "avro"
     own: Own = field(default_factory=dict)
 
@@ -57,8 +57,8 @@ def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipel
     """(key, value) of a stage's outputs, computed from the inputs.
 
     With topology `via-topics`, from the output topic of the stage that it reads, if any. Rows of a
-    decode also have a column `topic`: undecodable values go to `dead-letter`, once per pipeline and
-    not per stage. Raises ValueError if the implementation does not support the stage.
+    decode also have a column `topic`: undecodable values go to another, once per pipeline and not
+    per stage. Raises ValueError if the implementation does not support the stage.
     """
     spec, inputs = domain.stage(stage), Inputs.of(domain, stage)
     before = stage_before(domain, spec, pipeline)
@@ -72,8 +72,7 @@ def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipel
             spec,
             inputs,
             output_topic=catalogue.output_topic(pipeline.name, stage),
-            run_id=source.run_id,
-            producer=f"spark_pipeline-{pipeline.name}",
+            undecodable_topic=source.undecodable_topic,
             wire_format=source.wire_format,
             is_copied=is_copied,
         )

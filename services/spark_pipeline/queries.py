@@ -14,6 +14,7 @@ from services.spark_pipeline.meters import group_prefix
 from services.spark_pipeline.outputs import Source, outputs
 from services.spark_pipeline.own import Own
 from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.undecodable import topic_of
 from services.spark_pipeline.watching import one_line
 
 # Twice the default, which fills up in a backlog long before the broker accepts the batch; otherwise
@@ -51,7 +52,7 @@ def start_query(
     else from the plan's start offsets. own: the domain's own functions. Raises StageError."""
     prefix = group_prefix(plan.group, stage)
     read = partial(read_inputs, spark, pipeline, plan, place, group=prefix)
-    source = Source(read, plan.run_id, plan.wire_format, own)
+    source = Source(read, topic_of(plan.group), plan.wire_format, own)
     try:
         rows = outputs(source, plan.domain, stage, pipeline)
     except Exception as error:  # domain code may raise anything

@@ -5,10 +5,9 @@ from collections.abc import Mapping
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from schemas import catalogue
-from schemas.codec import BUS
 from schemas.domain import RUN_ID, StageSpec
 from services.spark_pipeline.stages.inputs import EVENT_TIME, INPUT, Inputs
+from services.spark_pipeline.undecodable import line_of
 from services.spark_pipeline.wire import (
     datum_of,
     decoded,
@@ -18,8 +17,7 @@ from services.spark_pipeline.wire import (
     spark_type,
 )
 
-REASON = "The value is not a record of its topic."
-_KAFKA = ("topic", "partition", "offset", "timestamp", "key", "value")
+_KAFKA = ("topic", "partition", "offset", "key", "value")
 
 
 def records(
@@ -57,25 +55,14 @@ def decode_or_refuse(
     inputs: Inputs,
     *,
     output_topic: str,
-    run_id: str,
-    producer: str,
+    undecodable_topic: str,
     wire_format: str = "avro",
     is_copied: bool = False,
 ) -> DataFrame:
-    """Kafka rows, with partition, offset and timestamp → (topic, key, value) to publish: records as
-    the stage's output, undecodable values as `dead_letter`.
-
-    run_id: the current run; producer: the refusing pipeline. The time of a dead letter is the
-    LogAppendTime of the value in it, so that a repetition has the same bytes.
+    """Kafka rows, with partition and offset → (topic, key, value) to publish: records as the
+    stage's output, undecodable values as lines for the driver.
     """
-    dead_letter = F.struct(
-        F.lit(run_id).alias("run_id"),
-        F.col("kafka:timestamp").alias("time"),
-        F.lit(producer).alias("producer"),
-        *(F.col(f"kafka:{name}").alias(name) for name in ("topic", "partition", "offset")),
-        F.lit(REASON).alias("reason"),
-        *(F.col(f"kafka:{name}").alias(name) for name in ("key", "value")),
-    )
+    refusal = line_of(*(F.col(f"kafka:{name}") for name in _KAFKA if name != "key"))
     # Renamed, because domain columns may have the same names.
     kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}
     found = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
@@ -88,12 +75,9 @@ def decode_or_refuse(
 
     value = F.struct(*_projected(found, stage, inputs))
     return found.select(
-        either(F.lit(output_topic), F.lit(catalogue.DEAD_LETTER)).alias("topic"),
+        either(F.lit(output_topic), F.lit(undecodable_topic)).alias("topic"),
         either(key_of(F.col(stage.key)), F.col("kafka:key")).alias("key"),
-        either(
-            datum_of(value, stage.record, inputs.domain.codec),
-            datum_of(dead_letter, "dead_letter", BUS),
-        ).alias("value"),
+        either(datum_of(value, stage.record, inputs.domain.codec), refusal).alias("value"),
     )
 
 

@@ -38,7 +38,6 @@ def a_plan(pipeline: Pipeline, **fields: object) -> EnginePlan:
         "outputs": {"ingest": "output.mine.ingest", "parse": "output.mine.parse"},
         "start_offsets": {"traffic.flow": (7, 8), "traffic.speed": (9, 0)},
         "bootstrap": "broker:9092",
-        "dead_letter_topic": "dead-letter",
         "group": "engine.a.r1",
         "warm_up_s": 0,
         "folder": "/data/runs/r/mine",

@@ -47,8 +47,11 @@ def read_records(spark, read=None):
 
 
 def published(spark, stage, pipeline, domain=GEM_PACKS, read=None):
-    rows = outputs(Source(read_records(spark, read), "r"), domain, stage, pipeline).collect()
-    return [(bytes(row["key"]), bytes(row["value"])) for row in rows if "dead" not in str(row[0])]
+    source = Source(read_records(spark, read), "undecodable")
+    rows = outputs(source, domain, stage, pipeline).collect()
+    return [
+        (bytes(row["key"]), bytes(row["value"])) for row in rows if "undecodable" not in str(row[0])
+    ]
 
 
 @pytest.mark.parametrize("stage", EXPECTED)
@@ -148,7 +151,7 @@ class Batches:
             return spark.readStream.schema(RAW).json(str(folder / topic))
 
         self.name = f"{stage}_{folder.name}".replace("-", "_")
-        rows = outputs(Source(read, "r"), GEM_PACKS, stage, BUILT_IN)
+        rows = outputs(Source(read, "undecodable"), GEM_PACKS, stage, BUILT_IN)
         self.query = (
             rows.writeStream.outputMode("append").format("memory").queryName(self.name)
             .option("checkpointLocation", str(folder / "checkpoint")).start()

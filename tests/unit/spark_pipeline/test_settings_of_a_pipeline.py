@@ -46,7 +46,6 @@ def plan():
         outputs={"join": "output.p.join"},
         start_offsets={"traffic.flow": (3, 0), "traffic.speed": (4, 7)},
         bootstrap="broker:9092",
-        dead_letter_topic="dead-letter",
         group="engine.a.r1",
         warm_up_s=0,
         folder="/data/runs/r/p",

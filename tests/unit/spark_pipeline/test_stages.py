@@ -1,10 +1,12 @@
 """Stage logic on literal rows: the functions that the queries run, on static data."""
 
 import json
+from operator import itemgetter
 
 import pytest
 
-from schemas import codec, json_format
+from schemas import json_format
+from schemas.engine import LINE
 from services.spark_pipeline.outputs import (
     CUSTOMISED,
     Source,
@@ -28,6 +30,7 @@ from tests.unit.spark_pipeline.observations import (
 
 pytestmark = pytest.mark.integration
 
+UNDECODABLE = "engine.p.r.undecodable"
 RAW = "topic string, key binary, value binary, partition int, offset bigint, timestamp timestamp"
 
 
@@ -56,7 +59,8 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
     pipeline = SparkPipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
-    return outputs(Source(read, "r", wire_format), TRAFFIC, stage, pipeline).collect()
+    source = Source(read, UNDECODABLE, wire_format)
+    return outputs(source, TRAFFIC, stage, pipeline).collect()
 
 
 def published(spark, stage, raw, **fields):
@@ -245,30 +249,27 @@ def test_parse_takes_json_too_and_refuses_what_lacks_a_field(spark):
     expected = {**fields, "speed_km_per_hour": None}
     del expected["scheduled_at"]
     assert CODEC.decode(bytes(good["value"])) == ("output_parse", expected)
-    letters = [codec.decode(bytes(row["value"]))[1] for row in rows if row is not good]
-    assert sorted(letter["offset"] for letter in letters) == list(range(1, 1 + len(bad)))
+    lines = [LINE.validate_json(bytes(row["value"])) for row in rows if row is not good]
+    assert sorted(line.offset for line in lines) == list(range(1, 1 + len(bad)))
 
 
-def test_what_is_no_record_becomes_a_dead_letter_whole_and_with_its_place(spark):
+def test_a_value_that_is_no_record_is_reported_with_its_place(spark):
     _, good = record("flow", flow_vehicles_per_hour=60)
     raw = [
         ("traffic.flow", b"s", good),
         ("traffic.flow", b"k", good[:-3]),
         ("traffic.speed", None, None),
+        ("traffic.flow", b"k", b"x" * 100_001),
     ]
     rows = rows_published(spark, "parse", raw)
-    assert sorted(row["topic"] for row in rows) == ["dead-letter", "dead-letter", "output.p.parse"]
-    dead = [row for row in rows if row["topic"] == "dead-letter"]
-    letters = [codec.decode(bytes(row["value"]))[1] for row in dead]
-    assert sorted(letters, key=lambda letter: letter["offset"]) == [
-        {"run_id": "r", "time": START_MS + 60_000, "producer": "spark_pipeline-p",
-         "topic": topic, "partition": 0, "offset": offset, "key": key, "value": value,
-         "reason": "The value is not a record of its topic."}
-        for topic, offset, key, value in (
-            ("traffic.flow", 1, b"k", good[:-3]), ("traffic.speed", 2, None, None)
-        )
-    ]  # fmt: skip
-    assert {row["key"] and bytes(row["key"]) for row in dead} == {b"k", None}
+    assert sorted(row["topic"] for row in rows) == [UNDECODABLE] * 3 + ["output.p.parse"]
+    lines = [LINE.validate_json(bytes(row["value"])) for row in rows if row["topic"] == UNDECODABLE]
+    found = [(line.topic, line.partition, line.offset, line.value, line.bytes) for line in lines]
+    assert sorted(found, key=itemgetter(2)) == [
+        ("traffic.flow", 0, 1, good[:-3], len(good) - 3),
+        ("traffic.speed", 0, 2, None, 0),
+        ("traffic.flow", 0, 3, b"x" * 100_000, 100_001),
+    ]
 
 
 def test_windows_are_published_in_milliseconds_of_event_time(spark):

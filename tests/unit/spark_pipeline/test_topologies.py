@@ -58,7 +58,7 @@ class Topics:
         values = [(topic, encoded(topic, one, wire_format)) for topic, one in OBSERVATIONS]
         values.append(("traffic.flow", b"no record"))
         self.rows = [(topic, b"A", value, 0, 0, at(60)) for topic, value in values]
-        self.source = Source(self._read, "r", wire_format)
+        self.source = Source(self._read, "undecodable", wire_format)
         self._spark = spark
 
     def _read(self, topics):
@@ -68,7 +68,7 @@ class Topics:
     def publish(self, stage, pipeline, domain=TRAFFIC):
         """Compute a stage from the topics and add its outputs to its topic."""
         rows = outputs(self.source, domain, stage, pipeline).collect()
-        made = [row for row in rows if "topic" not in row or row["topic"] != "dead-letter"]
+        made = [row for row in rows if "topic" not in row or row["topic"] != "undecodable"]
         topic = f"output.{pipeline.name}.{stage}"
         self.rows += [(topic, bytes(r["key"]), bytes(r["value"]), 0, 0, at(60)) for r in made]
         return [bytes(row["value"]) for row in made]
@@ -131,7 +131,7 @@ def test_via_topics_a_sliding_window_waits_for_every_window_that_it_is_about(spa
 
 
 def test_outputs_that_do_not_tell_their_input_cannot_be_joined(spark):
-    source = Source(lambda _topics: spark.createDataFrame([], RAW), "r")
+    source = Source(lambda _topics: spark.createDataFrame([], RAW), "undecodable")
     reason = "join needs the input of each record, but outputs of parse do not identify those of a"
     with pytest.raises(ValueError, match=reason):
         outputs(source, DOMAIN, "join", VIA_TOPICS)
