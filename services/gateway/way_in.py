@@ -56,7 +56,8 @@ class WayIn:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop receiving, append the frames received so far, and close the port."""
+        """Stop receiving, append the frames received so far or count them as not appended, and
+        close the port."""
         self._stop.set()
         self._thread.join(timeout=2 * FLUSH_S)
 
@@ -91,7 +92,7 @@ class WayIn:
         except (KafkaException, OSError) as error:
             self.error = str(error)
         finally:
-            self._append_waiting()
+            self._append_rest()
             self._producer.flush(FLUSH_S)
             self._receiver.close()
             self.ended.set()
@@ -148,6 +149,13 @@ class WayIn:
                 return False
             self._waiting.popleft()
         return True
+
+    def _append_rest(self) -> None:
+        """Append the frames that still wait, and count those that Kafka does not take in time."""
+        deadline_s = time.monotonic() + FLUSH_S
+        while not self._append_waiting() and time.monotonic() < deadline_s:
+            pass  # it has waited for room
+        self._not_appended += len(self._waiting)
 
     def _delivered(self, error: Any, message: Any, received_ns: int) -> None:
         if error is not None:

@@ -37,22 +37,44 @@ class Sender:
 
 
 class FullProducer:
-    """Accepts nothing."""
+    """Accepts nothing until it is told that it has room."""
 
-    def produce(self, *_record: Any, on_delivery: Any) -> None:
-        raise BufferError
+    def __init__(self) -> None:
+        self.has_room = threading.Event()
+        self.values: list[bytes] = []
 
-    def poll(self, _timeout_s: float) -> None:
-        pass
+    def produce(self, _topic: str, value: bytes, _key: bytes, on_delivery: Any) -> None:
+        if not self.has_room.is_set():
+            raise BufferError
+        self.values.append(value)
+
+    def poll(self, timeout_s: float) -> None:
+        self.has_room.wait(timeout_s)
 
     def flush(self, _timeout_s: float) -> None:
         pass
 
 
-def test_connections_stay_bounded_where_kafka_takes_no_more() -> None:
-    producer: Any = FullProducer()
-    sender = Sender()
+def waiting(producer: Any) -> WayIn:
+    """A way in with a frame that the producer does not accept."""
+    sender: Any = Sender()
     way = WayIn(TAG, ["input"], sender, producer, lambda _refusal: None)
     assert sender.kept_bounds.wait(10)
+    return way
+
+
+def test_a_frame_that_kafka_never_takes_is_counted_at_the_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("services.gateway.way_in.FLUSH_S", 1)
+    way = waiting(FullProducer())  # its connections stay bounded
     way.stop()
-    assert way.figures["received"] == 1
+    assert (way.figures["received"], way.figures["not_appended"]) == (1, 1)
+
+
+def test_a_frame_that_waits_at_the_stop_is_appended_once_there_is_room() -> None:
+    producer = FullProducer()
+    way = waiting(producer)
+    threading.Timer(0.1, producer.has_room.set).start()
+    way.stop()
+    assert (producer.values, way.figures["not_appended"]) == ([b"value"], 0)
