@@ -66,7 +66,15 @@ def new_request(
 
 
 def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
-    """Raise DefinitionError if workers are to be killed and no pipeline has any."""
+    """Raise DefinitionError if a process is to be killed after the measure phase, or workers and no
+    pipeline has any."""
+    measure_s = workload.phases.measure_s
+    late = next((one for one in workload.kills if one.at_s >= measure_s), None)
+    if late is not None:
+        raise DefinitionError(
+            f"workload {workload.name}: the {late.target} is to be killed at {late.at_s} s; the "
+            f"measured phase ends at {measure_s} s."
+        )
     if not any(one.target == "worker" for one in workload.kills):
         return
     if not any(load_engine(one.engine).spec.processes.workers for one in pipelines):

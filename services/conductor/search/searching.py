@@ -296,6 +296,8 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
         "judgement": judgement,
         "validity": workload.validity.model_copy(update=NOT_CALM),
         "thresholds": (),
+        "kills": (),  # only of the run at a share of the rate
+        "pipelines_start_s": 0,
     }
     workload = workload.model_copy(update=changes)
     return request.model_copy(

@@ -6,10 +6,11 @@ import pytest
 
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
+from schemas.workload import Kill
 from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search import searching
-from services.conductor.search.bisection import Done, SoFar
+from services.conductor.search.bisection import Done, Planned, SoFar
 from services.conductor.search.policies import Judged, Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
@@ -198,6 +199,19 @@ def test_a_search_without_a_rate_has_each_threshold_once(monkeypatch: pytest.Mon
     search_after(monkeypatch, SoFar((refused,), spent_s=100), THRESHOLDS)
     other, row = Run.told[-1].detail["thresholds"]
     assert (other, row["value"], row["passed"]) == ("join.p99_ms <= 50", None, False)
+
+
+def test_only_the_run_at_the_rate_found_kills_and_builds_up_a_backlog() -> None:
+    request = a_request()
+    changes = {"search": Search(), "kills": (Kill(target="driver"),), "pipelines_start_s": 5}
+    workload = request.workload.model_copy(update=changes)
+    request = request.model_copy(update={"workload": workload})
+    step = searching.step_request(request, Planned(500, long=False), 1, warm=False)
+    for one in (step, searching.warming_request(step)):
+        assert (one.workload.kills, one.workload.pipelines_start_s) == ((), 0)
+        assert RunRequest.model_validate_json(one.model_dump_json()) == one
+    run = searching.verifying_request(request, 900, warm=True)
+    assert (run.workload.kills, run.workload.pipelines_start_s) == (workload.kills, 5)
 
 
 def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:

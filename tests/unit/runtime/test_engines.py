@@ -94,6 +94,11 @@ def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
     ("changes", "names", "reason"),
     [
         ({"kills": [{"target": "worker"}]}, ["kafka-streams"], "No worker to kill: kafka-streams "),
+        (
+            {"kills": [{"target": "driver", "at_s": 30}]},
+            ["spark-realtime"],
+            "the driver is to be killed at 30 s; the measured phase ends at 30 s.",
+        ),
         ({"search": {}}, ["spark-realtime", "flink"], "needs one pipeline"),
         (
             {"thresholds": ["jion.p99_ms <= 50"]},
