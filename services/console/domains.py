@@ -28,7 +28,7 @@ def new_domain(name: str, folder: Path | None) -> Path:
     OSError."""
     if not _NAME.fullmatch(name):
         raise DefinitionError(f"{name!r} is not a valid domain name: use a-z, 0-9 and _.")
-    made = (folder or Path.cwd()) / name
+    made = (folder or Path.cwd()).resolve() / name
     if made.exists():
         raise DefinitionError(f"{made} exists already.")
     for source in sorted(TEMPLATE.rglob("*.*")):

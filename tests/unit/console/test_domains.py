@@ -43,6 +43,13 @@ def test_a_new_domain_can_be_loaded_and_has_a_workload_of_its_own(tmp_path: Path
     assert workload.load.rate_per_second == 200
 
 
+def test_a_new_domain_may_be_in_the_current_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert new_domain("orders", Path()) == tmp_path / "orders"
+
+
 @pytest.mark.parametrize("name", ["skew", "large-windows", "crowd"])
 def test_a_workload_of_another_domain_keeps_its_load_and_its_format_only(name: str) -> None:
     _domain, workload = chosen_workload(str(WORKLOADS_DIR / f"{name}.toml"), "flights")
