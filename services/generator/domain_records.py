@@ -220,6 +220,8 @@ def _fields(setup: Setup, one: InputSpec) -> list[FieldSpec]:
             found.append(FieldSpec(name, "text", None if name == one.key else ""))
         elif kind == pa.float64():
             found.append(FieldSpec(name, "number"))
+        elif kind == pa.bool_():
+            found.append(FieldSpec(name, "flag"))
         else:
             bits = 31 if kind == pa.int32() else 63
             found.append(

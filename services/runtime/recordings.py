@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from services.runtime.events import Refused
 
 MAX_ROWS = 1_000_000
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 # A time outside these years has another unit or is not a time.
 _FIRST_YEAR, _LAST_YEAR = 1900, 2199
 _FIRST_US, _END_US = (
@@ -34,10 +35,10 @@ class InputError(ValueError):
 @dataclass(frozen=True)
 class FieldSpec:
     """A field of a row. default: for empty cells and missing columns; None: the field is required.
-    low, high: bounds of a number. Times become epoch microseconds."""
+    low, high: bounds of a number. Times become epoch microseconds. flag: true, false, 1 or 0."""
 
     name: str
-    kind: Literal["text", "whole", "number", "time"]
+    kind: Literal["text", "whole", "number", "time", "flag"]
     default: Any = None
     low: float = -math.inf
     high: float = math.inf
@@ -94,9 +95,18 @@ def values_of(
             values[one.name] = _time_us(given, column)
         elif one.kind == "text":
             values[one.name] = str(given)
+        elif one.kind == "flag":
+            values[one.name] = _flag(given, column)
         else:
             values[one.name] = _number(one, given, column)
     return values
+
+
+def _flag(given: Any, column: str) -> bool:
+    flag = _FLAGS.get(str(given).lower())
+    if flag is None:
+        raise ValueError(f"{column} is {given!r}, which is neither true nor false")
+    return flag
 
 
 def _number(one: FieldSpec, given: Any, column: str) -> float | int:

@@ -155,6 +155,19 @@ def test_parquet_and_a_file_of_ones_own_with_other_names_are_read(tmp_path):
         a_plan(1, domain=domain, content={"keys": 3})
 
 
+def test_a_column_may_be_true_or_false(tmp_path, monkeypatch):
+    monkeypatch.setitem(COLUMNS, "remark", "boolean")
+    write(tmp_path, "mine.csv", *(f"a,1,1,1,{flag}" for flag in ("true", "FALSE", "1", "0", "yes")))
+    domain = a_domain(tmp_path)
+    assert [one["remark"] for _, one in records_of(4, 1, domain=domain)] == [True, False] * 2
+    (bad,) = a_plan(1, domain=domain).records.bad_rows
+    assert (bad.offset(), bad.reason) == (6, "remark is 'yes', which is neither true nor false")
+    table = {"sensor": ["x"], "count": [3], "total": [4], "degrees": [5], "remark": [True]}
+    pq.write_table(pa.table(table), tmp_path / "own.parquet")
+    content = {"source": "file", "path": str(tmp_path / "own.parquet")}
+    assert records_of(1, 1, domain=domain, content=content)[0][1]["remark"] is True
+
+
 def test_a_replay_has_the_recorded_times_and_copies_keys(tmp_path):
     rows = ("b,2,1,1,,2026-01-01T00:00:03Z", "a,1,1,1,,2026-01-01T00:00:01Z")
     write(tmp_path, "mine.csv", *rows, header=f"{HEADER},at")
