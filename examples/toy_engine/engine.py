@@ -50,9 +50,14 @@ class Engine:
         self.progress.tell()
 
     def write(self, messages):
-        """Write the records of outputs."""
+        """Write the records of outputs. Waits while the producer's queue is full."""
         for topic, key, value in messages:
-            self.producer.produce(topic, value, key)
+            while True:
+                try:
+                    self.producer.produce(topic, value, key)
+                    break
+                except BufferError:
+                    self.producer.poll(0.1)
         self.producer.poll(0)
 
 
