@@ -6,6 +6,7 @@ Pathway groups rows by key and keeps a state for each group, with a reducer comp
 kinds of stages (engines/python/stages). A row is one column, `row`.
 """
 
+import contextlib
 import operator
 import pickle
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pathway as pw
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from stages.kinds import Kept, Keyed, PerRow, Spec
 from stages.lines import Progress, end_with_parent, say
@@ -137,28 +138,35 @@ def begin(plan: Plan) -> None:
     consumer.close()
 
 
+def assigned(admin: AdminClient, group: str) -> set[tuple[str, int]]:
+    """The partitions assigned to a group; none if the broker does not answer."""
+    try:
+        found = admin.describe_consumer_groups([group])[group].result(10)
+    except (KafkaException, TimeoutError):
+        return set()
+    return {
+        (at.topic, at.partition)
+        for member in found.members
+        if member.assignment
+        for at in member.assignment.topic_partitions
+    }
+
+
 def watch(plan: Plan, reading: Reading) -> None:
-    """Report when all partitions are assigned to the group, and then the progress."""
+    """Report when all partitions are assigned to the group, and then the progress. Goes on while
+    the broker is down."""
     admin = AdminClient(plan.kafka)
     awaited = {place[:2] for place in plan.partitions}
-    while True:
-        found = admin.describe_consumer_groups([plan.group])[plan.group].result(10)
-        assigned = {
-            (at.topic, at.partition)
-            for member in found.members
-            if member.assignment
-            for at in member.assignment.topic_partitions
-        }
-        if awaited <= assigned:
-            break
+    while not awaited <= assigned(admin, plan.group):
         time.sleep(LOOK_S)
     say(event="ready", detail={"pathway": pw.__version__})
     consumer = Consumer({**plan.kafka, "group.id": f"{plan.group}.ends"})
     progress = Progress(plan, reading)
     while True:
-        for topic, number, _ in plan.partitions:
-            end = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
-            reading.end(topic, number, end)
+        with contextlib.suppress(KafkaException):
+            for topic, number, _ in plan.partitions:
+                end = consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1]
+                reading.end(topic, number, end)
         progress.tell()
         time.sleep(LOOK_S)
 
