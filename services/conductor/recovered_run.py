@@ -5,6 +5,7 @@ past.conclusion, past.open_steps, past.can_go_on, past.so_far
 """
 
 import json
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.bisection import Done, SoFar
 
+STEP = re.compile(rf"(.+)-step-\d+(?:{protocol.WARMING})?")
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
 
 
@@ -97,9 +99,10 @@ def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) ->
 
 
 def search_of(run_id: str) -> str:
-    """The run that could have a run as a search step, by its id; empty if none."""
-    search, _step, _number = run_id.rpartition("-step-")
-    return search
+    """The run that could have a run as a search step, by its id; empty if none. A watch may have a
+    name like a step, but its runs end with a time."""
+    found = STEP.fullmatch(run_id)
+    return found[1] if found else ""
 
 
 def of_run(run_id: str, other: str) -> bool:

@@ -111,7 +111,10 @@ def test_steps_of_a_search_and_floors_are_not_told() -> None:
     bad = {"p": {"join": EXACT | {"missing": 5}}}
     assert told(conclusion("run-1-floor", verdicts=bad)) is None
     assert told(conclusion("search-1-step-3", verdicts=bad)) is None
+    assert told(conclusion("search-1-step-04-warm", verdicts=bad)) is None
     assert told(conclusion("search-1", verdicts=bad)) is not None
+    hour_of_watch = "watch-my-step-2-20260520-200000"
+    assert told(conclusion(hour_of_watch, verdicts=bad)) is not None
 
 
 def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> dict[str, Any]:
