@@ -6,10 +6,12 @@ import java.io.Serializable;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicReference;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -59,14 +61,20 @@ final class Batches {
             var outputs = isCopy ? copies(stage.name) : outputs(stage.name);
             all = all == null ? outputs : all.union(outputs);
         }
-        all.foreachRDD(batch -> batch.foreachPartition(outputs -> {
-            var to = producer(path);
-            while (outputs.hasNext()) {
-                var one = outputs.next();
-                to.send(new ProducerRecord<>(one.topic, one.key, one.value));
-            }
-            to.flush();
-        }));
+        all.foreachRDD(batch -> batch.foreachPartition(outputs -> send(path, outputs)));
+    }
+
+    /** Send a partition of a batch. Throws the first error, which ends the program. */
+    private static void send(String path, Iterator<Output> outputs) throws Exception {
+        var to = producer(path);
+        var first = new AtomicReference<Exception>();
+        while (outputs.hasNext()) {
+            var one = outputs.next();
+            to.send(new ProducerRecord<>(one.topic, one.key, one.value),
+                (at, error) -> first.compareAndSet(null, error));
+        }
+        to.flush();
+        if (first.get() != null) throw first.get();
     }
 
     private JavaDStream<Row> made(Stage stage, JavaDStream<Row> from) {
