@@ -10,10 +10,13 @@ import tomllib
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import fastavro
+from fastavro.schema import SchemaParseException
 from pydantic import BaseModel, ValidationError
 
+from schemas.codec import said_by, without_logical_types
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
-from schemas.watch import PROTOBUF, Cluster, Watch
+from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
 from services.runtime.whole_files import write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
@@ -24,16 +27,14 @@ Model = TypeVar("Model", bound=BaseModel)
 def read_watch(path: Path) -> Watch:
     """Read a watch file and include its schema files. Raises DefinitionError."""
     watch = _validated(path, Watch, _fields(path))
-    _check_mode(path, watch.cluster)
-    return _with_schemas(watch, path.parent)
+    cluster = _checked(path, watch.cluster)
+    return _with_schemas(watch.model_copy(update=dict(cluster)), path.parent)
 
 
 def read_cluster(path: Path) -> Cluster:
     """Read only the tables `kafka` and `registry` of a watch file. Raises DefinitionError."""
     fields = {name: one for name, one in _fields(path).items() if name in Cluster.model_fields}
-    cluster = _validated(path, Cluster, fields)
-    _check_mode(path, cluster)
-    return cluster
+    return _checked(path, _validated(path, Cluster, fields))
 
 
 def _fields(path: Path) -> dict[str, Any]:
@@ -52,9 +53,32 @@ def _validated(path: Path, model: type[Model], fields: dict[str, Any]) -> Model:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
 
 
-def _check_mode(path: Path, cluster: Cluster) -> None:
+def _checked(path: Path, cluster: Cluster) -> Cluster:
+    """The cluster with absolute paths of certificates and keys; in the file they are relative to
+    its folder. Raises DefinitionError."""
     if cluster.has_secrets and path.stat().st_mode & _OTHERS:
         raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
+
+    def absolute(name: str, given: str) -> str:
+        found = path.parent.absolute() / given
+        if not found.exists():
+            raise DefinitionError(f"{path}: {name}: {found} does not exist.")
+        return str(found)
+
+    kafka, registry = cluster.kafka, cluster.registry
+    properties = {
+        name: absolute(f"kafka.properties.{name}", value) if _is_path(name, value) else value
+        for name, value in kafka.properties.items()
+    }
+    if registry is not None and registry.ca_path:
+        ca_path = absolute("registry.ca_path", registry.ca_path)
+        registry = registry.model_copy(update={"ca_path": ca_path})
+    return Cluster(kafka=kafka.model_copy(update={"properties": properties}), registry=registry)
+
+
+def _is_path(name: str, value: str) -> bool:
+    """Whether a property of librdkafka is a path. `probe` makes it look for the authorities."""
+    return name.startswith("ssl.") and name.endswith(".location") and value not in ("", "probe")
 
 
 def keep_watch(data: Path, watch: Watch) -> bool:
@@ -104,24 +128,52 @@ def positions(data: Path) -> set[str]:
 def _with_schemas(watch: Watch, folder: Path) -> Watch:
     fields: dict[str, Any] = json.loads(_json(watch))
     for side in (*fields["inputs"], *fields["outputs"]):
-        is_binary = side["format"] in PROTOBUF
-        side["schemas"] = [_content(folder / one, is_binary) for one in side["schemas"]]
+        is_avro = side["format"] in AVRO or side["key"] in AVRO
+        read = _avro_schema if is_avro else _text
+        read_schemas = _descriptors if side["format"] in PROTOBUF else read
+        side["schemas"] = [read_schemas(folder / one) for one in side["schemas"]]
         side["schema_ids"] = {
-            number: _content(folder / one, False) for number, one in side["schema_ids"].items()
+            number: read(folder / one) for number, one in side["schema_ids"].items()
         }
     return Watch.model_validate(fields)
 
 
-def _content(path: Path, is_binary: bool) -> str:
+def _avro_schema(path: Path) -> str:
+    """The text of an `.avsc`, which the watcher parses by itself. Raises DefinitionError."""
+    text = _text(path)
     try:
-        data = path.read_bytes()
-        if len(data) > MAX_SCHEMA_BYTES:
-            raise DefinitionError(f"{path} is larger than {MAX_SCHEMA_BYTES} bytes.")
-        return base64.b64encode(data).decode() if is_binary else data.decode()
-    except OSError as error:
-        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
+        fastavro.parse_schema(without_logical_types(json.loads(text)), _force=True)
+    except (
+        SchemaParseException,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise DefinitionError(f"{path} is not an Avro schema: {said_by(error)}.") from error
+    return text
+
+
+def _text(path: Path) -> str:
+    try:
+        return _content(path).decode()
     except UnicodeDecodeError as error:
         raise DefinitionError(f"{path} is not text.") from error
+
+
+def _descriptors(path: Path) -> str:
+    return base64.b64encode(_content(path)).decode()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
+    if len(data) > MAX_SCHEMA_BYTES:
+        raise DefinitionError(f"{path} is larger than {MAX_SCHEMA_BYTES} bytes.")
+    return data
 
 
 def _json(watch: Watch) -> str:

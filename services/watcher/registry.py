@@ -140,14 +140,18 @@ def _silence(error: Exception) -> str:
 
 def asking(registry: Registry) -> Callable[[str], Any]:
     """Returns a function that fetches JSON at a path of the registry. It raises OSError,
-    HTTPException, ValueError, RecursionError."""
+    HTTPException, ValueError, RecursionError. Raises OSError for an unusable ca_path."""
     headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
     if registry.token:
         headers["Authorization"] = f"Bearer {registry.token}"
     elif registry.user:
         login = base64.b64encode(f"{registry.user}:{registry.password}".encode()).decode()
         headers["Authorization"] = f"Basic {login}"
-    context = ssl.create_default_context(cafile=registry.ca_path or None)
+    try:
+        context = ssl.create_default_context(cafile=registry.ca_path or None)
+    except OSError as error:  # it does not name the file
+        text = f"registry.ca_path: {registry.ca_path} cannot be used: {said_by(error)}"
+        raise OSError(text) from error
     opener = urllib.request.build_opener(
         urllib.request.HTTPSHandler(context=context), NoRedirects()
     )

@@ -1,9 +1,12 @@
 """Watches that are started and ended where the watcher runs."""
 
+from pathlib import Path
+
 import pytest
 
+from schemas.validation_errors import DefinitionError
 from services.runtime.settings import EXIT_USAGE
-from services.runtime.watches import kept_watch, kept_watches
+from services.runtime.watches import kept_watch, kept_watches, read_cluster, read_watch
 from services.watcher.__main__ import main
 
 pytestmark = pytest.mark.unit
@@ -35,6 +38,56 @@ def test_a_watch_is_kept_updated_and_ended(data, tmp_path, capsys):
         "The watch orders is unchanged.",
         "The watch orders is ended.",
     ]
+
+
+CLUSTER = """
+[kafka]
+bootstrap = "k:9"
+[kafka.properties]
+"ssl.ca.location" = "ca.pem"
+"ssl.crl.location" = "/dev/null"
+"https.ca.location" = "probe"
+[registry]
+url = "https://r"
+ca_path = "ca.pem"
+"""
+
+
+def test_certificates_are_found_beside_the_file(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    file, ca = tmp_path / "mine" / "orders.toml", tmp_path / "mine" / "ca.pem"
+    file.write_text(WATCH + CLUSTER)
+    monkeypatch.chdir(tmp_path)
+    for read in (read_watch, read_cluster):
+        ca.unlink(missing_ok=True)
+        with pytest.raises(DefinitionError) as refused:
+            read(Path("mine/orders.toml"))
+        said = f"mine/orders.toml: kafka.properties.ssl.ca.location: {ca} does not exist."
+        assert str(refused.value) == said
+        ca.touch()
+        found = read(Path("mine/orders.toml"))
+        assert found.registry.ca_path == str(ca)
+        assert found.kafka.properties == {
+            "ssl.ca.location": str(ca),
+            "ssl.crl.location": "/dev/null",
+            "https.ca.location": "probe",
+        }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("{", "JSONDecodeError: "), ('{"type": "recrod"}', "UnknownType: ")],
+)
+def test_a_file_that_is_no_avro_schema_is_named(tmp_path, text, said):
+    file, schema = tmp_path / "orders.toml", tmp_path / "order.avsc"
+    avro = '[[inputs]]\nformat = "avro"\nschemas = ["order.avsc"]\nidentity = ["value.id"]'
+    file.write_text(WATCH.replace("[[inputs]]", avro))
+    schema.write_text('"string"')
+    assert read_watch(file).inputs[0].schemas == ('"string"',)
+    schema.write_text(text)
+    with pytest.raises(DefinitionError) as refused:
+        read_watch(file)
+    assert str(refused.value).startswith(f"{schema} is not an Avro schema: {said}")
 
 
 @pytest.mark.parametrize(
