@@ -47,6 +47,7 @@ from services.runtime.trusted import pipeline_objection
 # Programs competing for cores take as long together as one after the other, and some of their
 # own start timeouts are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+MAX_REFUSED = 1_000
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
@@ -206,6 +207,7 @@ class Agent:
         session.plan = plan
         self._state = Running(session)
         for member in session.members:
+            member.refused = 0
             self._say(protocol.READY, session, member, member.detail)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
@@ -279,12 +281,22 @@ class Agent:
                 )
         elif isinstance(line, UndecodableLine):
             if line.topic in session.plan.start_offsets:
-                what = refused(line, name)
-                self._events.dead_letter(what, what.reason, session.run_id)
+                self._refuse(session, member, line)
         elif isinstance(line, FailedLine):
             reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
             where = f"{name} {line.stage}" if line.stage else name
             self._fail(session, member, f"{where}: {reason}", line.stage)
+
+    def _refuse(self, session: RunSession, member: Member, line: UndecodableLine) -> None:
+        """Store an undecodable value as a dead letter: the first MAX_REFUSED of a pipeline in a
+        run."""
+        member.refused += 1
+        name, run_id = member.pipeline.name, session.run_id
+        if member.refused <= MAX_REFUSED:
+            what = refused(line, name)
+            self._events.dead_letter(what, what.reason, run_id)
+        elif member.refused == MAX_REFUSED + 1:
+            self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
 
     def _restart(
         self, session: RunSession, member: Member, ended: PipelineProcess, reason: str

@@ -23,7 +23,8 @@ State = Literal["waiting", "starting", "ready", "down", "ended"]
 @dataclass
 class Member:
     """One pipeline of a run. process: None while it waits and after it ended. version: of its
-    engine, empty if unknown. detail: from the program's ready line."""
+    engine, empty if unknown. detail: from the program's ready line. refused: number of undecodable
+    values that it has told."""
 
     pipeline: Pipeline
     engine: Engine
@@ -32,6 +33,7 @@ class Member:
     restarts: int = 0
     version: str = ""
     detail: dict[str, JsonValue] = field(default_factory=dict)
+    refused: int = 0
 
     @property
     def is_slow(self) -> bool:

@@ -49,6 +49,9 @@ class Said:
     def publish(self, topic, run_id, **fields):
         self.others.append((topic, run_id, fields))
 
+    def dead_letter(self, what, reason, run_id):
+        self.others.append(("dead-letter", run_id, what.offset()))
+
 
 def plan(run_id, *names, engine="spark", stages=("join",), **settings):
     workload = Workload(name="w", summary="-", load=Load(rate_per_second=1), phases=Phases())
@@ -334,6 +337,32 @@ def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path
     agent.stop("r2")
     assert starter.started[0].process.poll() is not None
     assert not (tmp_path / "runs" / "r1").exists()
+
+
+TELLS_UNDECODABLE = """
+import json, sys
+print('{"event": "ready"}', flush=True)
+for offset in map(int, sys.stdin):
+    line = {"event": "undecodable", "topic": "traffic.flow", "partition": 0, "offset": offset}
+    print(json.dumps(line), flush=True)
+"""
+
+
+def test_only_the_first_undecodable_values_of_a_run_become_dead_letters(tmp_path, monkeypatch):
+    monkeypatch.setattr("services.runner.agent.MAX_REFUSED", 2)
+    said, starter = Said(), Starter(TELLS_UNDECODABLE)
+    agent = an_agent(tmp_path, said, starter)
+    for run_id in ("r1", "r2"):
+        agent.prepare(plan(run_id, "a"))
+        ready(agent, said)
+        (process,) = starter.started
+        process.process.stdin.write(b"1\n2\n3\n4\n")
+        process.process.stdin.flush()
+        (member,) = agent._state.session.members
+        until(agent, lambda member=member: member.refused == 4)
+        keep(agent, said, run_id)
+    assert said.others == [("dead-letter", run, at) for run in ("r1", "r2") for at in (1, 2)]
+    agent.close()
 
 
 def test_other_pipelines_end_those_that_were_kept(tmp_path):
