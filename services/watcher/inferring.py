@@ -20,6 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from schemas.codec import MARKER
 from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
 from services.watcher.decoding import (
@@ -309,10 +310,11 @@ def main() -> None:
     told = Cluster.model_validate_json(sys.stdin.read())
     kafka, registry = told.kafka, told.registry
     settings = load_settings(ServiceSettings)
-    ids = SchemaIds({}, asking(registry)) if registry else None
     quiet = {"log_level": 0}  # its errors are raised
-    consumer = Consumer(client_properties(kafka, "infer", settings) | READING | quiet)
+    consumer: Consumer | None = None
     try:
+        ids = SchemaIds({}, asking(registry)) if registry else None
+        consumer = Consumer(client_properties(kafka, "infer", settings) | READING | quiet)
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
         last_ms = max((one.timestamp()[1] for one in outputs.messages), default=-1)
         until_ms = last_ms if last_ms >= 0 else None
@@ -325,10 +327,13 @@ def main() -> None:
                 break
     except KafkaException as error:
         _exit(f"Kafka at {kafka.bootstrap} cannot be read: {error.args[0].str()}.")
-    except (KafkaUnavailableError, RegistrySilentError) as error:
+    except (KafkaUnavailableError, RegistrySilentError, SecretFileError) as error:
         _exit(str(error))
+    except OSError as error:
+        _exit(f"{error}.")
     finally:
-        consumer.close()
+        if consumer is not None:
+            consumer.close()
     for one in (inputs, outputs):
         if not one.messages:
             _exit(f"there are no records in {one.topic}.")

@@ -165,6 +165,30 @@ def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch, capsys):
     assert capsys.readouterr().err == said
 
 
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            {"kafka": {"bootstrap": "k:9", "properties": {"ssl.ca": "x"}}},
+            'Kafka at k:9 cannot be read: No such configuration property: "ssl.ca".',
+        ),
+        (
+            {"kafka": {"bootstrap": "k:9"}, "registry": {"url": "https://r", "ca_path": "/no"}},
+            "registry.ca_path: /no cannot be used: FileNotFoundError: [Errno 2] No such file or "
+            "directory.",
+        ),
+    ],
+    ids=["a property", "an authority"],
+)
+def test_a_wrong_setting_of_a_cluster_is_one_sentence(monkeypatch, capsys, told, said):
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(told)))
+    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
+    with pytest.raises(SystemExit) as ended:
+        inferring.main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == f"tidegauge: {said}\n"
+
+
 class FastTopic:
     """A consumer of one partition with a record per millisecond, each read as assigned."""
 
