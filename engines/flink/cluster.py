@@ -1,5 +1,6 @@
 """Flink's JVM, with an embedded cluster, and the state of the job from its REST interface."""
 
+import contextlib
 import json
 import os
 import socket
@@ -12,12 +13,13 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 HERE = Path(__file__).resolve().parent
-START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S = 120, 5, 10
+START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S, CANCEL_TIMEOUT_S = 120, 5, 10, 5
 POLL_S = 0.05
 TOLD = "tidegauge: "  # prefix of RecordReader's lines for the runner
 METRICS_MS = 500  # maximum age
@@ -202,22 +204,34 @@ class Job:
         self._names: dict[str, list[str]] = {}  # of metrics, by source, once all exist
         self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 
-    def _get(self, path: str) -> Any:
+    def _ask(self, path: str, method: str = "GET", timeout_s: float = REST_TIMEOUT_S) -> Any:
+        request = urllib.request.Request(self._address + path, method=method)
         try:
-            with self._open(self._address + path, timeout=REST_TIMEOUT_S) as answer:
+            with self._open(request, timeout=timeout_s) as answer:
                 return json.load(answer)
         except urllib.error.URLError as error:
             if isinstance(error.reason, ConnectionRefusedError):
                 raise JobEndedError from error
             raise
 
-    def vertices(self) -> list[dict[str, Any]]:
+    def vertices(self, timeout_s: float = REST_TIMEOUT_S) -> list[dict[str, Any]]:
         """The tasks of the job: `id`, `name`, `status` and more."""
-        job = self._get(self._path)
+        job = self._ask(self._path, timeout_s=timeout_s)
         if job["state"] in ("FAILING", "FAILED", "CANCELED", "FINISHED"):
             raise JobEndedError
         found: list[dict[str, Any]] = job["vertices"]
         return found
+
+    def cancel(self) -> None:
+        """Cancel the job, so that it aborts its open transactions, and wait for its end, for about
+        CANCEL_TIMEOUT_S."""
+        deadline_s = time.monotonic() + CANCEL_TIMEOUT_S
+        # The REST interface ends with the job, perhaps within an answer.
+        with contextlib.suppress(JobEndedError, OSError, HTTPException, ValueError):
+            self._ask(f"{self._path}?mode=cancel", "PATCH", CANCEL_TIMEOUT_S)
+            while time.monotonic() < deadline_s:
+                self.vertices(CANCEL_TIMEOUT_S)
+                time.sleep(POLL_S)
 
     def sources(self, vertices: list[dict[str, Any]]) -> dict[str, Source]:
         """The source tables by name."""
@@ -229,7 +243,7 @@ class Job:
 
     def _source(self, vertex: str) -> Source:
         path = f"{self._path}/vertices/{vertex}/subtasks/metrics"
-        names = self._names.get(vertex) or [one["id"] for one in self._get(path)]
+        names = self._names.get(vertex) or [one["id"] for one in self._ask(path)]
         partitions = sum(
             ".KafkaSourceReader.topic." in each and each.endswith(".currentOffset")
             for each in names
@@ -237,7 +251,7 @@ class Job:
         wanted = [each for each in names if each.startswith("Source__") and each.endswith(WANTED)]
         if len(wanted) == len(WANTED):
             self._names[vertex] = names
-        found = self._get(f"{path}?get={quote(','.join(wanted))}") if wanted else []
+        found = self._ask(f"{path}?get={quote(','.join(wanted))}") if wanted else []
         values = {one["id"].rpartition("].")[2]: one for one in found}
         lag, watermark = values.get("pendingRecords"), values.get("currentOutputWatermark")
         return Source(

@@ -158,6 +158,8 @@ def main() -> int:
     except Exception as error:  # py4j raises many types; each means that there is no job
         return 1 if jvm.code is not None else failed(f"the Flink job could not be started: {error}")
     code = watch(job, jvm, Progress(plan, statements.tables), stop)
+    if settings["guarantee"] == "exactly-once":
+        job.cancel()  # readers of the outputs would wait for the end of its transactions
     jvm.stop()
     return code
 

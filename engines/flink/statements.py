@@ -11,7 +11,9 @@ from sql import APPENDED, TIME, CannotError, Rows, Spec, View, name, text, with_
 
 SQL_TYPES = {"string": "STRING", "int": "INT", "long": "BIGINT", "float": "FLOAT",
              "double": "DOUBLE", "boolean": "BOOLEAN"}  # fmt: skip
-TRANSACTION_TIMEOUT_MS = 600_000
+# A transaction must outlast a checkpoint interval, and a restart. By default brokers allow 15
+# minutes.
+TRANSACTION_INTERVALS, MIN_TRANSACTION_MS, MAX_TRANSACTION_MS = 10, 60_000, 900_000
 FUNCTIONS = {
     "entry_text": "tidegauge.flink.Entries$Text",
     "entry_number": "tidegauge.flink.Entries$Number",
@@ -113,8 +115,13 @@ class Statements:
         }
         if guarantee == "exactly-once":
             found["sink.transactional-id-prefix"] = f"{self._plan['group']}-{stage}"
-            found["properties.transaction.timeout.ms"] = str(TRANSACTION_TIMEOUT_MS)
+            found["properties.transaction.timeout.ms"] = str(self._transaction_timeout_ms())
         return found
+
+    def _transaction_timeout_ms(self) -> int:
+        """The time after which the broker aborts a transaction that nobody ends."""
+        wanted_ms = TRANSACTION_INTERVALS * self._settings["checkpoint_interval_ms"]
+        return min(MAX_TRANSACTION_MS, max(MIN_TRANSACTION_MS, wanted_ms))
 
     def _input(self, source: str) -> Rows:
         """The decodable records of an input."""

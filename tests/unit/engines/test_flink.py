@@ -1,12 +1,15 @@
-"""The SQL of the Flink engine, and its Kafka settings."""
+"""The SQL of the Flink engine, its Kafka settings, and the end of its job."""
 
 import importlib
+import io
 import json
 import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
+from urllib.error import URLError
 
 import pytest
 
@@ -15,7 +18,7 @@ from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
 
-SETTINGS = {"guarantee": "at-least-once", "linger_ms": 0}
+SETTINGS = {"guarantee": "at-least-once", "linger_ms": 0, "checkpoint_interval_ms": 5_000}
 
 
 @pytest.fixture
@@ -131,6 +134,65 @@ def test_a_guarantee_is_also_the_producers(
     assert f"'properties.enable.idempotence' = '{idempotence}'" in table
     has_prefix = "'sink.transactional-id-prefix' = 'engine.flink.run-join'" in table
     assert has_prefix == (guarantee == "exactly-once")
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "timeout_ms"), [(500, 60_000), (12_000, 120_000), (600_000, 900_000)]
+)
+def test_a_transaction_outlasts_checkpoints_within_what_brokers_allow(
+    flink: Any, interval_ms: int, timeout_ms: int
+) -> None:
+    settings = {"guarantee": "exactly-once", "checkpoint_interval_ms": interval_ms}
+    table = created(statements(flink, "traffic", "join", **settings), "output_join")
+    assert f"'properties.transaction.timeout.ms' = '{timeout_ms}'" in table
+
+
+def test_the_end_of_a_cancelled_job_is_awaited(flink: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = flink("cluster")
+    monkeypatch.setattr(cluster, "POLL_S", 0)
+    states = ("CANCELLING", "CANCELLING", "CANCELED", "CANCELED")
+    texts = ["{}", *(json.dumps({"state": one, "vertices": []}) for one in states)]
+    job = cluster.Job(1, "j")
+    job._open = Mock(side_effect=[io.BytesIO(text.encode()) for text in texts])
+    job.cancel()
+    asked = [call.args[0] for call in job._open.call_args_list]
+    assert [(one.method, one.selector) for one in asked] == [
+        ("PATCH", "/jobs/j?mode=cancel"),
+        *[("GET", "/jobs/j")] * 3,
+    ]
+
+
+@pytest.mark.parametrize("error", [URLError(ConnectionRefusedError()), TimeoutError()])
+def test_a_job_that_cannot_be_cancelled_is_left_to_the_end_of_its_jvm(
+    flink: Any, error: OSError
+) -> None:
+    job = flink("cluster").Job(1, "j")
+    job._open = Mock(side_effect=error)
+    job.cancel()
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "calls"), [("exactly-once", ["cancel", "stop"]), ("at-least-once", ["stop"])]
+)
+def test_a_job_with_transactions_is_cancelled_before_its_jvm_stops(
+    flink: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    guarantee: str,
+    calls: list[str],
+) -> None:
+    given = plan("traffic", "join", guarantee=guarantee, heap_mb=1)
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(given | {"folder": str(tmp_path), "properties": {}}))
+    monkeypatch.setattr("sys.argv", ["engine.py", str(path)])
+    engine, cluster = flink("engine"), Mock()
+    for name in ("end_with_parent", "signal", "submit", "configuration"):
+        monkeypatch.setattr(engine, name, Mock())
+    monkeypatch.setattr(engine, "watch", Mock(return_value=0))
+    for name in ("Jvm", "Job"):
+        monkeypatch.setattr(engine, name, Mock(return_value=cluster))
+    assert engine.main() == 0
+    assert [name for name, *_ in cluster.method_calls] == calls
 
 
 def test_a_login_is_one_for_javas_clients(flink: Any) -> None:
