@@ -57,7 +57,8 @@ def names(directory: Path) -> tuple[str, ...]:
 
 def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
     """One workload by name, or by the path of a TOML file. Raises DefinitionError."""
-    return _load("workload", Workload.model_validate, name, directory)
+    folder = _path(name, directory).parent
+    return _load("workload", lambda fields: _workload(fields, folder), name, directory)
 
 
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
@@ -249,12 +250,26 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
         raise DefinitionError(f"suite {suite}: {item.workload}: {first_mistake(error)}.") from error
 
 
+def _workload(fields: dict[str, Any], folder: Path) -> Workload:
+    """A workload from a file in a folder, with an absolute path of the file that it names. Raises
+    ValueError if that does not exist; an absolute path may be of the generator's machine."""
+    found = Workload.model_validate(fields)
+    content = found.content
+    if not content.path or Path(content.path).is_absolute():
+        return found
+    path = (folder / content.path).resolve()
+    if not path.is_file():
+        raise ValueError(f"content.path: {path} is not a file")
+    content = content.model_copy(update={"path": str(path)})
+    return found.model_copy(update={"content": content})
+
+
 def _pipeline(name: str, directory: Path) -> Pipeline:
     return _load("pipeline", checked_pipeline, name, directory)
 
 
 def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directory: Path) -> ReadT:
-    path = Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
+    path = _path(name, directory)
     try:
         data = path.read_bytes() if path.is_file() else None
     except OSError as error:
@@ -271,8 +286,12 @@ def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directo
         return read(fields)
     except ValidationError as error:
         raise DefinitionError(_one_line(f"{path}: {first_mistake(error)}.")) from error
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise DefinitionError(_one_line(f"{path}: {error}.")) from error
+
+
+def _path(name: str, directory: Path) -> Path:
+    return Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
 
 
 def _toml(data: bytes) -> dict[str, Any]:

@@ -104,6 +104,24 @@ def test_a_file_that_does_not_fit_is_named_with_its_field(why, text, reason, tmp
     assert refusal(tmp_path) == f"{path}: {reason}", why
 
 
+def test_the_records_of_a_workload_are_found_beside_its_file(tmp_path, monkeypatch):
+    content = '[content]\nsource = "file"\npath = "data/mine.csv"\ncopies = 2\n'
+    (tmp_path / "mine").mkdir()
+    path = write(tmp_path / "mine", WORKLOAD + content)
+    records = tmp_path / "mine" / "data" / "mine.csv"
+    assert refusal(tmp_path / "mine") == f"{path}: content.path: {records} is not a file."
+    records.parent.mkdir()
+    records.touch()
+    monkeypatch.chdir(tmp_path)
+    for found in (load_workload("mine/small.toml"), load_workload("small", tmp_path / "mine")):
+        assert (found.content.path, found.content.copies) == (str(records), 2)
+        assert "path" in found.content.model_fields_set
+    write(tmp_path, WORKLOAD + content.replace("data/mine.csv", "9" * 5_000))
+    assert "File name too long" in refusal(tmp_path)
+    write(tmp_path, WORKLOAD + content.replace("data/mine.csv", "/nowhere.csv"))
+    assert load_workload("small", tmp_path).content.path == "/nowhere.csv"
+
+
 @pytest.mark.parametrize("text", ["name = ", b"name = '\xff'", "[load\n"])
 def test_a_file_that_is_not_toml_is_named(text, tmp_path):
     path = write(tmp_path, text)
