@@ -7,7 +7,8 @@ that was started for it is stopped.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -104,17 +105,25 @@ class Run:
         """Run to the end and stop everything except kept pipelines; the conclusion is not published
         yet."""
         try:
-            self.phases = self._prepare()
-            self._load(self.phases)
-            self._drain(self.phases)
-        except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
-            self._state.failure = self._state.failure or why(ended)
+            with self._noting_failure():
+                self.phases = self._prepare()
+                self._load(self.phases)
+                self._drain(self.phases)
         finally:
             self._stop_parts(keep_pipelines(self._state))
-        for topic, record in self._bus.rest():
-            self._hear(topic, record)
+        with self._noting_failure():
+            for topic, record in self._bus.rest():
+                self._hear(topic, record)
         self._phase("conclude")
         return conclude(self._state)
+
+    @contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """Note why the run cannot continue, instead of raising it."""
+        try:
+            yield
+        except (RunEndedError, KafkaException, KafkaUnavailableError) as ended:
+            self._state.failure = self._state.failure or why(ended)
 
     def limited_by(self, *, by_input_alone: bool = False) -> str:
         """The part that kept the pipelines of an ended run from keeping up. by_input_alone: they

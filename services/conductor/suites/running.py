@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
+from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from schemas import catalogue, protocol
@@ -34,6 +35,7 @@ from services.runtime.domains import load_domain
 from services.runtime.engines import load_engine
 from services.runtime.events import Events
 from services.runtime.installed import installed
+from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.requests import new_request
 from services.runtime.sustainable import at_sustainable_share
 
@@ -173,8 +175,11 @@ class Suites:
         assert self._suite is not None
         assert self._bus is not None
         assert request.suite is not None
-        for topic, record in self._bus.rest():
-            heard(self._take_in, topic, record)
+        try:
+            for topic, record in self._bus.rest():
+                heard(self._take_in, topic, record)
+        except (KafkaException, KafkaUnavailableError) as error:
+            log.warning("not_all_heard", run_id=request.run_id, reason=str(error))
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
         run_ms = now - self._began_ms
         since_ms = now - self._marked_ms

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,7 @@ from services.conductor.suites.running import Suites
 from services.conductor.suites.suite_state import SuiteState
 from services.runtime import requests
 from services.runtime.definitions import DefinitionError, load_workload
+from services.runtime.kafka import KafkaUnavailableError
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -165,6 +167,18 @@ def test_a_run_is_not_to_be_used_when_others_were_as_busy_as_would_have_been_wai
     own = workload.validity.model_copy(update={"max_others_share": 0.1})
     given = workload.model_copy(update={"validity": own})
     assert running.undisturbed(given, 0.4).validity.max_others_share == 0.1
+
+
+def test_a_broker_that_is_gone_after_a_run_does_not_end_the_suite(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.pass_s(10, machine_cores=0.2)
+    first = bench.suites.due()
+    assert first is not None
+    monkeypatch.setattr(bench.bus, "rest", Mock(side_effect=KafkaUnavailableError("No broker.")))
+    bench.suites.concluded(first, interrupted=False)
+    bench.pass_s(600, machine_cores=0.2)
+    assert bench.suites.due() is not None
 
 
 def test_a_run_that_was_interrupted_is_done_again(bench: Bench) -> None:

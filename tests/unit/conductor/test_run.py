@@ -1,4 +1,4 @@
-"""A run publishes what it kills before the kill."""
+"""A run publishes what it kills before the kill, and concludes without the broker."""
 
 from typing import Any
 from unittest.mock import Mock
@@ -9,6 +9,7 @@ from schemas import protocol
 from schemas.workload import Kill
 from services.conductor import run
 from services.conductor.settings import ConductorSettings
+from services.runtime.kafka import KafkaUnavailableError
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
@@ -40,3 +41,13 @@ def test_a_kill_without_a_target_is_not_published(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(run.RunEndedError, match="There is no broker on this machine to kill"):
         a_run(monkeypatch, events)._kill(0)
     events.lifecycle.assert_not_called()
+
+
+def test_a_broker_that_is_gone_at_the_end_does_not_end_the_conductor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = a_run(monkeypatch, Mock())
+    monkeypatch.setattr(found._bus, "rest", Mock(side_effect=KafkaUnavailableError("No broker.")))
+    for step in ("_prepare", "_load", "_drain"):
+        monkeypatch.setattr(found, step, Mock())
+    assert found.perform().reasons[0] == "No broker."
