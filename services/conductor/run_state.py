@@ -69,6 +69,7 @@ class RunState:
     warming: Warming = field(init=False)
     watched: Watched = field(init=False)
     phases: PhasePlan | None = None
+    _services: dict[str, str] = field(default_factory=dict)  # by instance that was ready
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
 
@@ -171,12 +172,12 @@ class RunState:
         Its supervisor reports it at once (part_down). A restarted service reports its start, which
         counts if it had been ready for this run.
         """
-        event, service = record["event"], record["producer"]
-        how = f"{service} was restarted"
+        event, producer = record["event"], record["producer"]
+        service, how = self._services.get(producer, producer), f"{producer} was restarted"
         if event == protocol.PART_DOWN:
             down = PartDown.model_validate_json(record["detail"])
             service, how = down.part, down.reason
-        elif event != protocol.SERVICE_STARTED or not self._was_ready(service):
+        elif event != protocol.SERVICE_STARTED or producer not in self._services:
             return
         if service == BROKER:
             self.broker_death = f"{how} during the run"
@@ -191,15 +192,14 @@ class RunState:
             return False
         return service != GATEWAY or self.request.workload.has_gateway
 
-    def _was_ready(self, service: str) -> bool:
-        pipelines = service == "runner" and bool(self.ready - set(READY_SERVICES))
-        return pipelines or service in self.ready
-
     def _add_lifecycle(self, record: dict[str, Any]) -> None:
         event, detail = record["event"], record["detail"]
         name = f"pipeline:{record['pipeline']}" if record["pipeline"] else record["producer"]
         if event == protocol.READY:
-            self._add_ready(name, Ready.model_validate_json(detail))
+            share = Ready.model_validate_json(detail)
+            service = "runner" if record["pipeline"] else share.service or name
+            self._services[record["producer"]] = service
+            self._add_ready(name, share)
         elif event == protocol.STOPPED:
             self.stopped.add(name)
         elif event == protocol.FAILED and not self.failure:

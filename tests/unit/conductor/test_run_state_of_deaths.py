@@ -97,11 +97,25 @@ def test_a_generator_that_is_started_again_by_whomever_ends_the_run() -> None:
     assert state.failure == "generator was restarted during the run"
 
 
+def test_one_of_two_generators_that_is_started_again_ends_the_run() -> None:
+    state = RunState(a_request())
+    for index in range(2):
+        share = {"service": "generator", "instance_index": index, "instance_count": 2}
+        ready = a_lifecycle_event("ready", json.dumps(share))
+        state.add("results.lifecycle", ready | {"producer": f"generator-{index}"})
+    state.add("results.lifecycle", was_started("generator-2"))
+    assert state.failure == ""  # it has no share of this run
+    state.add("results.lifecycle", was_started("generator-1"))
+    assert state.failure == "generator-1 was restarted during the run"
+    assert state.broken_by == "generator"
+
+
 def test_an_agent_that_is_started_again_after_its_pipeline_was_ready_ends_the_run() -> None:
     state = RunState(a_request())
     state.add("results.lifecycle", was_started("runner"))
     assert state.failure == ""
-    lifecycle(state, "ready", pipeline="spark-realtime")
+    ready = a_lifecycle_event("ready", pipeline="spark-realtime")
+    state.add("results.lifecycle", ready | {"producer": "runner"})
     state.add("results.lifecycle", was_started("runner"))
     assert state.failure == "runner was restarted during the run"
     assert state.broken_by == "runner"
