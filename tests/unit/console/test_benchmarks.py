@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from rich.console import Console
 
 from services.console import benchmarks
 from services.console.benchmarks import fallen, run_benchmarks
+from services.console.terminal import Terminal
 from services.runtime.definitions import DefinitionError
 from tests.benchmarks._measured import Measured, averaged, quotient, ratio
 
@@ -80,7 +82,8 @@ def one(monkeypatch: pytest.MonkeyPatch) -> None:
 
     class Module:
         @staticmethod
-        def measure(_say: object, _scratch: Path) -> Measured:
+        def measure(say: Callable[[str], None], _scratch: Path) -> Measured:
+            say("round 1 of 9")
             return Measured({"b_ms": 3.0, "b_ms_low": 2.0, "b_ms_high": 4.0}, {"a": 0.5})
 
     monkeypatch.setattr(benchmarks, "benchmark_names", lambda: ("one",))
@@ -100,6 +103,15 @@ def test_a_baseline_is_what_an_earlier_run_wrote(tmp_path: Path) -> None:
     assert "another machine: unknown processor, 512 cores." in shown.getvalue()
     with pytest.raises(DefinitionError, match="There is no benchmark 'two'"):
         run_benchmarks(("one", "two"), None, None, Console(file=shown))
+
+
+@pytest.mark.usefixtures("one")
+@pytest.mark.parametrize("is_quiet", [False, True])
+def test_progress_is_told_unless_it_is_quiet(is_quiet: bool) -> None:
+    shown = io.StringIO()
+    run_benchmarks(("one",), None, None, Terminal(is_quiet=is_quiet, file=shown))
+    assert ("round 1 of 9" in shown.getvalue()) is not is_quiet
+    assert "3 (2 to 4)" in shown.getvalue()
 
 
 @pytest.mark.usefixtures("one")
