@@ -8,7 +8,6 @@ recording       a key of domain.toml: the CSV or Parquet that a load replays wit
                 one for all inputs, or one for each of them by name
 """
 
-import csv
 import hashlib
 import json
 import sys
@@ -30,7 +29,8 @@ from schemas.domain import DomainSpec
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
 from services.runtime.definitions import WORKLOADS_DIR, load_workload, names
-from services.runtime.domain_columns import check, check_columns
+from services.runtime.domain_columns import check_columns
+from services.runtime.domain_tables import with_table
 from services.runtime.settings import ROOT
 
 DOMAINS_DIR = ROOT / "domains"
@@ -63,7 +63,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     try:
         fields = tomllib.loads((folder / FILE).read_text())
         schemas = fields["schemas"] = dict(_schema(path) for path in _newest(folder))
-        fields["stages"] = [_with_table(folder, one, schemas) for one in fields.get("stages", [])]
+        fields["stages"] = [with_table(folder, one, schemas) for one in fields.get("stages", [])]
         recording = fields.pop("recording", {})
         spec = DomainSpec.model_validate(fields)
         check_columns(spec)
@@ -226,24 +226,3 @@ def _without_docs(schema: Any) -> Any:
     if isinstance(schema, list):
         return [_without_docs(item) for item in schema]
     return schema
-
-
-def _with_table(folder: Path, stage: dict[str, Any], schemas: dict[str, str]) -> dict[str, Any]:
-    """A stage with the rows of its table, a CSV file in the folder: strings where the stage's
-    record has strings, else numbers. Raises ValueError."""
-    table = stage.get("table")
-    if not isinstance(table, dict) or "file" not in table:
-        return stage
-    path = (folder / str(table["file"])).resolve()
-    is_inside = path.is_relative_to(folder.resolve())
-    check(is_inside, f"the table {table['file']} is outside the folder")
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    key, columns = table["key"], table["columns"]
-    schema = json.loads(schemas.get(stage.get("record", ""), '{"fields": []}'))
-    texts = {field["name"] for field in schema["fields"] if "string" in str(field["type"])}
-    read = {
-        row[key]: tuple(row[one] if one in texts else float(row[one]) for one in columns)
-        for row in rows
-    }
-    return stage | {"table": {"key": key, "columns": columns, "rows": read}}
