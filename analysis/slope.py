@@ -11,6 +11,7 @@ from math import sqrt
 from statistics import median
 
 Z_95 = 1.96
+MOST_POINTS = 600  # 180,000 pairs
 THIRD = 3
 
 
@@ -24,16 +25,24 @@ class Slope:
 
 
 def slope(values: Mapping[int, float]) -> Slope:
-    """The slope of values by second."""
-    pairs = combinations(sorted(values.items()), 2)
+    """The slope of values by second; of more than MOST_POINTS, that of their medians."""
+    points = reduced(values)
+    pairs = combinations(sorted(points.items()), 2)
     slopes = sorted((late - early) / (then - now) for (now, early), (then, late) in pairs)
     if not slopes:
         return Slope()
-    count, pair_count = len(values), len(slopes)
+    count, pair_count = len(points), len(slopes)
     spread = Z_95 * sqrt(spread_of_pairs(count))
     low = max(0, round((pair_count - spread) / 2) - 1)
     high = min(pair_count - 1, round((pair_count + spread) / 2))
     return Slope(median(slopes), slopes[low], slopes[high])
+
+
+def reduced(values: Mapping[int, float]) -> dict[int, float]:
+    """At most MOST_POINTS medians of neighbouring seconds, each at the middle one."""
+    ordered, size = sorted(values.items()), max(1, -(-len(values) // MOST_POINTS))
+    stretches = (ordered[at : at + size] for at in range(0, len(ordered), size))
+    return {one[len(one) // 2][0]: median(value for _, value in one) for one in stretches}
 
 
 def spread_of_pairs(count: int) -> float:

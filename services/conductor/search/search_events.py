@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from analysis.slope import slope
+from analysis.slope import reduced, slope
 from schemas.protocol import RunRequest
 from services.conductor.search.bisection import Done, SoFar, found
 from services.conductor.search.policies import Observation, StageObserved
@@ -77,12 +77,11 @@ def _steadiness(step: Done) -> dict[str, Any]:
 
 
 def _told_stage(stage: StageObserved) -> dict[str, Any]:
-    medians = list(stage.medians_ms.values())
     queues = [second.queue for second in stage.seconds if second.queue is not None]
     rise = slope(stage.medians_ms)
     return {
-        "medians_ms": medians,
-        "highest_median_ms": max(medians, default=None),
+        "medians_ms": list(reduced(stage.medians_ms).values()),
+        "highest_median_ms": max(stage.medians_ms.values(), default=None),
         "rise_ms_per_s": round(rise.value, 1),
         "rise_interval_ms_per_s": [round(rise.low, 1), round(rise.high, 1)],
         "drained_s": stage.drained_s,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from analysis.slope import Slope, risen, slope
+from analysis.slope import MOST_POINTS, Slope, reduced, risen, slope
 
 pytestmark = pytest.mark.unit
 
@@ -25,6 +25,14 @@ def test_one_pause_moves_neither_slope_nor_interval_far() -> None:
 @pytest.mark.parametrize("values", [{}, {7: 3.0}])
 def test_fewer_than_two_points_have_no_slope(values: dict[int, float]) -> None:
     assert slope(values) == Slope(0, 0, 0)
+
+
+def test_hours_are_reduced_to_medians_of_neighbouring_seconds() -> None:
+    hours = {at: 5.0 + 3 * at for at in range(4 * 3600)} | {77: 4_000_000.0}
+    assert len(reduced(hours)) == MOST_POINTS
+    found = slope(hours)
+    assert (round(found.value, 3), round(found.low, 3), round(found.high, 3)) == (3, 3, 3)
+    assert reduced({3: 1.0, 1: 7.0}) == {1: 7.0, 3: 1.0}
 
 
 def test_the_interval_holds_the_slope_in_nineteen_of_twenty() -> None:

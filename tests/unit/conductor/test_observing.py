@@ -2,9 +2,11 @@
 
 import pytest
 
+from analysis.slope import MOST_POINTS
 from schemas.protocol import Drained, LoadFinished, PhasePlan, Phases
 from services.conductor.search.observing import StepEvents
 from services.conductor.search.policies import Observation, Second, StageObserved
+from services.conductor.search.search_events import observation_detail
 
 pytestmark = pytest.mark.unit
 
@@ -113,6 +115,12 @@ def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     for second in range(20):
         calm.add(*latency(second, {2_000: 5}, phase="warm_up"))
     assert calm.hopeless(0.03) == ""
+
+
+def test_what_is_told_of_a_run_of_hours_fits_into_an_event() -> None:
+    medians = dict.fromkeys(range(4 * 3600), 123.5) | {7: 2_000.0}
+    told = observation_detail(Observation((StageObserved("join", medians),)))["stages"]["join"]
+    assert (len(told["medians_ms"]), told["highest_median_ms"]) == (MOST_POINTS, 2_000)
 
 
 def test_sends_that_failed_are_told() -> None:
