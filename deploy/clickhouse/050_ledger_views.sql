@@ -57,9 +57,9 @@ SELECT
     sum(g.sent) AS sent,
     sum(g.acknowledged) AS acknowledged,
     sum(g.failed) AS failed,
-    send_delays[1] / 1000 AS send_delay_p50_ms,
-    send_delays[2] / 1000 AS send_delay_p99_ms,
-    send_delays[3] / 1000 AS send_delay_max_ms
+    if(sum(g.sent) = 0, NULL, send_delays[1] / 1000) AS send_delay_p50_ms,
+    if(sum(g.sent) = 0, NULL, send_delays[2] / 1000) AS send_delay_p99_ms,
+    if(sum(g.sent) = 0, NULL, send_delays[3] / 1000) AS send_delay_max_ms
 FROM tidegauge.results_generator AS g
 GROUP BY run_id, phase
 COMMENT 'How well the generators kept to the schedule; delays are NULL if nothing was sent';

@@ -172,6 +172,17 @@ def test_generator_sums_and_delays_add_up_over_events(engine):
     ]
 
 
+def test_there_are_no_delays_if_nothing_was_sent(engine):
+    event = {"run_id": "r", "time": NEW_YEAR_MS, "producer": "g", "phase": "measure", "second": 0}
+    counts = {"intended": 3, "sent": 0, "acknowledged": 0, "failed": 3}
+    histogram = {"send_delays_us": [], "counts": []}
+    insert_events(engine, catalogue.GENERATOR, event | counts | histogram)
+    names = ("p50", "p99", "max")
+    sql = ", ".join(f"send_delay_{name}_ms AS {name}" for name in names)
+    (row,) = engine.rows(f"SELECT {sql} FROM tidegauge.generator_summary")
+    assert row == dict.fromkeys(names)
+
+
 def test_resources_are_weighed_by_their_intervals(engine):
     sample = {
         "run_id": "r",
