@@ -71,15 +71,17 @@ class Notify(Model):
 class SuiteItem(Model):
     """One entry of a suite's file: a workload on pipelines, measured at once on the same input.
 
-    pipelines, stages: default to the workload's own. rates: records per second, a step each;
-    defaults to the workload's rate, which may be a share of the sustainable rate. scale: factor for
-    bursts or the backlog. every_s: minimum interval; 0 is in every round. kind: what the step
-    measures, for the rotation; derived from its workload by default. thresholds: in addition to the
-    workload's; baseline: the reference run of those with `baseline`; by default the medians of the
-    last seven valid runs of the same workload and pipelines with no failed threshold.
+    domain: name or folder of another domain than the workload's. pipelines, stages: default to the
+    workload's own. rates: records per second, a step each; defaults to the workload's rate, which
+    may be a share of the sustainable rate. scale: factor for bursts or the backlog. every_s:
+    minimum interval; 0 is in every round. kind: what the step measures, for the rotation; derived
+    from its workload by default. thresholds: in addition to the workload's; baseline: the reference
+    run of those with `baseline`; by default the medians of the last seven valid runs of the same
+    workload and pipelines with no failed threshold.
     """
 
     workload: str
+    domain: str = ""
     kind: Kind | None = None
     thresholds: tuple[ThresholdLine, ...] = Field((), max_length=50)
     baseline: str = Field("", max_length=100)

@@ -9,13 +9,7 @@ from pydantic import ValidationError
 from schemas.protocol import Interleaving, Workload
 from schemas.validation_errors import first_mistake, sentence
 from schemas.workload import KillTarget
-from services.runtime.definitions import (
-    DEFAULT_PIPELINE,
-    DefinitionError,
-    changed,
-    load_workload,
-)
-from services.runtime.domains import Domain, domain_with, load_domain, load_workload_of
+from services.runtime.definitions import DEFAULT_PIPELINE, DefinitionError, changed
 
 INTERLEAVED_PAIRS = 20
 FLOOR_S = 10
@@ -25,17 +19,6 @@ _OPTIONS = {
     "measure_s": "--duration",
     "warm_up_s": "--warm-up",
 }
-
-
-def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
-    """The workload by name or path, and its domain. domain: name or path of another domain to use.
-    Raises DefinitionError."""
-    domain = domain or domain_with(name)
-    if domain is None:
-        workload = load_workload(name)
-        return load_domain(workload.domain), workload
-    found = load_domain(domain)
-    return found, load_workload_of(found, name)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from schemas.domain import DomainSpec
 from schemas.protocol import Workload
 from services.console.asking import FORMATS
 from services.console.benchmarks import benchmark_names
-from services.console.choosing import chosen_workload
 from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
 from services.console.terminal import headed
@@ -29,7 +28,7 @@ from services.runtime.definitions import (
     load_workload,
     names,
 )
-from services.runtime.domains import domain_names, load_domain
+from services.runtime.domains import chosen_workload, domain_names, load_domain
 from services.runtime.engines import load_engines
 from services.runtime.settings import ServiceSettings
 

@@ -6,7 +6,6 @@ Raises DefinitionError if the name does not exist.
 from typing import Any
 
 from schemas.pipeline import Pipeline
-from services.console.choosing import chosen_workload
 from services.console.engines import installation_state
 from services.runtime.definitions import (
     PIPELINES_DIR,
@@ -19,7 +18,7 @@ from services.runtime.definitions import (
     load_workload,
     names,
 )
-from services.runtime.domains import domain_names, load_domain
+from services.runtime.domains import chosen_workload, domain_names, load_domain
 from services.runtime.engines import load_engine, load_engines
 from services.runtime.installed import installed
 from services.runtime.settings import ServiceSettings

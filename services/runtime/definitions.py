@@ -210,9 +210,9 @@ def check_thresholds(workload: Workload, published: Mapping[str, Sequence[str]])
 
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
-    from services.runtime.domains import load_domain  # circular import
+    from services.runtime.domains import chosen_workload  # circular import
 
-    base = load_workload(item.workload)
+    domain, base = chosen_workload(item.workload, item.domain or None)
     if base.scaling is not None:
         raise DefinitionError(
             f"suite {suite}: {item.workload} is a series of runs, for `run` only."
@@ -220,14 +220,11 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     named = item.pipelines or base.pipelines or (DEFAULT_PIPELINE,)
     pipelines = load_pipelines(named)
     stages = item.stages or base.stages
-    domain = load_domain(base.domain).spec
+    judged = stages or domain.spec.stage_names
     lines = (*base.thresholds, *item.thresholds)
-    base = base.model_copy(update={"thresholds": lines})
+    base = base.model_copy(update={"thresholds": lines, "domain": domain.place})
     try:
-        published = {
-            one.name: stages_published(one, domain, stages or domain.stage_names)[0]
-            for one in pipelines
-        }
+        published = {one.name: stages_published(one, domain.spec, judged)[0] for one in pipelines}
         for name, found in published.items():
             if not found:
                 raise DefinitionError(f"{name} runs none of its stages.")

@@ -46,6 +46,12 @@ class Domain:
     folder: Path
     recording: dict[str, Path] = field(default_factory=dict)
 
+    @property
+    def place(self) -> str:
+        """Finds it by `load_domain`: its name if it is installed, else its folder."""
+        is_installed = self.folder.parent == DOMAINS_DIR.resolve()
+        return self.folder.name if is_installed else str(self.folder)
+
 
 def domain_names(directory: Path = DOMAINS_DIR) -> tuple[str, ...]:
     """Names of the domains of a directory, sorted."""
@@ -86,6 +92,17 @@ def domain_with(workload: str) -> str | None:
             f"The domains {' and '.join(found)} have a workload {workload!r}: choose with --domain."
         )
     return found[0] if found else None
+
+
+def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
+    """The workload by name or path, and its domain. domain: name or path of another domain to use.
+    Raises DefinitionError."""
+    domain = domain or domain_with(name)
+    if domain is None:
+        workload = load_workload(name)
+        return load_domain(workload.domain), workload
+    found = load_domain(domain)
+    return found, load_workload_of(found, name)
 
 
 def load_workload_of(domain: Domain, name: str) -> Workload:

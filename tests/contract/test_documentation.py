@@ -15,12 +15,11 @@ from deploy.local.supervisor import SupervisionSettings
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
-from services.console.choosing import chosen_workload
 from services.external_pipeline import __main__ as external
 from services.runner import processes
 from services.runtime import engines
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
-from services.runtime.domains import domain_names
+from services.runtime.domains import chosen_workload, domain_names
 from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.documentation import COMMANDS, PAGES, blocks, words_of

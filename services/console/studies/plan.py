@@ -13,9 +13,8 @@ from schemas.pipeline import Pipeline
 from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
-from services.console.choosing import chosen_workload
 from services.runtime.definitions import load_pipeline
-from services.runtime.domains import Domain, checked
+from services.runtime.domains import Domain, checked, chosen_workload
 from services.runtime.engines import stages_published
 
 

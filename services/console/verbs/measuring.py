@@ -36,7 +36,6 @@ from services.console.baselines import (
 from services.console.choosing import (
     Overrides,
     chosen_pipelines,
-    chosen_workload,
     long_enough,
     with_overrides,
 )
@@ -67,7 +66,7 @@ from services.console.verbs.common import (
 )
 from services.runtime.clickhouse import store_url
 from services.runtime.definitions import DefinitionError, load_pipelines
-from services.runtime.domains import Domain, checked
+from services.runtime.domains import Domain, checked, chosen_workload
 from services.runtime.engines import load_engine
 from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings

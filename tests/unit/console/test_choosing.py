@@ -11,10 +11,10 @@ from services.console.arguments import build_parser
 from services.console.choosing import (
     Overrides,
     chosen_pipelines,
-    chosen_workload,
     with_overrides,
 )
 from services.runtime.definitions import DefinitionError, load_workload, names
+from services.runtime.domains import chosen_workload
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit

@@ -7,10 +7,9 @@ import pytest
 from rich.console import Console
 
 from schemas.content import Content
-from services.console.choosing import chosen_workload
 from services.console.domains import new_domain, show_domains
 from services.runtime.definitions import WORKLOADS_DIR, DefinitionError
-from services.runtime.domains import load_domain
+from services.runtime.domains import chosen_workload, load_domain
 
 pytestmark = pytest.mark.unit
 

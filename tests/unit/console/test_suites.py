@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from services.console.domains import new_domain
 from services.console.suites import position_sentence, skipped_sentences
 from services.runtime.definitions import SUITES_DIR, DefinitionError, load_suite, names
 
@@ -64,6 +65,26 @@ def test_a_step_is_made_for_every_rate(tmp_path: Path) -> None:
     steps = load_suite(str(path)).steps
     assert [step.workload.load.rate_per_second for step in steps] == [100, 2000]
     assert {step.workload.phases.measure_s for step in steps} == {7}
+
+
+def test_a_step_may_be_on_a_domain_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, orders = tmp_path / "mine.toml", new_domain("orders", tmp_path)
+    own = orders / "workloads" / "latency.toml"
+    (tmp_path / "evening.toml").write_text(own.read_text().replace('"orders"', '"./orders"'))
+    path.write_text(
+        'name = "mine"\nsummary = "x"\n'
+        '[[steps]]\nworkload = "latency"\ndomain = "./orders"\n'
+        '[[steps]]\nworkload = "evening.toml"\n'
+        '[[steps]]\nworkload = "queries"\n'
+        '[[steps]]\nworkload = "smoke"\ndomain = "gem_packs"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    steps = load_suite("mine.toml").steps
+    domains = [str(orders), str(orders), "gem_packs", "gem_packs"]
+    assert [step.workload.domain for step in steps] == domains
+    assert [step.workload.load.rate_per_second for step in steps[:2]] == [200, 200]
 
 
 @pytest.mark.parametrize(
