@@ -36,3 +36,15 @@ class Content(Model):
         if (self.source == "file") != bool(self.path):
             raise ValueError("path and source = 'file' must be given together")
         return self
+
+
+class DrawnContent(Content):
+    """Data that a domain draws from the seed of a run, without files."""
+
+    source: Literal["domain"] = "domain"
+
+    @model_validator(mode="after")
+    def _has_no_columns(self) -> "DrawnContent":
+        if self.columns:
+            raise ValueError("columns applies only to a file, and this domain reads none")
+        return self

@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from schemas import content
 
 
-class Content(content.Content):
+class Content(content.DrawnContent):
     """Aircraft that each fly between two airports, drawn from the seed (records.py).
 
     aircraft: their number; they report in turn, so each reports every `aircraft / rate` seconds.
@@ -18,7 +18,6 @@ class Content(content.Content):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: Literal["domain"] = "domain"
     aircraft: int = Field(2_000, ge=1, le=500_000)
     region: Literal["europe", "world"] = "europe"
     time_factor: float = Field(60, gt=0, le=3_600)

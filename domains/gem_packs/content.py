@@ -9,7 +9,7 @@ from schemas import content
 MAX_GEOS = 100  # rows of countries.csv
 
 
-class Content(content.Content):
+class Content(content.DrawnContent):
     """Purchases and ads, drawn from the seed.
 
     users, packs, geos: their numbers. distribution: of the gem packs, which are the keys: normal,
@@ -20,7 +20,6 @@ class Content(content.Content):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: Literal["domain"] = "domain"
     users: int = Field(1_000, ge=1, le=10_000_000)
     packs: int = Field(100, ge=1, le=1_000_000)
     geos: int = Field(MAX_GEOS, ge=1, le=MAX_GEOS)

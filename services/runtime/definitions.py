@@ -210,7 +210,7 @@ def check_thresholds(workload: Workload, published: Mapping[str, Sequence[str]])
 
 
 def _steps(suite: str, item: SuiteItem) -> list[Step]:
-    from services.runtime.domains import chosen_workload  # circular import
+    from services.runtime.domains import checked, chosen_workload  # circular import
 
     domain, base = chosen_workload(item.workload, item.domain or None)
     if base.scaling is not None:
@@ -224,6 +224,7 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     lines = (*base.thresholds, *item.thresholds)
     base = base.model_copy(update={"thresholds": lines, "domain": domain.place})
     try:
+        checked(base, domain)
         published = {one.name: stages_published(one, domain.spec, judged)[0] for one in pipelines}
         for name, found in published.items():
             if not found:

@@ -152,6 +152,8 @@ def checked(workload: Workload, domain: Domain) -> Workload:
     """A workload with all options of its content, including the domain's. Raises
     DefinitionError."""
     content = content_of(domain, workload.content)
+    if content.copies > 1 and workload.load.shape != "replay":
+        raise DefinitionError("content.copies applies only to a load of the shape 'replay'.")
     return workload.model_copy(update={"content": Content.model_validate(content.model_dump())})
 
 

@@ -145,6 +145,14 @@ workload = "at-90-percent"
     assert (step.workload.load.rate_per_second, step.workload.sustainable_share) == (500, None)
 
 
+def test_a_suite_checks_the_options_of_the_content_of_its_workloads(tmp_path):
+    path = write(tmp_path, WORKLOAD + "[content]\ncopies = 2\n")
+    step = f'[[steps]]\nworkload = "{path}"\n'
+    (tmp_path / "s.toml").write_text(f'name = "s"\nsummary = "-"\n{step}')
+    with pytest.raises(DefinitionError, match=r"small\.toml: content\.copies applies only to a"):
+        load_suite("s", tmp_path)
+
+
 def test_a_step_of_a_suite_has_the_pipelines_of_its_workload_unless_it_names_others(tmp_path):
     steps = '[[steps]]\nworkload = "compare"\n[[steps]]\nworkload = "latency"\n'
     steps += '[[steps]]\nworkload = "calibration"\npipelines = ["spark-microbatch"]\n'

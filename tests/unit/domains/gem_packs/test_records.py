@@ -194,11 +194,21 @@ def test_the_workloads_are_those_of_the_papers_and_one_to_see_that_all_works():
         ({"geos": 101}, r"content\.geos: It must be at most 100"),
         ({"source": "file", "path": "/x"}, r"content\.source: Input should be 'domain'"),
         ({"keys": {"distribution": "zipf"}}, r"content\.keys: There is no such field"),
+        ({"columns": {"geo": "g"}}, r"content: columns applies only to a file"),
     ],
 )
 def test_an_option_that_it_does_not_have_is_refused(content, reason):
     with pytest.raises(DefinitionError, match=reason):
         content_of(GEM_PACKS, Content(**content))
+
+
+def test_copies_are_refused_unless_the_load_is_a_replay():
+    workload = load_workload_of(GEM_PACKS, "smoke")
+    workload = workload.model_copy(update={"content": Content(copies=2)})
+    with pytest.raises(DefinitionError, match=r"content\.copies applies only to a load of the sha"):
+        checked(workload, GEM_PACKS)
+    replay = workload.model_copy(update={"load": Load(shape="replay")})
+    assert checked(replay, GEM_PACKS).content.copies == 2
 
 
 def test_a_replay_is_refused_for_there_are_no_recorded_times():
