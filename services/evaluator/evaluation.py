@@ -88,10 +88,12 @@ class Batch:
 
 
 class Evaluation:
-    """Matches and judges all pipelines and stages of one run."""
+    """Matches and judges all pipelines and stages of one run. shares: number of evaluations that
+    share the memory."""
 
-    def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
+    def __init__(self, plan: RunPlan, phases: PhasePlan, shares: int = 1) -> None:
         request, workload = plan.request, plan.request.workload
+        self._shares = shares
         self.run_id = request.run_id
         self._domain = domain_of(plan)
         self._decode = input_decoder(workload.content.format)
@@ -267,9 +269,9 @@ class Evaluation:
 
     def _evict(self, now_ms: int) -> None:
         """Evict the oldest groups with final verdicts. Normally these are groups older than KEEP_S
-        in which nothing is missing. When the state exceeds MAX_CELLS it is any, up to the older
-        half. A group whose windows still need parts has no final verdict."""
-        full = self.cells() > MAX_CELLS
+        in which nothing is missing. When the state exceeds its part of MAX_CELLS it is any, up to
+        the older half. A group whose windows still need parts has no final verdict."""
+        full = self.cells() > MAX_CELLS // self._shares
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
         for state in self.states:
             newest = state.newest_ms

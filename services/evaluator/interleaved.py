@@ -13,8 +13,8 @@ class InterleavedEvaluation:
     """Several evaluations; a batch goes to the one that reads its topic."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
-        shares = (plan.model_copy(update={"request": one}) for one in plan.request.shares)
-        self._parts = tuple(Evaluation(share, phases) for share in shares)
+        shares = [plan.model_copy(update={"request": one}) for one in plan.request.shares]
+        self._parts = tuple(Evaluation(share, phases, len(shares)) for share in shares)
         self._of_topic = {topic: part for part in self._parts for topic in part.topics}
         self.run_id = plan.request.run_id
         self.inputs = plan.request.input_topics

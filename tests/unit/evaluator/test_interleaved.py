@@ -8,6 +8,7 @@ import pytest
 
 from schemas import catalogue
 from schemas.protocol import Interleaving, Pipeline, RunPlan
+from services.evaluator import evaluation
 from services.evaluator.evaluation import Batch, Evaluation
 from services.evaluator.interleaved import InterleavedEvaluation, evaluation_of
 from tests.unit.evaluator.records import FAR_MS, PHASES, START_MS, Output, Reading, a_plan, parsed
@@ -63,6 +64,22 @@ def test_an_output_is_expected_of_the_pipeline_only_that_was_given_its_input() -
     assert found.records["traffic.flow.p"] == 1
     assert found.records["traffic.flow.q"] == 2
     assert evaluation.open_in_measure() == 0
+
+
+def test_the_pipelines_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluated = evaluation_of(a_plan_in_turns(), PHASES)
+    assert isinstance(evaluated, InterleavedEvaluation)
+    for pipeline in ("p", "q"):
+        for block in range(2):
+            reading = Reading("flow", START_MS + 2_100 + block, 300, sequence=block << 16)
+            add(evaluated, f"traffic.flow.{pipeline}", reading.appended_ms, reading.encoded)
+    cells = evaluated.cells()
+    monkeypatch.setattr(evaluation, "MAX_CELLS", cells)
+    evaluated.advance(START_MS + 60_000, START_MS + 60_000)
+    assert evaluated.cells() == cells
+    monkeypatch.setattr(evaluation, "MAX_CELLS", cells - 2)
+    evaluated.advance(START_MS + 60_000, START_MS + 60_000)
+    assert evaluated.cells() == cells // 2
 
 
 def test_a_run_on_one_input_has_one_evaluation() -> None:
