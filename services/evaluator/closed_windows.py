@@ -118,6 +118,7 @@ class ClosedState:
         self._pane_ms = gcd(*(ms for span in spans for ms in (span.size_ms, span.slide_ms)))
         self._horizon = Horizon(self._kinds, self._pane_ms)
         self._panes: dict[int, list[InputRows]] = defaultdict(list)
+        self._arrived = 0
         self._open: set[int] = set()
         self.closed: dict[int, Results] = {}
         self.newest_ms: dict[int, int] = {}
@@ -129,7 +130,8 @@ class ClosedState:
         if rows.kind not in self._kinds:
             return
         self._horizon.add(rows)
-        rows = self._recipe.narrowed(self._steps.applied(rows))
+        rows = self._recipe.narrowed(self._steps.applied(rows), self._arrived)
+        self._arrived += len(rows)
         for number, stretch in by_value(rows.event_ms // self._pane_ms):
             pane = number * self._pane_ms
             windows = [one for one in self._windows_of(pane) if not self._is_closed(one)]

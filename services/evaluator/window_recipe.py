@@ -26,13 +26,14 @@ from services.evaluator.window_results import (
     taken,
 )
 
+ARRIVAL = "number of arrival"  # a column beside those of records, whose names have no space
 _LAST = np.iinfo(np.int64).max
 Rows = Mapping[int, InputRows | None]  # by index of the input
 
 
 def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
-    """Rows of one input appended up to a time, in order of LogAppendTime; None if there are
-    none."""
+    """Rows of one input appended up to a time, in order of LogAppendTime and then of arrival; None
+    if there are none."""
     parts = [part.take(part.appended_ms <= until_ms) for part in parts]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -47,7 +48,7 @@ def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
         {n: np.concatenate([part.codes[n] for part in parts]) for n in parts[0].codes},
         {n: np.concatenate([part.numbers[n] for part in parts]) for n in parts[0].numbers},
     )
-    return rows.take(np.argsort(rows.appended_ms, kind="stable"))
+    return rows.take(np.lexsort((rows.column(ARRIVAL), rows.appended_ms)))
 
 
 @dataclass(frozen=True)
@@ -86,15 +87,16 @@ class Recipe:
         made |= self.last_steps.added()
         return [name for name in names if name in made]
 
-    def narrowed(self, rows: InputRows) -> InputRows:
-        """Rows reduced to the columns that are needed."""
+    def narrowed(self, rows: InputRows, arrived: int) -> InputRows:
+        """Rows reduced to the columns that are needed, and numbered from `arrived`."""
         used = {one.column for every in self.sources.values() for one in every}
         used |= {one.column for one in self.columns.values()} | {*self.core.keys}
         used |= {*self.core.once_per}
         return replace(
             rows,
             codes={name: column for name, column in rows.codes.items() if name in used},
-            numbers={name: column for name, column in rows.numbers.items() if name in used},
+            numbers={name: column for name, column in rows.numbers.items() if name in used}
+            | {ARRIVAL: np.arange(arrived, arrived + len(rows))},
         )
 
     def results(self, rows: Rows, closed_ms: int) -> Results:

@@ -162,6 +162,27 @@ def test_a_sliding_window_that_is_complete_with_all_functions():
     assert verdicts(every, inputs, head | late | {"kinds": 2}) == {"wrong": 1, "missing": 1}
 
 
+def test_of_two_records_of_one_millisecond_the_first_is_the_one_that_was_read_first():
+    first = with_stage(
+        GEM_PACKS,
+        {"run_id": "string", "geo": "string"} | WINDOW | {"price": "double"},
+        kind="aggregate",
+        reads=["parse"],
+        key="geo",
+        keys=["geo"],
+        window={"size_s": 2, "slide_s": 1},
+        aggregates=[{"column": "price", "function": "first", "of": ["purchases.price"]}],
+    )
+    inputs = [
+        Event("purchases", START_MS + 1_000 + later_ms, price, number, START_MS + 1_000 * second)
+        for number, (later_ms, second, price) in enumerate(
+            [(0, 1, 15.0), (0, 0, 10.0), (9, 9, 1.0)]
+        )
+    ]
+    said = {"geo": "g000", "price": 15.0} | window(0, 2)
+    assert verdicts(first, inputs, said, after_ms=1_100)["exact"] == 1
+
+
 def test_a_change_between_closed_windows_is_null_against_one_that_has_nothing():
     change = with_stage(
         GEM_PACKS,
