@@ -14,9 +14,11 @@ from schemas import protocol
 from schemas.protocol import PhasePlan, RunPlan, Stop
 from services.runner.agent import Agent
 from services.runtime.events import Events
+from services.runtime.kafka import admin_client
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.topics import delete_topics
 
 SERVICE = "runner"
 WATCH_INTERVAL_S = 0.1
@@ -29,7 +31,8 @@ def main() -> None:
     with serving(settings, SERVICE) as service:
         # Files of a runner that was killed.
         shutil.rmtree(settings.data.resolve() / "runs", ignore_errors=True)
-        agent = Agent(settings, service.events)
+        remove_topics = partial(delete_topics, admin_client(settings, SERVICE))
+        agent = Agent(settings, service.events, remove_topics=remove_topics)
         service.follow(
             partial(handle_command, agent=agent, events=service.events),
             agent.watch,

@@ -80,6 +80,7 @@ class Agent:
     settings.data: the stack's state folder. Plans and pipeline files of a run are in
     `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
     objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
+    remove_topics: deletes the topics with one of these prefixes.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class Agent:
         events: Events,
         start: StartProcess = start_process,
         clock_s: Callable[[], float] = time.monotonic,
+        *,
         objection: Callable[[Pipeline], str | None] | None = None,
+        remove_topics: Callable[[tuple[str, ...]], None] = lambda _prefixes: None,
     ) -> None:
         self._settings = settings
         self._data = settings.data.resolve()
@@ -96,6 +99,7 @@ class Agent:
         self._start = start
         self._clock_s = clock_s
         self._objection = objection or partial(pipeline_objection, data=self._data)
+        self._remove_topics = remove_topics
         self._state: Idle | Running | Kept = Idle()
         self._log = structlog.get_logger().bind(service="runner")
 
@@ -212,9 +216,15 @@ class Agent:
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
     def _end(self, session: RunSession) -> None:
+        """Stop the programs of a run, and remove its files and their own topics."""
         stop_processes(session.processes)
         shutil.rmtree(session.folder, ignore_errors=True)
         self._state = Idle()
+        names = (each.pipeline.name for each in session.members)
+        try:
+            self._remove_topics(tuple(catalogue.engine_group(one, session.home) for one in names))
+        except KafkaException as error:  # an external Kafka may not permit it
+            self._log.warning("topics_not_removed", run_id=session.home, reason=str(error))
 
     def watch(self) -> None:
         """Publish program output, start waiting programs, and handle exited ones. Stops kept

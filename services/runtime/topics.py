@@ -1,4 +1,4 @@
-"""Creates the topics of the catalogue; existing topics are not changed.
+"""Creates the topics of the catalogue; existing topics are not changed. Deletes topics.
 
 Every partition of the input and output topics gets its replicas on the same brokers in the same
 order, so one broker leads them all and one clock stamps every record.
@@ -12,6 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from schemas.catalogue import Topic
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError
+
+DELETE_TIMEOUT_S = 5
 
 
 def topic_config(topic: Topic) -> dict[str, str]:
@@ -54,6 +56,15 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
     _await_topics(admin, {topic.topic for topic in wanted})
+
+
+def delete_topics(admin: AdminClient, prefixes: tuple[str, ...]) -> None:
+    """Delete the topics with one of these prefixes. Raises KafkaException."""
+    there = admin.list_topics(timeout=DELETE_TIMEOUT_S).topics
+    found = [name for name in there if name.startswith(prefixes)]
+    if found:
+        for future in admin.delete_topics(found, request_timeout=DELETE_TIMEOUT_S).values():
+            future.result(DELETE_TIMEOUT_S)
 
 
 def _await_brokers(admin: AdminClient, count: int) -> list[int]:

@@ -258,6 +258,8 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     # The group has been killed; a large process takes some time to exit.
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     assert not (folder / "runs" / "exact").exists()
+    topics = admin_client(broker, "tests").list_topics(timeout=10).topics
+    assert [name for name in topics if name.startswith(catalogue.ENGINE_PREFIX)] == []
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_DEADLINE_S) == 0
 

@@ -66,10 +66,10 @@ def plan(run_id, *names, engine="spark", stages=("join",), **settings):
     return RunPlan(request=request, start_offsets={"traffic.flow": (3,), "traffic.speed": (4,)})
 
 
-def an_agent(folder, said, *arguments):
+def an_agent(folder, said, *arguments, **fields):
     """An agent that may start every pipeline."""
     settings = ServiceSettings(data=folder)
-    return Agent(settings, said, *arguments, objection=lambda _pipeline: None)
+    return Agent(settings, said, *arguments, objection=lambda _pipeline: None, **fields)
 
 
 def version_of(engine):
@@ -402,6 +402,29 @@ def test_a_driver_that_was_kept_and_died_is_started_anew(tmp_path):
     assert len(starter.started) == 2
     assert [event for event, *_ in said.events] == ["ready", "stopped"]
     agent.close()
+
+
+def test_own_topics_are_removed_with_the_pipelines_and_not_before(tmp_path):
+    said, removed = Said(), []
+    agent = an_agent(tmp_path, said, Starter(), remove_topics=removed.append)
+    agent.prepare(plan("r1", "a", "b"))
+    ready(agent, said, 2)
+    keep(agent, said, "r1")
+    agent.prepare(plan("r2", "a", "b"))
+    assert removed == []
+    agent.stop("r2")
+    assert removed == [("engine.a.r1", "engine.b.r1")]
+
+
+def test_a_broker_that_removes_no_topics_hinders_no_stop(tmp_path):
+    def refuse(_prefixes):
+        raise KafkaException("not permitted")
+
+    said = Said()
+    agent = an_agent(tmp_path, said, Starter(), remove_topics=refuse)
+    agent.prepare(plan("r1", "a"))
+    agent.stop("r1")
+    assert [event for event, *_ in said.events] == ["stopped"]
 
 
 def test_a_driver_that_dies_in_a_run_it_was_kept_for_is_a_failure_of_that_run(tmp_path):

@@ -58,6 +58,11 @@ class Cluster:
             self._topics[each.topic] = None
         return {each.topic: done for each in wanted}
 
+    def delete_topics(self, names, request_timeout):
+        done = Future()
+        done.set_result(None)
+        return {name: self._topics.pop(name) or done for name in names}
+
 
 TWO = Topic("t", (), partitions=2)
 
@@ -86,3 +91,10 @@ def test_fewer_brokers_than_replicas_are_an_error_and_no_topic(monkeypatch, ther
 
 def test_topics_that_are_there_need_no_brokers():
     ensure_topics(Cluster(1, there=["t"]), [TWO], replication=3)
+
+
+def test_topics_are_deleted_by_prefix():
+    cluster = Cluster(1, there=["engine.a.r1.x", "engine.a.r2.x", "output.a"])
+    topics.delete_topics(cluster, ("engine.a.r1", "engine.b.r1"))
+    topics.delete_topics(cluster, ("engine.b.r1",))
+    assert [*cluster.list_topics(1).topics] == ["engine.a.r2.x", "output.a"]
