@@ -25,6 +25,7 @@ from bytewax.operators import StatefulBatchLogic
 from bytewax.recovery import RecoveryConfig, init_db_dir
 from confluent_kafka import TopicPartition
 from stages.closing import Closed
+from stages.event_time import EventTime
 from stages.kinds import Kept, Keyed, Spec
 from stages.lines import Progress, end_with_parent, say
 from stages.plan import Plan
@@ -96,22 +97,18 @@ class Source(KafkaSource):
 
 
 class EventTimes(StatefulBatchLogic[Row, Row, bytes]):
-    """Passes rows through and advances the event time of stages whose windows it closes."""
+    """Passes rows through and stores the event time of the plan."""
 
-    def __init__(self, closed: list[Closed], state: bytes | None) -> None:
-        self._closed = closed
+    def __init__(self, times: EventTime, state: bytes | None) -> None:
+        self._times = times
         if state is not None:
-            for kind, times in zip(closed, pickle.loads(state), strict=True):
-                kind.times.update(times)
+            times.merge(pickle.loads(state))
 
     def on_batch(self, values: list[Row]) -> tuple[Iterable[Row], bool]:
-        for kind in self._closed:
-            for row in values:
-                kind.seen(row)
         return values, StatefulBatchLogic.RETAIN
 
     def snapshot(self) -> bytes:
-        return pickle.dumps([kind.times for kind in self._closed])
+        return pickle.dumps(self._times)
 
 
 class Key(StatefulBatchLogic[Row, Row, bytes]):
@@ -203,11 +200,10 @@ class Flow:
             return plan.row_of(message.topic, message.value, message.timestamp[1], place)
 
         rows = op.filter_map("decode", messages, decode)
-        closed = [kind for kind in self.kinds.values() if isinstance(kind, Closed)]
-        if not closed:
+        if not plan.has_times:
             return rows
         keyed = op.key_on("event-time-key", rows, lambda _: "all")
-        passed = op.stateful_batch("event-time", keyed, lambda state: EventTimes(closed, state))
+        passed = op.stateful_batch("event-time", keyed, lambda state: EventTimes(plan.times, state))
         return op.key_rm("event-time-rows", passed)
 
     def _stage(self, spec: Spec) -> Stream:

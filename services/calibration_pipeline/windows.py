@@ -7,7 +7,7 @@ input is silent, the window is due ten seconds after its newest record.
 
 import heapq
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -152,19 +152,44 @@ class Counted(Aggregation):
         return all(group.counts.get(name, 0) >= due for name in self._inputs)
 
 
-@dataclass
-class _Passed:
-    """Event-time progress of one run. history: pairs (event time that all inputs have reached,
-    LogAppendTime at which they had), both increasing."""
+class EventTime:
+    """When each input of a stage first had a record of an event time or a later one, by run and
+    whatever the order of reading. step_ms: all windows end at a multiple of it."""
 
-    newest: dict[str, int] = field(default_factory=dict)
-    history: list[tuple[int, int]] = field(default_factory=list)
-    open: list[tuple[int, int, Address]] = field(default_factory=list)
+    def __init__(self, inputs: tuple[str, ...], step_ms: int) -> None:
+        self._inputs, self._step_ms = inputs, step_ms
+        # By run and input: event times and LogAppendTimes, both increasing.
+        self._reached: Newest[tuple[list[int], list[int]]] = Newest()
 
-    def closing_ms(self, end_ms: int) -> int | None:
-        """When event time passed the end of a window; None if it has not."""
-        place = bisect_left(self.history, (end_ms, 0))
-        return self.history[place][1] if place < len(self.history) else None
+    def seen(self, row: Row) -> bool:
+        """Note an input record; False if that changes nothing."""
+        if row.input not in self._inputs:
+            return False
+        event_ms = row.event_ms // self._step_ms * self._step_ms
+        events, appends = self._reached.group((row.run_id, row.input), lambda: ([], []))
+        after = bisect_left(events, event_ms)
+        if after < len(events) and appends[after] <= row.appended_ms:
+            return False
+        replaced = slice(bisect_left(appends, row.appended_ms), bisect_right(events, event_ms))
+        events[replaced], appends[replaced] = [event_ms], [row.appended_ms]
+        del events[:-MAX_HISTORY], appends[:-MAX_HISTORY]
+        return True
+
+    def closing_ms(self, run_id: object, end_ms: int) -> int | None:
+        """When event time passed the end of a window in all inputs; None if it has not."""
+        found = []
+        for name in self._inputs:
+            events, appends = self._reached.get((run_id, name), ([], []))
+            place = bisect_left(events, end_ms)
+            if place == len(events):
+                return None
+            found.append(appends[place])
+        return max(found)
+
+    def is_late(self, row: Row, end_ms: int) -> bool:
+        """Whether a row was appended too late for a window with this end."""
+        closing_ms = self.closing_ms(row.run_id, end_ms)
+        return closing_ms is not None and row.appended_ms > closing_ms + GRACE_MS
 
 
 class Closed(Aggregation):
@@ -172,48 +197,38 @@ class Closed(Aggregation):
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         super().__init__(spec, domain)
-        self._runs: Newest[_Passed] = Newest()
-        self._slide_ms = 1000 * self._window.slide_s
+        self._times = EventTime(self._inputs, 1000 * self._window.slide_s)
+        # By run: the end of each open window, and its address.
+        self._open: Newest[list[tuple[int, int, Address]]] = Newest()
         self._count = itertools.count()
         # Times to check a window, whatever is due then.
         self._looks: list[tuple[int, int, Address]] = []
 
     def add(self, row: Row) -> list[Row]:
-        run = self._runs.group(row.run_id, _Passed)
         for address, group in self._groups_of(row):
-            closing_ms = run.closing_ms(group.end_ms)
-            is_late = closing_ms is not None and row.appended_ms > closing_ms + GRACE_MS
-            if group.is_published or is_late:
+            if group.is_published or self._times.is_late(row, group.end_ms):
                 continue
             if not group.rows:
-                heapq.heappush(run.open, (group.end_ms, next(self._count), address))
+                found = self._open.group(row.run_id, list)
+                heapq.heappush(found, (group.end_ms, next(self._count), address))
                 self._look_at(row.appended_ms + SILENT_MS, address)
-                self._pass(run)
+                self._pass(row.run_id)
             group.rows.append(row)
         return []
 
     def seen(self, row: Row) -> None:
         """Note that an input record was read, even if an earlier stage dropped it."""
-        if row.input not in self._inputs:
-            return
-        run = self._runs.group(row.run_id, _Passed)
-        run.newest[row.input] = max(run.newest.get(row.input, row.event_ms), row.event_ms)
-        if len(run.newest) < len(self._inputs):
-            return
-        passed_ms = min(run.newest.values()) // self._slide_ms * self._slide_ms
-        before_ms, at_ms = run.history[-1] if run.history else (passed_ms - 1, 0)
-        if passed_ms > before_ms:
-            run.history.append((passed_ms, max(at_ms, row.appended_ms)))
-            del run.history[:-MAX_HISTORY]
-            self._pass(run)
+        if self._times.seen(row):
+            self._pass(row.run_id)
 
-    def _pass(self, run: _Passed) -> None:
+    def _pass(self, run_id: str) -> None:
         """Schedule windows that event time has passed, after the grace period."""
-        while run.open:
-            closing_ms = run.closing_ms(run.open[0][0])
+        found = self._open.get(run_id)
+        while found:
+            closing_ms = self._times.closing_ms(run_id, found[0][0])
             if closing_ms is None:
                 return
-            self._look_at(closing_ms + GRACE_MS, heapq.heappop(run.open)[2])
+            self._look_at(closing_ms + GRACE_MS, heapq.heappop(found)[2])
 
     def _look_at(self, at_ms: int, address: Address) -> None:
         heapq.heappush(self._looks, (at_ms, next(self._count), address))
@@ -226,11 +241,12 @@ class Closed(Aggregation):
             group = self._groups.get(address)
             if group is None or group.is_published:
                 continue
-            closing_ms = self._runs.group(address[0], _Passed).closing_ms(group.end_ms)
+            closing_ms = self._times.closing_ms(address[0], group.end_ms)
             silent_ms = max(row.appended_ms for row in group.rows) + SILENT_MS
             due_ms = silent_ms if closing_ms is None else min(silent_ms, closing_ms + GRACE_MS)
             if due_ms > at_ms:
                 self._look_at(due_ms, address)
             else:
-                made += (replace(row, due_ms=at_ms) for row in self._publish(group))
+                group.rows = [row for row in group.rows if row.appended_ms <= due_ms]
+                made += (replace(row, due_ms=due_ms) for row in self._publish(group))
         return made

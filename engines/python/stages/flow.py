@@ -90,8 +90,6 @@ class Flow:
         row = self._plan.row_of(topic, value, appended_ms, place)
         if row is None:
             return found
-        for stage in self.closed:
-            stage.kind.seen(row)
         return found + self._flow({row.source: [row]}, appended_ms)
 
     def tick(self, reached_ms: float) -> list[Message]:

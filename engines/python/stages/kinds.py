@@ -199,7 +199,7 @@ class Aggregate(Keyed):
     def publish(self, kept: KeptOfKey, start_ms: int, rows: list[Row]) -> list[Row]:
         """The output of a window, if each of its inputs has a row in it."""
         kept[start_ms] = PUBLISHED
-        if not self.needed <= {row.source for row in rows}:
+        if not rows or not self.needed <= {row.source for row in rows}:
             return []
         return [self.of_window(rows, start_ms, {})]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from stages.closing import Closed
+from stages.event_time import EventTime
 from stages.kinds import Change, Counted, Join, Keyed, PerRow, Spec, WindowJoin
 from stages.lines import say_undecodable
 from stages.records import Record, Row
@@ -13,11 +14,17 @@ from stages.records import Record, Row
 Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
 
 
+def is_closed(spec: Spec) -> bool:
+    """Whether event time closes the windows of a stage."""
+    return spec["kind"] == "aggregate" and not spec["complete"]
+
+
 class Plan:
     """A plan in JSON, as described in docs/write-an-engine.md.
 
     stages: published stages and those they depend on, in order. start_offsets: by topic the start
-    offset of each partition.
+    offset of each partition. times: event time of the records that were decoded, if a stage needs
+    it (`has_times`).
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -33,6 +40,8 @@ class Plan:
         self._specs = {one["name"]: one for one in self.domain["stages"]}
         needed = {name for stage in self.outputs for name in self._chain(stage)}
         self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
+        self.times = EventTime()
+        self.has_times = any(is_closed(one) for one in self.stages)
 
     @property
     def partitions(self) -> Iterator[tuple[str, int, int]]:
@@ -59,9 +68,14 @@ class Plan:
     def kind_of(self, spec: Spec) -> PerRow | Keyed:
         """A running stage."""
         kind, inputs = spec["kind"], self.inputs_of(spec)
-        if kind == "aggregate":
-            return (Counted if spec["complete"] else Closed)(spec, inputs)
-        keyed: dict[str, type[Keyed]] = {"join": Join, "window_join": WindowJoin, "change": Change}
+        if is_closed(spec):
+            return Closed(spec, inputs, self.times)
+        keyed: dict[str, type[Keyed]] = {
+            "join": Join,
+            "window_join": WindowJoin,
+            "aggregate": Counted,
+            "change": Change,
+        }
         return keyed[kind](spec, inputs) if kind in keyed else PerRow(spec)
 
     def row_of(
@@ -79,7 +93,10 @@ class Plan:
         if fields is None:
             say_undecodable(topic, place, value)
             return None
-        return Row(fields, source["name"], fields[source["event_time"]], appended_ms)
+        row = Row(fields, source["name"], fields[source["event_time"]], appended_ms)
+        if self.has_times:
+            self.times.seen(row)
+        return row
 
     def copies_of(self, topic: str) -> list[str]:
         """The output topics that copy an input topic."""

@@ -90,6 +90,20 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_ever
     assert [row["window_start"] for *_, row in feed.closed(10_500)] == [6_000]  # silent for 10 s
 
 
+def test_a_window_is_the_same_whatever_partition_is_read_first():
+    late = (PURCHASES, 5_990, 1_401, 99.0)
+    given = [(PURCHASES, 5_100, 100, 4.0), (PURCHASES, 6_000, 400, 1.0), late]
+    given += [(PURCHASES, 7_500, 900, 1.0), (ADS, 6_500, 300, 1.0)]
+    for rows in (given, given[::-1]):
+        feed = Feed("average")
+        for topic, time_ms, appended_ms, price in rows:
+            assert feed.add(topic, time_ms, appended_ms, price=price) == []
+        assert [
+            (due_ms, row["window_start"], row["average_price"])
+            for _, due_ms, _, row in feed.closed(2_000)
+        ] == [(1_400, 5_000, 4.0), (1_900, 6_000, 1.0)]
+
+
 def test_both_inputs_must_have_passed_the_end_where_both_count():
     feed = Feed("highest")
     feed.add(PURCHASES, 5_100, 100, price=4.0)

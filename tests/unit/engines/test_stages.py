@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from stages.closing import GRACE_MS, SILENT_MS, Closed
+from stages.closing import SILENT_MS, Closed
+from stages.event_time import GRACE_MS, EventTime
 from stages.flow import Flow, InMemory
 from stages.kinds import MOST_KEPT, PUBLISHED, Change, Counted, Join, Kept, PerRow, WindowJoin
 from stages.packing import packed, unpacked
@@ -106,7 +107,7 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_pat
         sold(0.9, 50)._replace(appended_ms=closing_ms + GRACE_MS + 1),
     )
     for row in rows:
-        window.seen(row)
+        window.times.seen(row)
         assert window.add(kept, row) == []
     due_ms = closing_ms + GRACE_MS
     assert window.due_ms(kept, due_ms) == due_ms
@@ -121,14 +122,36 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_pat
 def test_event_time_is_that_of_the_input_that_is_behind(tmp_path: Path) -> None:
     window, kept = kind_of(GEM_PACKS, tmp_path, "highest"), Kept()
     for row in (sold(0.5, 4), sold(3, 4)):
-        window.seen(row)
+        window.times.seen(row)
         window.add(kept, row)
     assert window.due(kept, BASE_MS + 9_000) == []
     for ad in (sold(0.6, 6)._replace(source="ads"), sold(1, 9)._replace(source="ads")):
-        window.seen(ad)
+        window.times.seen(ad)
         window.add(kept, ad)
     (row,) = window.due(kept, BASE_MS + 3_010 + GRACE_MS + 1)
     assert row.fields["highest_price"] == 6
+
+
+def test_event_time_does_not_depend_on_the_order_of_reading() -> None:
+    rows = [sold(at, 1) for at in (5.0, 9.2, 2.4, 6.0, 9.1, 0.0)]
+    rows += [sold(6.5, 1)._replace(appended_ms=BASE_MS + ms) for ms in (900, 9_500)]
+    for given in (rows, rows[::-1], sorted(rows, key=lambda row: row.appended_ms)):
+        times, restored = EventTime(), EventTime()
+        for row in given:
+            times.seen(row)
+        restored.merge(times)
+        for one in (times, restored):
+            found = [one.passed_ms("r", ["purchases"], BASE_MS + 1000 * at) for at in range(5, 11)]
+            found = [None if ms is None else ms - BASE_MS for ms in found]
+            assert found == [900, 900, 9_110, 9_110, 9_110, None]
+
+
+def test_a_record_that_was_late_is_left_out_whenever_that_is_known(tmp_path: Path) -> None:
+    window, kept = kind_of(GEM_PACKS, tmp_path, "average"), Kept()
+    for row in (sold(0.2, 4), sold(0.9, 50)._replace(appended_ms=BASE_MS + 2_111), sold(1.1, 9)):
+        window.times.seen(row)
+        window.add(kept, row)
+    assert [row.fields["average_price"] for row in window.due(kept, BASE_MS + 3_000)] == [4.0]
 
 
 def test_rows_by_themselves_are_kept_or_get_the_columns_of_a_table(tmp_path: Path) -> None:
