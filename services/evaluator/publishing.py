@@ -15,7 +15,7 @@ from schemas import catalogue, protocol
 from services.evaluator.columns import Ints
 from services.evaluator.counters import pack_offsets, without
 from services.evaluator.interleaved import AnyEvaluation
-from services.evaluator.reader import TopicPartition, reached
+from services.evaluator.reader import Frontier, TopicPartition, reached
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
 from services.runtime.reconciling import COUNTED, CountReconciler, Fields
@@ -82,8 +82,9 @@ class Publication:
     """Publishes the events of one run.
 
     A process that takes over a run passes what was published `already`, and the end offsets of all
-    topics at that time. Until it has read up to these offsets it publishes no counts. Then it
-    publishes the difference between its own counts and those already published.
+    topics at that time (epoch ms). Until it has read up to these offsets, and knows that it has up
+    to this time, it publishes no counts: the process before it may have given verdicts up to then.
+    Then it publishes the difference between its own counts and those already published.
     """
 
     def __init__(
@@ -93,6 +94,8 @@ class Publication:
         where: dict[str, tuple[str, str]],
         already: Published | None = None,
         ends: dict[TopicPartition, int] | None = None,
+        *,
+        ends_ms: int = 0,
     ) -> None:
         self._events = events
         self._run_id = run_id
@@ -101,7 +104,7 @@ class Publication:
         letters = Counter(topic for topic, _, _ in self._letters)
         self._rooms = {topic: MAX_LETTERS - letters[topic] for topic in where}
         self._pairs = already.pairs() if already is not None else {}
-        self._ends = ends or {}
+        self._ends, self._ends_ms = ends or {}, ends_ms
         self.totals: dict[str, dict[str, Counter[str]]] = {}
         for pipeline, stage in where.values():
             none = dict.fromkeys(protocol.VERDICTS, 0)
@@ -113,9 +116,9 @@ class Publication:
         published."""
         return self._owed is not None
 
-    def publish(self, evaluation: AnyEvaluation, positions: dict[TopicPartition, int]) -> None:
-        """Publish new events, given the positions up to which the topics have been read. Raises
-        NotRepeatableError."""
+    def publish(self, evaluation: AnyEvaluation, frontier: Frontier | None = None) -> None:
+        """Publish new events, given how far the topics have been read, which matters to a process
+        that has taken over the run. Raises NotRepeatableError."""
         for topic, fields in evaluation.take_events():
             if topic == catalogue.PAIRS:
                 self._publish_pairs(fields)
@@ -127,11 +130,15 @@ class Publication:
                 self._events.publish(topic, self._run_id, **fields)
             else:
                 self._owed.count(topic, fields)
-        if self._owed is not None and reached(positions, self._ends):
+        if self._owed is not None and frontier is not None and self._has_caught_up(frontier):
             for topic, fields in self._owed.events():
                 self._events.publish(topic, self._run_id, **fields)
             self._owed = None
             log.info("caught_up", run_id=self._run_id)
+
+    def _has_caught_up(self, frontier: Frontier) -> bool:
+        read_ms = min(frontier.input_ms, frontier.output_ms)
+        return read_ms >= self._ends_ms and reached(frontier.positions, self._ends)
 
     def _publish_pairs(self, fields: Fields) -> None:
         """Publish pairs at once: they are independent of the counts."""

@@ -225,7 +225,7 @@ class RunSession:
         self._follow_lag(state, frontier)
         try:
             state.evaluation.advance(frontier.input_ms, frontier.output_ms)
-            state.publication.publish(state.evaluation, frontier.positions)
+            state.publication.publish(state.evaluation, frontier)
         except NotRepeatableError as error:
             self.fail(f"The published results of this run cannot be reproduced: {error}.")
             return
@@ -364,15 +364,15 @@ class RunSession:
         finally:
             consumer.close()
         self._events.lifecycle(protocol.EVALUATION_RESUMED, self.run_id)
-        mine = self._shard.of(ends)
-        return Publication(self._events, self.run_id, evaluation.where, already, mine)
+        mine, where = self._shard.of(ends), evaluation.where
+        return Publication(self._events, self.run_id, where, already, mine, ends_ms=now_ms())
 
     def _stop(self) -> None:
         """Publish the rest. A process that has not caught up cannot, because it does not know the
         difference yet."""
         state = self._state
         if isinstance(state, Running) and not state.publication.is_behind:
-            state.publication.publish(state.evaluation, {})
+            state.publication.publish(state.evaluation)
             self._events.flush()
         self._forget()
 

@@ -12,7 +12,7 @@ from schemas import catalogue
 from schemas.protocol import Stop
 from services.evaluator import publishing, session
 from services.evaluator.publishing import Publication, Published
-from services.evaluator.reader import DeletedError, check_kept
+from services.evaluator.reader import DeletedError, Frontier, check_kept
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
@@ -239,6 +239,22 @@ def test_dead_letters_of_the_process_before_are_among_the_first(monkeypatch, bef
         already.add("dead_letter", where)
     letters = letters_of([Record("output.p.parse", n) for n in range(5)], already)
     assert [offset for _, offset, _ in letters] == rest
+
+
+@pytest.mark.parametrize(
+    ("input_ms", "offset", "events"), [(9_999, 7, 0), (10_000, 6, 0), (10_000, 7, 1)]
+)
+def test_counts_are_published_once_as_much_and_as_late_is_read_as_before(input_ms, offset, events):
+    class Evaluation:
+        def take_events(self):
+            yield catalogue.VERDICTS, VERDICTS | NONE | {"exact": 3, "samples": []}
+
+    producer, place = Kept(), ("traffic.flow", 0)
+    where, bus = {"t": ("p", "parse")}, Events(producer, "evaluator")
+    publication = Publication(bus, "run", where, Published(), {place: 7}, ends_ms=10_000)
+    publication.publish(Evaluation(), Frontier(input_ms, 12_000, {place: offset}))
+    assert len(producer.sent) == events
+    assert publication.is_behind is not bool(events)
 
 
 def test_a_run_whose_first_records_are_gone_is_not_counted_again():
