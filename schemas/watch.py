@@ -28,7 +28,6 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.domain import Topic
 from schemas.model import Model, Stage
 from schemas.secret_settings import looks_secret
 from schemas.threshold import Threshold, parse_watch_threshold
@@ -58,6 +57,8 @@ def _checked_path(path: str) -> str:
 
 
 WatchPath = Annotated[str, AfterValidator(_checked_path)]
+# All names that Kafka allows, in a form that schemas/validation_errors.py puts into words.
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 MAX_RELATED = 64
 

@@ -3,6 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
+from schemas.validation_errors import first_mistake
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -43,6 +44,19 @@ def test_windows_are_by_times_of_inputs_and_outputs():
 def test_times_are_for_windows_and_all_there(fields, why):
     with pytest.raises(ValidationError, match=why):
         a_watch(**fields)
+
+
+@pytest.mark.parametrize("topic", ["_orders", ".orders", "-orders", "o" * 249])
+def test_every_name_that_kafka_allows_is_a_topic(topic):
+    assert a_watch(inputs=[{"topic": topic}]).topics() == (topic, "out")
+
+
+@pytest.mark.parametrize("topic", ["", "o" * 250, "a b", "^orders"])
+def test_other_names_of_topics_are_refused(topic):
+    with pytest.raises(ValidationError) as raised:
+        a_watch(inputs=[{"topic": topic}])
+    allowed = "Allowed: 1 to 249 characters of A-Z a-z 0-9 . _ -"
+    assert first_mistake(raised.value).startswith(f"inputs.0.topic: {allowed}")
 
 
 @pytest.mark.parametrize(
