@@ -160,6 +160,8 @@ class Reader:
         self._with_offsets = with_offsets
         self._next = shard.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
+        self._asked: dict[TopicPartition, int] = {}  # the end offsets at the latest query
+        self._delay_ms: int | None = None  # the least of records appended after a query
         consumer.assign(
             [confluent_kafka.TopicPartition(*place, at) for place, at in self._next.items()]
         )
@@ -184,9 +186,11 @@ class Reader:
         return batches
 
     def frontier(self) -> Frontier:
-        """How far has been read; asks the broker for the end offset of every partition."""
-        asked_ms = self._clock()
-        ends = self._ends(list(self._next))
+        """How far has been read; asks the broker for the end offset of every partition. The time of
+        the query is the broker's or earlier: own clock minus the least delay of a record, which is
+        the transit time and how far own clock is ahead."""
+        asked_ms = self._clock() - max(0, self._delay_ms or 0)
+        ends = self._asked = self._ends(list(self._next))
         for place, end in ends.items():
             if self._next[place] >= end:
                 self._read_ms[place] = max(self._read_ms[place], asked_ms)
@@ -207,15 +211,21 @@ class Reader:
         partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
         for partition, rows in by_value(partitions):
             last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
-            place = topic, partition
-            self._next[place] = messages[last].offset() + 1
+            place, offset = (topic, partition), messages[last].offset()
+            self._next[place] = offset + 1
             self._read_ms[place] = max(self._read_ms[place], int(appended_ms[last]))
+            if offset >= self._asked.get(place, offset + 1):
+                self._saw(int(appended_ms[last]))
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs:
             return MessageBatch(Batch(topic, appended_ms, values), messages)
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
         return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, places), messages)
+
+    def _saw(self, appended_ms: int) -> None:
+        delay_ms = self._clock() - appended_ms
+        self._delay_ms = delay_ms if self._delay_ms is None else min(delay_ms, self._delay_ms)
 
     def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
         if not self._with_offsets:

@@ -99,6 +99,21 @@ def test_a_record_that_has_just_come_is_not_as_late_as_the_record_before_it(cons
     assert found.frontier().behind_ms(now[0], since_ms=0) == 200
 
 
+def test_a_clock_that_is_ahead_of_the_brokers_does_not_move_the_frontier_ahead(consumer):
+    """It is 1,000 ms ahead. A record that was there before says nothing about it."""
+    now, end = [101_000], [1]
+    found = Reader(consumer, lambda _: {("in", 0): end[0]}, {"in": (0,)}, ("in",), lambda: now[0])
+    assert found.frontier().input_ms == 0
+    consumer.next = [Message(0, 60_000)]
+    found.read(10, 1)
+    assert found.frontier().input_ms == 101_000
+    for number, (transit_ms, least_ms) in enumerate([(20, 20), (5, 5), (300, 5)], start=1):
+        now[0], end[0] = 101_000 + 10_000 * number, number + 1
+        consumer.next = [Message(number, now[0] - 1_000 - transit_ms)]
+        found.read(10, 1)
+        assert found.frontier().input_ms == now[0] - 1_000 - least_ms
+
+
 def test_an_error_that_does_not_pass_is_raised(consumer):
     found = Reader(consumer, lambda _: {}, {"in": (0,)}, ("in",))
     consumer.next = [Message(0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
