@@ -13,7 +13,7 @@ from services.runtime.settings import ROOT
 pytestmark = pytest.mark.contract
 
 TEXT = (ROOT / "docs" / "loads.md").read_text()
-PAGES = ("loads", "traffic", "gem-packs")
+PAGES = ("loads", "traffic", "gem-packs", "flights")
 BLOCKS = [
     block
     for page in PAGES

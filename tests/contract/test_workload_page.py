@@ -37,7 +37,11 @@ def test_a_setting_is_on_the_page_with_its_default(name: str, default: object) -
         line for line in PAGE.splitlines() if re.search(rf"[`({{ ]{re.escape(name)}[` ]", line)
     ]
     assert lines, name
-    is_number = isinstance(default, int | float) and not isinstance(default, bool)
-    if default is not PydanticUndefined and is_number and name not in AUTO:
+    if default is PydanticUndefined or name in AUTO:
+        return
+    if isinstance(default, bool | str):
+        written = f"`{str(default).lower()}`" if default != "" else "empty"
+        assert written in lines[0].split("|")[2], lines[0]
+    elif isinstance(default, int | float):
         numbers = re.findall(r"\b\d[\d_]*(?:\.\d+)?(?:e-?\d+)?\b", lines[0])
         assert default in map(float, numbers), lines[0]
