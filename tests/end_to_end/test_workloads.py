@@ -1,8 +1,8 @@
 """Runs every ready workload of every domain, shortened, from the command line: the exit code is 0.
 
 On a busy machine a run may be INVALID, if the machine is the only cause. It then proves nothing and
-is skipped with its reason. No output may be wrong or unexpected in any case, and results specific
-to a workload must be in every valid report.
+is skipped with its reason. No output may be wrong or unexpected in any case. CHECKS are results of
+some workloads that must be in a valid report; the dead letters of `undecodable` must be stored.
 """
 
 import json
@@ -48,6 +48,10 @@ OPTIONS = {
 # The search comes second to last, so that at-90-percent knows the rate it finds.
 SEARCH = "sustainable-throughput"
 LAST = (SEARCH, "at-90-percent")
+DEAD_LETTERS = """
+    SELECT DISTINCT topic FROM tidegauge.dead_letter
+    WHERE producer = 'runner' AND run_id = '{run_id}'
+"""
 OF_DOMAINS = [
     (domain, name)
     for domain in domain_names()
@@ -86,6 +90,8 @@ def test_a_shortened_workload_ends_with_0_or_a_true_reason(
         skip_for_the_machine(done.stdout)
     assert any(verdicts["exact"] for verdicts in verdicts_of(report)), done.stdout
     CHECKS.get(name, nothing)(report)
+    if name == "undecodable":
+        assert has_dead_letters(tidegauge, report["run_id"])
 
 
 @pytest.mark.parametrize(("domain", "name"), OF_DOMAINS)
@@ -118,6 +124,13 @@ def knows_a_rate(tidegauge: CommandLine) -> bool:
     """Whether the search was run and its result is usable."""
     path = report_of(tidegauge, SEARCH)
     return path.exists() and json.loads(path.read_text())["valid"]
+
+
+def has_dead_letters(tidegauge: CommandLine, run_id: str) -> bool:
+    """Whether undecodable values that a pipeline reported are stored."""
+    done = tidegauge("sql", DEAD_LETTERS.format(run_id=run_id), "--format", "JSONCompactEachRow")
+    assert done.returncode == 0, done.stderr
+    return bool(done.stdout.strip())
 
 
 def verdicts_of(report: dict[str, Any]) -> list[dict[str, int]]:
