@@ -130,10 +130,6 @@ class Records:
         """The newest version of a record, which is used for writing. Raises KeyError."""
         return self.versions(name)[-1]
 
-    def schema_names(self) -> tuple[str, ...]:
-        """Names of all records, sorted."""
-        return tuple(sorted(self._by_name))
-
     def header(self, name: str) -> bytes:
         """The 10 bytes that precede every datum of the newest version of a record."""
         return self.schema(name).header

@@ -9,11 +9,13 @@ TRAFFIC = load_domain("traffic").spec
 CODEC = TRAFFIC.codec
 FLOW, SPEED = INPUTS = TRAFFIC.topics
 STAGES = TRAFFIC.stage_names
-# Every released schema of the bus and of all domains.
-RELEASED = Records(
+# Every released schema of the bus and of all domains, and their names.
+_SCHEMAS = [
     load_schema(path)
     for path in sorted((*SCHEMA_DIR.glob("*.avsc"), *DOMAINS_DIR.glob("*/*.avsc")))
-)
+]
+RELEASED = Records(_SCHEMAS)
+RELEASED_NAMES = tuple(sorted({one.name for one in _SCHEMAS}))
 
 
 def input_topics(partitions: int = 1) -> tuple[Topic, ...]:
