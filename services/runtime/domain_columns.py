@@ -49,7 +49,8 @@ def check(holds: bool, otherwise: str) -> None:
 def _check_outputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
     """Check the record of a stage."""
     check(stage.record in types, f"there is no schema {stage.record}")
-    made = {each.column for each in (*stage.aggregates, *stage.changes)} | stage.columns.keys()
+    made = {one.column for one in stage.aggregates} | {one.column for one in stage.changes}
+    made |= stage.columns.keys()
     for name in (*sorted(made), *stage.keys, stage.key, *_address(spec, stage)):
         check(name in types[stage.record], f"{stage.record} has no column {name!r}")
     times = {one.event_time for one in spec.inputs_of(stage.name)} - made
