@@ -24,11 +24,14 @@ class Detail(BaseModel):
 
 
 class Ready(Detail):
-    """Of `ready`: which of several instances it is. service: empty for a single instance."""
+    """Of `ready`: which of several instances it is. service: empty for a single instance.
+    machine_cores: of the observed machine, from the collector; None in events of earlier
+    versions."""
 
     service: str = ""
     instance_index: int = Field(0, ge=0)
     instance_count: int = Field(1, ge=1)
+    machine_cores: int | None = Field(None, ge=1)
 
 
 class Reason(Detail):

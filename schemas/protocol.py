@@ -69,7 +69,8 @@ WATCH_TROUBLE = "watch_trouble"
 RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
 PREPARING = "preparing"  # detail: the RunPlan
 # from generator, evaluator, collector, and per pipeline from the runner; if several instances of
-# a service share the work, detail: {"service", "instance_index", "instance_count"}
+# a service share the work, detail: {"service", "instance_index", "instance_count"}; from the
+# collector also {"machine_cores"}
 READY = "ready"
 # from the conductor: all are ready, and every pipeline has published output of every stage
 FIRST_OUTPUTS = "first_outputs"

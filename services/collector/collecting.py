@@ -1,5 +1,6 @@
 """Schedules samples and labels them with the run."""
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -52,15 +53,20 @@ class Collecting:
             if mine:
                 self._run_id = mine[0]["run_id"]
             if len(mine) == 1:  # prepared, not started: the conductor may still wait
-                self._events.lifecycle(protocol.READY, self._run_id)
+                self._say_ready()
 
     def handle_command(self, command: dict[str, Any]) -> None:
         """Track the current run: from `prepare` until its `stop`."""
         if command["command"] == "prepare":
             self._run_id = command["run_id"]
-            self._events.lifecycle(protocol.READY, self._run_id)
+            self._say_ready()
         elif command["command"] == "stop" and command["run_id"] == self._run_id:
             self._run_id = ""
+
+    def _say_ready(self) -> None:
+        """The console that requested the run may be on another machine than the one observed."""
+        detail = {"machine_cores": os.cpu_count()}
+        self._events.lifecycle(protocol.READY, self._run_id, detail=detail)
 
     def tick(self) -> None:
         """Publish answers of other sources; sample and publish if it is time."""

@@ -75,10 +75,12 @@ class _Percentiles:
 
 
 class Watched:
-    """Facts of one run. Expects events of that run only."""
+    """Facts of one run. Expects events of that run only. cores: of the observed machine; until they
+    are known, of the machine on which the run was requested."""
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
+        self.cores: int | None = request.environment.get("cores")
         self._latencies: defaultdict[tuple[str, str, tuple[str, str]], _Percentiles]
         self._latencies = defaultdict(_Percentiles)
         self._send_delays_us: defaultdict[str, _Percentiles] = defaultdict(_Percentiles)
@@ -171,7 +173,7 @@ class Watched:
             queue_full_share=self._queue_full_share(phase),
             behind_ms=self._behind_ms,
             uses=self._between(begin_ms // 1000, max(ends)),
-            cores=self._request.environment.get("cores"),
+            cores=self.cores,
             others_allowed=self._others_allowed(),
             load_end_s=phases.load_end_ms // 1000,
         )
@@ -204,10 +206,9 @@ class Watched:
     def told(self, phases: PhasePlan) -> dict[str, Any]:
         """All results, as in a conclusion and a report."""
         found = self.attribution(phases)
-        cores = self._request.environment.get("cores")
         measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
-        used = room(measured, cores)
-        said = " ".join(filter(None, (found.said, room_sentence(used, cores))))
+        used = room(measured, self.cores)
+        said = " ".join(filter(None, (found.said, room_sentence(used, self.cores))))
         return {
             "disturbed": found.disturbed,
             "late": {

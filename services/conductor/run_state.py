@@ -199,6 +199,7 @@ class RunState:
             share = Ready.model_validate_json(detail)
             service = "runner" if record["pipeline"] else share.service or name
             self._services[record["producer"]] = service
+            self.watched.cores = share.machine_cores or self.watched.cores
             self._add_ready(name, share)
         elif event == protocol.STOPPED:
             self.stopped.add(name)
@@ -251,8 +252,7 @@ class RunState:
             self.own_s += record["cpu_seconds"]
             self.sees_the_stack = self.sees_the_stack or record["service"] != protocol.COLLECTOR
             return
-        cores = self.request.environment.get("cores") or 1
-        self.machine_s += record["interval_s"] * cores
+        self.machine_s += record["interval_s"] * (self.watched.cores or 1)
         self.busy_s += record["cpu_seconds"]
         self.stolen_s += record.get("steal_seconds") or 0.0
 

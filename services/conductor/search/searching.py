@@ -171,7 +171,7 @@ class Searching:
             run.phases,
             state.load_finished,
             state.drained,
-            request.environment.get("cores"),
+            state.watched.cores,
             conclusion.reasons,
         )
         return run, conclusion, observed

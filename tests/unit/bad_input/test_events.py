@@ -36,7 +36,7 @@ LOAD = {
     "failed": 0,
     "end_offsets": {"traffic.flow": [4], "traffic.speed": [5]},
 }
-SHARE = {"service": "evaluator", "instance_index": 0, "instance_count": 1}
+SHARE = {"service": "evaluator", "instance_index": 0, "instance_count": 1, "machine_cores": 2}
 EVENTS = {
     "ready": SHARE,
     "failed": {"reason": "no water"},

@@ -192,10 +192,8 @@ def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
 def with_rules(state: RunState, **rules: float) -> RunState:
     validity = state.request.workload.validity.model_copy(update=rules)
     workload = state.request.workload.model_copy(update={"validity": validity})
-    environment = {"cores": 2}
-    state.request = state.request.model_copy(
-        update={"workload": workload, "environment": environment}
-    )
+    state.request = state.request.model_copy(update={"workload": workload})
+    lifecycle(state, protocol.READY, detail='{"machine_cores": 2}', producer="collector")
     return state
 
 
@@ -216,6 +214,17 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
         state.add("results.resources", sample)
     assert conclude(state).reasons == ("CPU steal was 30%, allowed 25%.",)
     assert conclude(with_rules(state, max_steal_share=0.3)).valid
+
+
+def test_shares_are_of_the_observed_machine_and_not_of_the_one_that_requested_the_run() -> None:
+    state = RunState(a_request().model_copy(update={"environment": {"cores": 64}}))
+    assert state.watched.cores == 64  # the collector of an earlier version says nothing
+    lifecycle(state, protocol.READY, producer="collector")
+    assert state.watched.cores == 64
+    with_rules(state)
+    used = {"interval_s": 1.0, "cpu_seconds": 0.5}
+    state.add("results.resources", an_event(service="machine", pipeline="", **used))
+    assert (state.watched.cores, state.machine_s) == (2, 2.0)
 
 
 def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
