@@ -150,7 +150,7 @@ class InputMapping:
         self._ints = [n for n in numbers if n not in self._floats]
 
     def rows(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
-        """Rows of decoded records, given the time and digest of each. Raises TooManyNamesError."""
+        """Rows of decoded records, given the time and digest of each. Raises TooMuchStateError."""
         numbers: dict[str, Column] = {name: decoded.ints(name) for name in self._ints}
         numbers |= {name: decoded.floats(name) for name in self._floats}
         return InputRows(

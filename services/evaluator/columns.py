@@ -22,6 +22,7 @@ Bools = npt.NDArray[np.bool_]
 UNKNOWN = -1
 MAX_TABLE_CELLS = 1 << 24
 MAX_NAMES = 1 << 21
+MAX_GROUP_CELLS = 36_000_000  # of a stage; about 3 GB
 # Of each dictionary: values that outputs had before any input, their size, and further ones.
 MAX_UNCLAIMED = MAX_NAMES // 8
 MAX_UNCLAIMED_BYTES = 32 * 1024 * 1024
@@ -29,8 +30,8 @@ MAX_REFUSED = 1_000
 _BITS = 31  # of the right code of a pair
 
 
-class TooManyNamesError(RuntimeError):
-    """More distinct values than can be stored; the text is one sentence."""
+class TooMuchStateError(RuntimeError):
+    """More distinct values or cells than can be stored; the text is one sentence."""
 
 
 class Columns:
@@ -57,6 +58,37 @@ class Columns:
             column[: self.size] = self._data[name]
             self._data[name] = column
         self.size = grown
+
+
+class Groups(dict[int, Columns]):
+    """The cells of groups, such as windows: in each, one for every combination of keys so far."""
+
+    def __init__(self, kinds: dict[str, tuple[Any, Any]]) -> None:
+        super().__init__()
+        self._kinds = kinds
+        self.size = 0
+
+    def ensure(self, group: int, size: int) -> Columns:
+        """The group with at least so many cells. Raises TooMuchStateError."""
+        cells = self.get(group) or Columns(self._kinds)
+        more = size - cells.size
+        if more > 0 and self.size + more > MAX_GROUP_CELLS:
+            raise TooMuchStateError(
+                f"The evaluator would need more than {MAX_GROUP_CELLS:,} cells for a stage: each of"
+                f" {len(self) + 1:,} windows or event times has one for each of {size:,} keys."
+            )
+        before = cells.size
+        cells.ensure(size)
+        self.size += cells.size - before
+        self[group] = cells
+        return cells
+
+    def evict(self, before: int) -> list[int]:
+        """Remove the groups before a number; returns them."""
+        gone = [group for group in self if group < before]
+        for group in gone:
+            self.size -= self.pop(group).size
+        return gone
 
 
 class Unclaimed:
@@ -98,9 +130,9 @@ class Unclaimed:
         return found
 
     def check(self, values: Iterable[Hashable]) -> None:
-        """Check new values of inputs. Raises TooManyNamesError."""
+        """Check new values of inputs. Raises TooMuchStateError."""
         if self._refused and not self._refused.isdisjoint(map(hash, values)):
-            raise TooManyNamesError("Outputs had too many names or keys before any input had them.")
+            raise TooMuchStateError("Outputs had too many names or keys before any input had them.")
 
 
 class Dictionary:
@@ -117,14 +149,14 @@ class Dictionary:
 
     def codes(self, column: pa.Array, *, of_outputs: bool = False) -> Ints:
         """Codes of an Arrow column of text or integers; null counts as a value. Too many values
-        raise TooManyNamesError; of outputs they are UNKNOWN."""
+        raise TooMuchStateError; of outputs they are UNKNOWN."""
         encoded = column.dictionary_encode(null_encoding="encode")
         table = self._look_up(encoded.dictionary.to_pylist(), of_outputs)
         found: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
         return found
 
     def code(self, value: Hashable) -> int:
-        """The code of one value. Raises TooManyNamesError."""
+        """The code of one value. Raises TooMuchStateError."""
         return int(self._look_up([value], of_outputs=False)[0])
 
     def value(self, code: int) -> Any:
@@ -149,7 +181,7 @@ class Dictionary:
 
     def _new(self, value: Hashable) -> int:
         if len(self.values) >= MAX_NAMES:
-            raise TooManyNamesError(f"The inputs have more than {MAX_NAMES:,} names.")
+            raise TooMuchStateError(f"The inputs have more than {MAX_NAMES:,} names.")
         self._codes[value] = len(self.values)
         self.values.append(value)
         return len(self.values) - 1
@@ -184,7 +216,7 @@ class Pairs:
 
     def of(self, left: Ints, right: Ints, *, of_outputs: bool = False) -> Ints:
         """Codes of the pairs (left, right); UNKNOWN if either is. Too many pairs raise
-        TooManyNamesError; of outputs they are UNKNOWN."""
+        TooMuchStateError; of outputs they are UNKNOWN."""
         if not len(left):
             return left
         known = (left >= 0) & (right >= 0)
@@ -193,7 +225,7 @@ class Pairs:
             every[known] = self.of(left[known], right[known], of_outputs=of_outputs)
             return every
         if self._count > MAX_NAMES and not of_outputs:
-            raise TooManyNamesError(f"There are more than {MAX_NAMES:,} pairs of keys.")
+            raise TooMuchStateError(f"There are more than {MAX_NAMES:,} pairs of keys.")
         self._ensure(int(left.max()) + 1, int(right.max()) + 1)
         codes = self._known(left, right)
         new = codes == UNKNOWN
@@ -281,7 +313,7 @@ class KeyCodes:
         return len(self._pairs[-1] if self._pairs else self._dictionaries[0])
 
     def of(self, columns: Sequence[Ints], *, of_outputs: bool = False) -> Ints:
-        """Codes of rows; UNKNOWN if any column's code is. Too many raise TooManyNamesError; of
+        """Codes of rows; UNKNOWN if any column's code is. Too many raise TooMuchStateError; of
         outputs they are UNKNOWN."""
         found = columns[0]
         for pairs, column in zip(self._pairs, columns[1:], strict=True):

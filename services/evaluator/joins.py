@@ -11,7 +11,7 @@ import numpy as np
 
 from schemas.domain import StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import Bools, Columns, Ints, KeyCodes, first_of_each
+from services.evaluator.columns import Bools, Groups, Ints, KeyCodes, first_of_each
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -47,16 +47,17 @@ class JoinState:
         self._names = spec.keys
         self._sources = sources
         self._steps = steps
-        self._cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
-        self._cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
-        self._cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
-        self.instants: dict[int, Columns] = {}
+        cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
+        cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
+        cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
+        self.instants = Groups(cells)
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
 
     def add(self, rows: InputRows) -> None:
-        """Store input rows. Cost: O(rows), plus one numpy call per distinct event time."""
+        """Store input rows. Cost: O(rows), plus the number of keys for each new event time. Raises
+        TooMuchStateError."""
         if rows.kind not in self.kinds:
             return
         rows = self._steps.applied(rows)
@@ -69,8 +70,7 @@ class JoinState:
                 self._add_instant(instant, rows, key, every[stretch])
 
     def _add_instant(self, instant: int, rows: InputRows, key: Ints, picked: Ints) -> None:
-        cells = self.instants.setdefault(instant, Columns(self._cells))
-        cells.ensure(len(self.keys))
+        cells = self.instants.ensure(instant, len(self.keys))
         appended_ms = cells[f"appended_ms {rows.kind}"]
         at = key[picked]
         new = first_of_each(at) & (appended_ms[at] == NEVER)
@@ -94,13 +94,12 @@ class JoinState:
     def evict(self, before: int) -> None:
         """Remove the event times before `before`."""
         self._evicted_before = before
-        for instant in [instant for instant in self.instants if instant < before]:
-            del self.instants[instant]
+        for instant in self.instants.evict(before):
             self.newest_ms.pop(instant, None)
 
     def cells(self) -> int:
         """Cells in memory."""
-        return sum(cells.size + GROUP_CELLS for cells in self.instants.values())
+        return self.instants.size + GROUP_CELLS * len(self.instants)
 
 
 class Join(Oracle):

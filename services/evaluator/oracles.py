@@ -90,7 +90,7 @@ class Oracles:
         return list(self._states.values())
 
     def rows(self, kind: int, decoded: Decoded, appended_ms: Ints, digest: Ints) -> InputRows:
-        """Rows of an input. Raises TooManyNamesError."""
+        """Rows of an input. Raises TooMuchStateError."""
         return self._mappings[kind].rows(decoded, appended_ms, digest)
 
     def add(self, rows: InputRows) -> None:

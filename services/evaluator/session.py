@@ -14,7 +14,7 @@ from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
 from schemas.validation_errors import first_mistake
 from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.columns import TooManyNamesError
+from services.evaluator.columns import TooMuchStateError
 from services.evaluator.evaluation import check_judged
 from services.evaluator.interleaved import AnyEvaluation, evaluation_of
 from services.evaluator.publishing import Publication, read_published
@@ -206,7 +206,7 @@ class RunSession:
             return
         try:
             refused = state.evaluation.add(read.batch)
-        except TooManyNamesError as error:
+        except TooMuchStateError as error:
             self.fail(str(error))
             return
         except RECORD_ERRORS as error:
@@ -229,7 +229,7 @@ class RunSession:
         except NotRepeatableError as error:
             self.fail(f"The published results of this run cannot be reproduced: {error}.")
             return
-        except TooManyNamesError as error:
+        except TooMuchStateError as error:
             self.fail(str(error))
             return
         except RECORD_ERRORS as error:

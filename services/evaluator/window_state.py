@@ -13,7 +13,7 @@ import numpy as np
 
 from schemas.domain import Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import Bools, Columns, Ints, KeyCodes, first_of_each
+from services.evaluator.columns import Bools, Columns, Groups, Ints, KeyCodes, first_of_each
 from services.evaluator.stages import GROUP_CELLS, NEVER, Context, kinds_of
 from services.evaluator.values import Values
 from services.runtime.cells import by_value
@@ -129,17 +129,17 @@ class WindowState:
         names = context.names
         self.keys = KeyCodes([names[key] for key in spec.keys])
         self._units = KeyCodes([names[key] for key in (*spec.keys, *spec.once_per)])
-        self._cells: dict[str, tuple[Any, Any]] = {
+        cells: dict[str, tuple[Any, Any]] = {
             "limit": (np.int64, 0),
             "appended_sum": (np.int64, 0),  # of milliseconds since base_ms
             "latest_ms": (np.int64, NEVER),
             "scheduled_us": (np.int64, NEVER),
         }
-        self._cells |= {f"records of {kind}": (np.int32, 0) for kind in self.kinds}
+        cells |= {f"records of {kind}": (np.int32, 0) for kind in self.kinds}
         for one in sums:
-            self._cells |= one.cells()
+            cells |= one.cells()
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
-        self.windows: dict[int, Columns] = {}
+        self.windows = Groups(cells)
         self.newest_ms: dict[int, int] = {}
         self._counted: dict[int, Columns] = {}  # by every_s: units, of each input
         self._distinct: dict[tuple[int, str], Columns] = {}  # by window and column: values
@@ -161,7 +161,7 @@ class WindowState:
 
     def add(self, rows: InputRows) -> None:
         """Store input rows (`applied`) in their windows. Must be called in order of
-        LogAppendTime."""
+        LogAppendTime. Raises TooMuchStateError."""
         key = self.key_codes(rows)
         unit = self._units.of([rows.codes[n] for n in (*self._spec.keys, *self._spec.once_per)])
         every = np.arange(len(rows))
@@ -183,8 +183,7 @@ class WindowState:
     def _add_window(self, start: int, rows: InputRows, key: Ints, picked: Ints) -> None:
         if not len(picked):
             return
-        cells = self.windows.setdefault(start, Columns(self._cells))
-        cells.ensure(len(self.keys))
+        cells = self.windows.ensure(start, len(self.keys))
         self._touched.add(start)
         newest_ms = int(rows.appended_ms[picked].max())
         self.newest_ms[start] = max(self.newest_ms.get(start, NEVER), newest_ms)
@@ -234,8 +233,7 @@ class WindowState:
     def evict(self, before: int) -> None:
         """Remove the windows that start before a time."""
         self._evicted_before = before
-        for start in [start for start in self.windows if start < before]:
-            del self.windows[start]
+        for start in self.windows.evict(before):
             self.newest_ms.pop(start, None)
         for number in [one for one in self._counted if not self._is_needed(one)]:
             del self._counted[number]
@@ -250,7 +248,7 @@ class WindowState:
 
     def cells(self) -> int:
         """Cells in memory."""
-        return sum(cells.size + GROUP_CELLS for cells in self.windows.values())
+        return self.windows.size + GROUP_CELLS * len(self.windows)
 
 
 def _mark_first(seen: Bools, code: Ints) -> Bools:

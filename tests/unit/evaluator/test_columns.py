@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.evaluator import columns
-from services.evaluator.columns import UNKNOWN, Pairs, first_of_each
+from services.evaluator.columns import UNKNOWN, Groups, Pairs, TooMuchStateError, first_of_each
 from services.runtime.cells import by_value, count_cells
 
 pytestmark = pytest.mark.unit
@@ -82,3 +82,19 @@ def test_pairs_of_outputs_alone_leave_the_others_to_inputs(table_cells, monkeypa
     assert sorted(pairs.of(left[:2], left[:2])) == [0, 1]
     assert len(pairs) == 2
     assert sorted(pairs.of(left, left[::-1], of_outputs=True)) == [UNKNOWN, UNKNOWN, 2, 3]
+
+
+def test_groups_count_their_cells_and_refuse_too_many(monkeypatch):
+    monkeypatch.setattr(columns, "MAX_GROUP_CELLS", 100)
+    groups = Groups({"count": (np.int64, 7)})
+    groups.ensure(1, 20)["count"][3] += 1
+    groups.ensure(1, 30)  # grows to twice the size
+    groups.ensure(5, 60)
+    assert (groups[1].size, groups[5].size, groups.size) == (40, 60, 100)
+    assert groups[1]["count"][[2, 3, 39]].tolist() == [7, 8, 7]
+    groups.ensure(5, 50)
+    with pytest.raises(TooMuchStateError, match="each of 3 windows or event times has one for"):
+        groups.ensure(6, 1)
+    assert groups.evict(5) == [1]
+    assert groups.size == 60
+    assert groups.ensure(6, 1).size == 16

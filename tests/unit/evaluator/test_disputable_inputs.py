@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from services.evaluator import columns, evaluation
-from services.evaluator.columns import UNKNOWN, Dictionary, Pairs, TooManyNamesError
+from services.evaluator.columns import UNKNOWN, Dictionary, Pairs, TooMuchStateError
 from tests.unit.evaluator.records import (
     FAR_MS,
     START_MS,
@@ -198,7 +198,7 @@ def test_names_are_bounded(monkeypatch):
     codes = Dictionary()
     assert codes.codes(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
     assert codes.codes(pa.array(["b", "c"]), of_outputs=True).tolist() == [1, UNKNOWN]
-    with pytest.raises(TooManyNamesError, match="more than 2 names"):
+    with pytest.raises(TooMuchStateError, match="more than 2 names"):
         codes.codes(pa.array(["c"]))
     unknown = Pairs().of(
         codes.codes(pa.array(["c", "b"]), of_outputs=True),
@@ -252,11 +252,11 @@ def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypat
     codes, pairs = Dictionary(), Pairs()
     codes.codes(texts("a", "b"), of_outputs=True)
     assert codes.codes(texts("a", "c")).tolist() == [0, 1]
-    with pytest.raises(TooManyNamesError, match="Outputs had too many names"):
+    with pytest.raises(TooMuchStateError, match="Outputs had too many names"):
         codes.codes(texts("b"))
     assert pairs.of(np.array([1, 1]), np.array([1, 2]), of_outputs=True).tolist() == [0, UNKNOWN]
     assert pairs.of(np.array([1, 2]), np.array([1, 1])).tolist() == [0, 1]
-    with pytest.raises(TooManyNamesError, match="Outputs had too many names"):
+    with pytest.raises(TooMuchStateError, match="Outputs had too many names"):
         pairs.of(np.array([1]), np.array([2]))
 
 
