@@ -234,8 +234,9 @@ class EnginePlan(Model):
     output_offsets: the start offsets of this run in the topics of `outputs`. outputs: output topic
     of each published stage. wire_format: of the inputs; outputs are Avro, except copies, which keep
     the input's bytes. group: prefix of its consumer groups, transactions and internal topics.
-    warm_up_s: minimum duration of the load before the measure phase. folder: for files of the
-    pipeline; kept over restarts of the program, removed at the end of the run.
+    warm_up_s: minimum duration of the load before the measure phase. deadline_ms: of the workload;
+    a window that event time has not passed is closed after that time without a record. folder: for
+    files of the pipeline; kept over restarts of the program, removed at the end of the run.
     """
 
     run_id: str
@@ -249,6 +250,7 @@ class EnginePlan(Model):
     wire_format: Literal["avro", "json"] = "avro"
     group: str
     warm_up_s: int
+    deadline_ms: int = 10_000
     folder: str
 
 

@@ -6,22 +6,30 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 import java.util.stream.Collectors;
 
 /**
- * A window is due one second after event time has passed its end in every input, once everything
- * appended until then has been read.
+ * A window is closed when event time has passed its end in every input, and at the latest one
+ * deadline after the newest of its records, over all keys. It is due one second later, once
+ * everything appended until then has been read.
  */
 final class Closed extends Step {
     private static final String PUBLISHED = "\u0000published";
 
-    /** An unpublished window. dueMs: when it was published before a restart. */
+    /** A window of a key. dueMs: when it was published before a restart. */
     private static final class Open {
-        long newestMs = Long.MIN_VALUE;
+        final String runId;
+        final long start;
+        final AtomicLong newestMs;
         long dueMs = Long.MAX_VALUE;
-        String runId;
-        long start;
+
+        Open(String runId, long start, AtomicLong newestMs) {
+            this.runId = runId;
+            this.start = start;
+            this.newestMs = newestMs;
+        }
     }
 
     private final Closings closings;
@@ -51,12 +59,14 @@ final class Closed extends Step {
         }
     }
 
-    private Open note(String prefix, Row row) {
-        var window = open.computeIfAbsent(prefix, any -> new Open());
-        window.newestMs = Math.max(window.newestMs, row.appendedMs);
-        window.runId = row.runId();
-        window.start = State.timeOf(prefix);
-        return window;
+    private void note(String prefix, Row row) {
+        var window = open.computeIfAbsent(prefix, any -> {
+            var start = State.timeOf(prefix);
+            var newestMs = closings.newestMs(spec.name, row.runId(), start);
+            return new Open(row.runId(), start, newestMs);
+        });
+        if (row.id.equals(PUBLISHED)) window.dueMs = row.appendedMs;
+        else window.newestMs.accumulateAndGet(row.appendedMs, Math::max);
     }
 
     /** The windows in a state, including those that were published before the restart. */
@@ -65,8 +75,7 @@ final class Closed extends Step {
         open = new TreeMap<>();
         for (var one : state.range("", State.LAST)) {
             var prefix = one.getKey().substring(0, one.getKey().indexOf('\u0002') + 1);
-            var window = note(prefix, one.getValue());
-            if (one.getKey().endsWith(PUBLISHED)) window.dueMs = one.getValue().appendedMs;
+            note(prefix, one.getValue());
         }
     }
 
@@ -89,16 +98,16 @@ final class Closed extends Step {
     }
 
     private long due(Open one) {
-        var closedMs = closings.closedMs(one.runId, spec.inputs, one.start + spec.sizeMs);
-        var due = one.newestMs + Closings.SILENT_MS;
-        if (closedMs < Long.MAX_VALUE) due = Math.min(due, closedMs + Closings.GRACE_MS);
-        return Math.min(due, one.dueMs);
+        var passedMs = closings.closedMs(one.runId, spec.inputs, one.start + spec.sizeMs);
+        var closedMs = Math.min(passedMs, one.newestMs.get() + spec.deadlineMs);
+        return Math.min(closedMs + Closings.GRACE_MS, one.dueMs);
     }
 
     private void publish(
             String prefix, Open window, long now, State state, Consumer<Row> out) {
         var rows = state.group(prefix);
-        rows.removeIf(row -> row.id.equals(PUBLISHED));
+        var dueMs = due(window);
+        rows.removeIf(row -> row.id.equals(PUBLISHED) || row.appendedMs > dueMs);
         if (rows.isEmpty()) return;
         var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
         state.put(prefix + PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));

@@ -1,30 +1,34 @@
 package tidegauge;
 
 import java.util.Collection;
+import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.TreeSet;
 import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.common.TopicPartition;
 
 /**
- * When each input passed an event time, in any partition. One instance per process: it closes the
- * windows of every stage and partition. Event time is rounded down to whole seconds, as windows
- * are.
+ * When each input passed an event time, in any partition, and when open windows got their newest
+ * records, of any key. One instance per process: it closes the windows of every stage and
+ * partition. Event time is rounded down to whole seconds, as windows are.
  */
 public final class Closings {
     public static final long GRACE_MS = 1_000;
-    public static final long SILENT_MS = 10_000;
     /**
      * Longer than GRACE_MS, the time between event time passing a window's end and its publication.
      */
     private static final long RESTORED_MS = 5_000;
     private static final int KEPT = 100_000;
+    private static final int WINDOWS = 10_000;
     private static final Closings OF_PROCESS = new Closings();
 
     /** By run and input: when each event time was first reached; both ascend. */
     private final Map<String, TreeMap<Long, Long>> passed = new ConcurrentHashMap<>();
     private final TreeSet<Long> deadlines = new TreeSet<>();
+    /** By stage, run and start, oldest first. */
+    private final Map<String, AtomicLong> newest = new LinkedHashMap<>();
 
     public static Closings ofProcess() {
         return OF_PROCESS;
@@ -82,6 +86,16 @@ public final class Closings {
             }
         }
         return found;
+    }
+
+    /** When the newest record of a window was appended: a number that all its keys share. */
+    public AtomicLong newestMs(String stage, String runId, long start) {
+        var window = address(runId, stage) + '\u0001' + start;
+        synchronized (newest) {
+            var found = newest.computeIfAbsent(window, any -> new AtomicLong(Long.MIN_VALUE));
+            if (newest.size() > WINDOWS) newest.remove(newest.keySet().iterator().next());
+            return found;
+        }
     }
 
     private static String address(String runId, String input) {

@@ -36,6 +36,8 @@ public final class Stage {
     public final Map<String, Source> columns = new LinkedHashMap<>();
     public final long sizeMs;
     public final long slideMs;
+    /** An open window is closed after this time without a record of it. */
+    public final long deadlineMs;
     /** For a counted window; empty and 0 if event time closes it. */
     public final String completeColumn;
     public final long everyMs;
@@ -73,6 +75,7 @@ public final class Stage {
         var window = json.get("window");
         sizeMs = window.isNull() ? 0 : 1000L * window.get("size_s").asLong();
         slideMs = window.isNull() ? 0 : 1000L * window.get("slide_s").asLong();
+        deadlineMs = plan.json.get("deadline_ms").asLong();
         var complete = json.get("complete");
         completeColumn = complete.isNull() ? "" : complete.get("column").asText();
         everyMs = complete.isNull() ? 0 : 1000L * complete.get("every_s").asLong();

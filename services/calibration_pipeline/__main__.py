@@ -47,7 +47,7 @@ def main() -> int:
     end_with_parent()
     stop = stop_on_signals()
     consumer, producer = open_inputs(plan), open_outputs(plan)
-    stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format)
+    stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format, plan.deadline_ms)
     delayed = Delayed(producer, plan.outputs, plan.pipeline.settings, stages)
 
     voice.ready()

@@ -42,7 +42,7 @@ class Made:
     kept: frozenset[str] = frozenset()
 
 
-def kind_of(spec: StageSpec, domain: DomainSpec) -> Kind:
+def kind_of(spec: StageSpec, domain: DomainSpec, deadline_ms: int = 10_000) -> Kind:
     """A new stage. Raises ValueError for a kind that the calibration does not support."""
     if spec.kind in ("copy", "decode", "filter", "lookup"):
         return PerRow(spec)
@@ -51,18 +51,22 @@ def kind_of(spec: StageSpec, domain: DomainSpec) -> Kind:
     if spec.kind == "window_join":
         return WindowJoin(spec, domain)
     if spec.kind == "aggregate":
-        return Counted(spec, domain) if spec.complete else Closed(spec, domain)
+        return Counted(spec, domain) if spec.complete else Closed(spec, domain, deadline_ms)
     raise ValueError(f"the calibration has no {spec.kind}")
 
 
 class Stages:
     """The published stages of a pipeline and the stages they depend on.
 
-    wire_format: of the inputs, `avro` or `json`.
+    wire_format: of the inputs, `avro` or `json`. deadline_ms: of the workload.
     """
 
     def __init__(
-        self, domain: DomainSpec, published: tuple[Stage, ...], wire_format: str = "avro"
+        self,
+        domain: DomainSpec,
+        published: tuple[Stage, ...],
+        wire_format: str = "avro",
+        deadline_ms: int = 10_000,
     ) -> None:
         self._domain, self._published, self._format = domain, set(published), wire_format
         needed = {step.name for stage in published for step in domain.chain(stage)}
@@ -70,7 +74,7 @@ class Stages:
             (
                 spec,
                 frozenset(one.name for one in domain.inputs_of(spec.name)),
-                kind_of(spec, domain),
+                kind_of(spec, domain, deadline_ms),
             )
             for spec in domain.stages
             if spec.name in needed

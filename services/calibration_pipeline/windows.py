@@ -1,8 +1,8 @@
 """Windowed stage kinds. Pure.
 
-A counted window is due when all its records have arrived. A closed window is due one second after
-event time has passed its end in all inputs; records appended until then still belong to it. If an
-input is silent, the window is due ten seconds after its newest record.
+A counted window is due when all its records have arrived. A window is closed when event time has
+passed its end in all inputs, and at the latest one deadline after the newest of its records, over
+all keys. It is due one second later; records appended until then still belong to it.
 """
 
 import heapq
@@ -15,7 +15,6 @@ from schemas.domain import SEQUENCE, WINDOW_END, WINDOW_START, DomainSpec, Stage
 from services.calibration_pipeline.kinds import Fields, Newest, Row, is_used, keys_of, made_of
 
 GRACE_MS = 1_000
-SILENT_MS = 10_000
 # Records appended until a given time have been read this much later.
 READ_MS = 40
 MAX_HISTORY = 10_000
@@ -195,8 +194,11 @@ class EventTime:
 class Closed(Aggregation):
     """Windows that are due after event time has passed their end."""
 
-    def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
+    def __init__(self, spec: StageSpec, domain: DomainSpec, deadline_ms: int) -> None:
         super().__init__(spec, domain)
+        self._deadline_ms = deadline_ms
+        # By run and start: when the newest record of a window was appended.
+        self._newest_ms: dict[tuple[str, int], int] = {}
         self._times = EventTime(self._inputs, 1000 * self._window.slide_s)
         # By run: the end of each open window, and its address.
         self._open: Newest[list[tuple[int, int, Address]]] = Newest()
@@ -208,13 +210,20 @@ class Closed(Aggregation):
         for address, group in self._groups_of(row):
             if group.is_published or self._times.is_late(row, group.end_ms):
                 continue
+            self._use(row, group.start_ms)
             if not group.rows:
                 found = self._open.group(row.run_id, list)
                 heapq.heappush(found, (group.end_ms, next(self._count), address))
-                self._look_at(row.appended_ms + SILENT_MS, address)
+                self._look_at(row.appended_ms + self._deadline_ms + GRACE_MS, address)
                 self._pass(row.run_id)
             group.rows.append(row)
         return []
+
+    def _use(self, row: Row, start_ms: int) -> None:
+        at = row.run_id, start_ms
+        self._newest_ms[at] = max(row.appended_ms, self._newest_ms.get(at, 0))
+        if len(self._newest_ms) > MAX_HISTORY:
+            del self._newest_ms[next(iter(self._newest_ms))]
 
     def seen(self, row: Row) -> None:
         """Note that an input record was read, even if an earlier stage dropped it."""
@@ -241,12 +250,16 @@ class Closed(Aggregation):
             group = self._groups.get(address)
             if group is None or group.is_published:
                 continue
-            closing_ms = self._times.closing_ms(address[0], group.end_ms)
-            silent_ms = max(row.appended_ms for row in group.rows) + SILENT_MS
-            due_ms = silent_ms if closing_ms is None else min(silent_ms, closing_ms + GRACE_MS)
+            due_ms = self._due_ms(group)
             if due_ms > at_ms:
                 self._look_at(due_ms, address)
             else:
                 group.rows = [row for row in group.rows if row.appended_ms <= due_ms]
                 made += (replace(row, due_ms=due_ms) for row in self._publish(group))
         return made
+
+    def _due_ms(self, group: _Group) -> int:
+        run_id, newest_ms = group.rows[-1].run_id, group.rows[-1].appended_ms
+        idle_ms = self._newest_ms.get((run_id, group.start_ms), newest_ms) + self._deadline_ms
+        passed_ms = self._times.closing_ms(run_id, group.end_ms)
+        return (idle_ms if passed_ms is None else min(idle_ms, passed_ms)) + GRACE_MS

@@ -119,5 +119,6 @@ def engine_plan(
         wire_format=request.workload.content.format,
         group=catalogue.engine_group(pipeline.name, request.run_id),
         warm_up_s=request.workload.least_warm_up_s,
+        deadline_ms=request.workload.judgement.deadline_ms,
         folder=str(folder),
     )

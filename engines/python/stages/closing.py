@@ -1,20 +1,20 @@
 """Windows closed by event time.
 
-A window is closed when event time has passed its end (event_time.py). It is due GRACE_MS later.
+A window is closed when event time has passed its end, or after a deadline without a record of it
+(event_time.py). It is due GRACE_MS later.
 """
 
 from typing import Any
 
-from stages.event_time import GRACE_MS, EventTime
+from stages.event_time import GRACE_MS, EventTime, Window
 from stages.kinds import PUBLISHED, Aggregate, KeptOfKey, Spec
 from stages.records import Row
 
-SILENT_MS = 10_000  # after the last record of a window that event time has not passed
 LOOK_MS = 250  # below GRACE_MS, so that windows are not closed too late
 
 
 class Closed(Aggregate):
-    """A window is due one second after event time has passed its end in every input.
+    """A window is due one second after it is closed, at the same time for every key.
 
     `due_ms` is when the engine should call `due` for a key: it depends on time only. times: of the
     plan; must be saved together with the state of keys.
@@ -29,36 +29,39 @@ class Closed(Aggregate):
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         for start_ms, group in self.open_windows(kept, row):
             if not self.times.is_late(row, self.inputs, start_ms + self.size_ms):
+                self.times.used(self._window(start_ms, row), row.appended_ms)
                 group.append(row)
                 kept[start_ms] = group
         return []
 
+    def _window(self, start_ms: int, row: Row) -> Window:
+        return self.spec["name"], row.fields["run_id"], start_ms
+
     def due_ms(self, kept: KeptOfKey, now_ms: float) -> float | None:
         """When to check the state of a key next; None if no window is open."""
-        dues = [min(self._due_ms(at, rows), now_ms + LOOK_MS) for at, rows in _open(kept)]
+        dues = [min(self._due_ms(at, rows[-1]), now_ms + LOOK_MS) for at, rows in _open(kept)]
         return min(dues, default=None)
 
-    def _passed_ms(self, start_ms: int, rows: list[Row]) -> int | None:
-        run_id = rows[0].fields["run_id"]
-        return self.times.passed_ms(run_id, self.inputs, start_ms + self.size_ms)
+    def _passed_ms(self, start_ms: int, row: Row) -> float:
+        end_ms = start_ms + self.size_ms
+        return self.times.passed_ms(row.fields["run_id"], self.inputs, end_ms)
 
-    def _due_ms(self, start_ms: int, rows: list[Row]) -> float:
-        passed_ms = self._passed_ms(start_ms, rows)
-        if passed_ms is not None:
-            return passed_ms + GRACE_MS
-        return max(row.appended_ms for row in rows) + SILENT_MS
+    def _due_ms(self, start_ms: int, row: Row) -> float:
+        idle_ms = self.times.idle_ms(self._window(start_ms, row), row.appended_ms)
+        return min(idle_ms, self._passed_ms(start_ms, row)) + GRACE_MS
 
     def due(self, kept: KeptOfKey, reached_ms: float) -> list[Row]:
         """The due windows of a key, oldest first. reached_ms: all records appended until then have
         been added."""
         found = []
         for start_ms, rows in sorted(_open(kept), key=lambda window: window[0]):
-            due_ms = self._due_ms(start_ms, rows)
+            due_ms = self._due_ms(start_ms, rows[-1])
             if due_ms < reached_ms:
                 in_time = [row for row in rows if row.appended_ms <= due_ms]
                 found += self.publish(kept, start_ms, in_time)
-                if self._passed_ms(start_ms, rows) is not None:
+                if self._passed_ms(start_ms, rows[-1]) + GRACE_MS < reached_ms:
                     del kept[start_ms]  # later records are late, so no mark is needed
+                    self.times.forget(self._window(start_ms, rows[-1]))
         return found
 
 

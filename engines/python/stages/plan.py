@@ -40,7 +40,7 @@ class Plan:
         self._specs = {one["name"]: one for one in self.domain["stages"]}
         needed = {name for stage in self.outputs for name in self._chain(stage)}
         self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
-        self.times = EventTime()
+        self.times = EventTime(plan["deadline_ms"])
         self.has_times = any(is_closed(one) for one in self.stages)
 
     @property

@@ -87,7 +87,22 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_ever
         ("average", 1_400, OTHER.encode(), row | {"geo": OTHER, "average_price": 6.0}),
     ]
     assert feed.closed(5_000) == []
-    assert [row["window_start"] for *_, row in feed.closed(10_500)] == [6_000]  # silent for 10 s
+    # Without a record for a deadline, and a second.
+    assert feed.closed(11_400) == []
+    assert [row["window_start"] for *_, row in feed.closed(11_500)] == [6_000]
+
+
+def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records():
+    feed = Feed("average")
+    feed.add(PURCHASES, 5_100, 100, price=4.0)
+    feed.add(PURCHASES, 5_100, 9_000, geo=OTHER)
+    assert feed.closed(19_900) == []
+    feed.add(PURCHASES, 5_100, 8_000, price=8.0)
+    found = feed.closed(20_100)
+    assert {(due_ms, row["geo"], row["average_price"]) for _, due_ms, _, row in found} == {
+        (20_000, GEO, 6.0),
+        (20_000, OTHER, 10.0),
+    }
 
 
 def test_a_window_is_the_same_whatever_partition_is_read_first():

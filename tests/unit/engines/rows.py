@@ -13,6 +13,7 @@ from services.runtime.domains import load_domain
 
 TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec
 BASE_MS = 1_700_000_000_000
+DEADLINE_MS = 10_000
 
 
 def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
@@ -26,6 +27,7 @@ def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
         "bootstrap": "-",
         "properties": {},
         "wire_format": "json",
+        "deadline_ms": DEADLINE_MS,
         "group": "engine.mine",
         "folder": str(folder),
     }

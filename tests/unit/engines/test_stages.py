@@ -1,11 +1,12 @@
 """The kinds of stages shared by Python engines, row by row."""
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from stages.closing import SILENT_MS, Closed
+from stages.closing import Closed
 from stages.event_time import GRACE_MS, EventTime
 from stages.flow import Flow, InMemory
 from stages.kinds import MOST_KEPT, PUBLISHED, Change, Counted, Join, Kept, PerRow, WindowJoin
@@ -16,6 +17,7 @@ from stages.records import Row
 from schemas.domain import DomainSpec
 from tests.unit.engines.rows import (
     BASE_MS,
+    DEADLINE_MS,
     GEM_PACKS,
     TRAFFIC,
     flow,
@@ -115,8 +117,23 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_pat
     (row,) = window.due(kept, due_ms + 1)
     assert (row.fields["window_start"], row.fields["average_price"]) == (BASE_MS, 6.0)
     assert list(kept) == [BASE_MS + 1000]
-    (last,) = window.due(kept, rows[1].appended_ms + SILENT_MS + 1)
+    last_ms = rows[1].appended_ms + DEADLINE_MS + GRACE_MS
+    assert window.due(kept, last_ms) == []
+    (last,) = window.due(kept, last_ms + 1)
     assert last.fields["average_price"] == 100.0
+
+
+def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records(tmp_path: Path) -> None:
+    window, quiet, other = kind_of(GEM_PACKS, tmp_path, "average"), Kept(), Kept()
+    window.add(quiet, sold(0.1, 4))
+    window.add(other, sold(0.2, 9)._replace(appended_ms=BASE_MS + 9_000))
+    due_ms = BASE_MS + 9_000 + DEADLINE_MS + GRACE_MS
+    assert window.due(quiet, due_ms) == []
+    window.add(quiet, sold(0.3, 8)._replace(appended_ms=BASE_MS + 8_500))
+    (row,) = window.due(quiet, due_ms + 1)
+    assert row.fields["average_price"] == 6.0
+    window.add(quiet, sold(0.4, 99))
+    assert window.due(quiet, due_ms + DEADLINE_MS) == []
 
 
 def test_event_time_is_that_of_the_input_that_is_behind(tmp_path: Path) -> None:
@@ -136,14 +153,13 @@ def test_event_time_does_not_depend_on_the_order_of_reading() -> None:
     rows = [sold(at, 1) for at in (5.0, 9.2, 2.4, 6.0, 9.1, 0.0)]
     rows += [sold(6.5, 1)._replace(appended_ms=BASE_MS + ms) for ms in (900, 9_500)]
     for given in (rows, rows[::-1], sorted(rows, key=lambda row: row.appended_ms)):
-        times, restored = EventTime(), EventTime()
+        times, restored = EventTime(DEADLINE_MS), EventTime(DEADLINE_MS)
         for row in given:
             times.seen(row)
         restored.merge(times)
         for one in (times, restored):
             found = [one.passed_ms("r", ["purchases"], BASE_MS + 1000 * at) for at in range(5, 11)]
-            found = [None if ms is None else ms - BASE_MS for ms in found]
-            assert found == [900, 900, 9_110, 9_110, 9_110, None]
+            assert [ms - BASE_MS for ms in found] == [900, 900, 9_110, 9_110, 9_110, math.inf]
 
 
 def test_a_record_that_was_late_is_left_out_whenever_that_is_known(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from schemas import codec
 from schemas.engine import EnginePlan
 from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
-from schemas.workload import Load, Phases, Workload
+from schemas.workload import Judgement, Load, Phases, Workload
 from services.runner.__main__ import handle_command
 from services.runner.agent import Agent
 from services.runner.processes import PipelineProcess, last_meaningful_line
@@ -54,7 +54,13 @@ class Said:
 
 
 def plan(run_id, *names, engine="spark", stages=("join",), **settings):
-    workload = Workload(name="w", summary="-", load=Load(rate_per_second=1), phases=Phases())
+    workload = Workload(
+        name="w",
+        summary="-",
+        load=Load(rate_per_second=1),
+        phases=Phases(),
+        judgement=Judgement(deadline_ms=7_000),
+    )
     given = {"mode": "real-time", "implementation": "customised"} if engine == "spark" else {}
     pipelines = tuple(
         checked_pipeline({"name": name, "summary": "-", "engine": engine} | given | settings)
@@ -119,7 +125,7 @@ def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(t
     assert file.stat().st_mode & 0o777 == 0o600
     told = EnginePlan.model_validate_json(file.read_text())
     assert (told.run_id, told.pipeline.name, told.domain) == ("r1", "a", TRAFFIC)
-    assert told.outputs == {"join": "output.a.join"}
+    assert (told.outputs, told.deadline_ms) == ({"join": "output.a.join"}, 7_000)
     assert told.start_offsets == {"traffic.flow": (3,), "traffic.speed": (4,)}
 
     agent.stop("r1")
