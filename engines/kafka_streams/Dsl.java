@@ -51,7 +51,7 @@ final class Dsl {
         var raw = builder.stream(plan.topics(), Consumed.with(BYTES, BYTES));
         var inputs = raw.processValues(Decode::new);
         for (var stage : plan.stages.values()) {
-            if (stage.kind.equals("copy")) copy(stage, raw);
+            if (stage.kind.equals("copy")) Processors.copy(plan, stage, raw);
             var from = flows.getOrDefault(stage.reads.get(0), inputs)
                 .filter((key, row) -> isRead(stage, row));
             var made = made(stage, from).processValues(Timed::new);
@@ -65,13 +65,6 @@ final class Dsl {
         if (!stage.takes(row)) return false;
         if (!stage.kind.equals("copy")) Lines.count(stage.name);
         return true;
-    }
-
-    private void copy(Stage stage, KStream<byte[], byte[]> raw) {
-        var topic = plan.outputs.get(stage.name);
-        if (topic == null) return;
-        raw.filter((key, value) -> value != null).peek((key, value) -> Lines.count(stage.name))
-            .to(topic, Produced.with(BYTES, BYTES));
     }
 
     private void publish(Stage stage, KStream<byte[], Row> rows) {

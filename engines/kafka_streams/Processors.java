@@ -69,7 +69,7 @@ final class Processors {
         var column = columns.size() == 1 ? columns.get(0) : "";
         var inputs = new Flow(raw.process(Source::new, Named.as("inputs")), column, 1);
         for (var stage : plan.stages.values()) {
-            if (stage.kind.equals("copy")) copy(stage, raw);
+            if (stage.kind.equals("copy")) copy(plan, stage, raw);
             var from = flows.getOrDefault(stage.reads.get(0), inputs);
             var made = stage.isStateful() ? stateful(stage, from, builder) : perRow(stage, from);
             flows.put(stage.name, made);
@@ -78,10 +78,10 @@ final class Processors {
         return builder.build();
     }
 
-    private void copy(Stage stage, KStream<byte[], byte[]> raw) {
+    static void copy(Plan plan, Stage stage, KStream<byte[], byte[]> raw) {
         var topic = plan.outputs.get(stage.name);
         if (topic == null) return;
-        raw.filter((key, value) -> value != null).peek((key, value) -> Lines.count(stage.name))
+        raw.processValues(() -> new Copied(plan, stage))
             .to(topic, Produced.with(Serdes.ByteArray(), Serdes.ByteArray()));
     }
 
