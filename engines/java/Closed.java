@@ -49,10 +49,8 @@ final class Closed extends Step {
         restore(state);
         state.expire(row.appendedMs, keptMs);
         for (var start : spec.starts(row.eventMs)) {
-            var closedMs = closings.closedMs(row.runId(), spec.inputs, start + spec.sizeMs);
-            var isLate = closedMs < Long.MAX_VALUE
-                && row.appendedMs > closedMs + Closings.GRACE_MS;
             var prefix = State.prefix(start, spec, row);
+            var isLate = closings.isLate(row, spec, start);
             if (isLate || state.get(prefix + PUBLISHED) != null) continue;
             state.put(prefix + row.id, row.only(spec.kept, false));
             note(prefix, row);

@@ -88,6 +88,12 @@ public final class Closings {
         return found;
     }
 
+    /** Whether a row was appended too late for a window of a stage. */
+    public boolean isLate(Row row, Stage stage, long start) {
+        var closedMs = closedMs(row.runId(), stage.inputs, start + stage.sizeMs);
+        return closedMs < Long.MAX_VALUE && row.appendedMs > closedMs + GRACE_MS;
+    }
+
     /** When the newest record of a window was appended: a number that all its keys share. */
     public AtomicLong newestMs(String stage, String runId, long start) {
         var window = address(runId, stage) + '\u0001' + start;

@@ -139,6 +139,11 @@ public final class Plan {
         return stages.values().stream().anyMatch(Stage::isClosed);
     }
 
+    /** Whether `Closings` must see the records of the inputs. */
+    public boolean usesEventTime() {
+        return stages.values().stream().anyMatch(Stage::usesEventTime);
+    }
+
     /** The row of a Kafka record; null, after reporting it, if it does not decode. */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var row = decoded(topic, partition, offset, appendedMs, value);

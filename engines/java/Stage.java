@@ -129,6 +129,11 @@ public final class Stage {
         return kind.equals("aggregate") && !isCounted();
     }
 
+    /** Whether late records do not belong to its windows. */
+    public boolean usesEventTime() {
+        return isClosed() || kind.equals("window_join");
+    }
+
     /** Whether it keeps something between two rows. */
     public boolean isStateful() {
         return List.of("join", "window_join", "aggregate", "change").contains(kind);

@@ -4,7 +4,9 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.function.Consumer;
 
-/** Every pair of records of two inputs with the same keys in one window. */
+/**
+ * Every pair of records of two inputs with the same keys in one window, unless one of them is late.
+ */
 final class WindowJoin extends Step {
     WindowJoin(Stage spec, long keptMs) {
         super(spec, keptMs);
@@ -16,6 +18,7 @@ final class WindowJoin extends Step {
         state.expire(row.appendedMs, keptMs);
         var own = row.only(spec.kept, false);
         for (var start : spec.starts(row.eventMs)) {
+            if (Closings.ofProcess().isLate(row, spec, start)) continue;
             var prefix = State.prefix(start, spec, row);
             for (var other : state.group(prefix)) {
                 if (!other.source.equals(row.source)) out.accept(pair(spec, own, other, start));

@@ -38,11 +38,13 @@ final class Dsl {
     private static final Serde<byte[]> BYTES = Serdes.ByteArray();
 
     private final Plan plan;
+    private final boolean usesEventTime;
     private final Duration kept;
     private final Map<String, KStream<byte[], Row>> flows = new HashMap<>();
 
     Dsl(Plan plan) {
         this.plan = plan;
+        usesEventTime = plan.usesEventTime();
         kept = Duration.ofSeconds(plan.number("kept_s"));
     }
 
@@ -110,6 +112,7 @@ final class Dsl {
         var windows = JoinWindows.ofTimeDifferenceAndGrace(size, kept);
         return sides(stage, from,
             row -> stage.starts(row.eventMs).stream()
+                .filter(start -> !Closings.ofProcess().isLate(row, stage, start))
                 .map(start -> State.prefix(start, stage, row)).toList(),
             windows, (key, one, other) -> {
                 var start = State.timeOf(new String(key, UTF_8));
@@ -191,6 +194,7 @@ final class Dsl {
             var row = plan.row(
                 at.topic(), at.partition(), at.offset(), record.timestamp(), record.value());
             if (row != null) {
+                if (usesEventTime) Closings.ofProcess().seen(row);
                 context().forward(record.withValue(row).withTimestamp(Math.max(0, row.eventMs)));
             }
         }

@@ -22,7 +22,7 @@ public final class KafkaStreamsEngine {
         var plan = Plan.of(arguments[arguments.length - 1]);
         var reached = Offsets.commitFirst(plan);
         var isDsl = plan.choice("implementation").equals("dsl");
-        if (plan.hasClosed()) Closings.ofProcess().restore(plan, reached);
+        if (plan.usesEventTime()) Closings.ofProcess().restore(plan, reached);
         var processors = new Processors(plan);
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));

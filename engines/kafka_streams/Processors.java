@@ -42,6 +42,7 @@ final class Processors {
 
     private final Plan plan;
     private final boolean hasClosed;
+    private final boolean usesEventTime;
     private final int partitions;
     private final Map<String, Flow> flows = new HashMap<>();
     private final Map<String, Map<Integer, State>> states = new ConcurrentHashMap<>();
@@ -51,6 +52,7 @@ final class Processors {
         this.plan = plan;
         partitions = plan.partitions();
         hasClosed = plan.hasClosed();
+        usesEventTime = plan.usesEventTime();
     }
 
     void setLag(BooleanSupplier given) {
@@ -164,7 +166,7 @@ final class Processors {
             var row = plan.row(
                 at.topic(), at.partition(), at.offset(), record.timestamp(), record.value());
             if (row == null) return;
-            if (hasClosed) Closings.ofProcess().seen(row);
+            if (usesEventTime) Closings.ofProcess().seen(row);
             forward(row, record.timestamp());
         }
 

@@ -29,6 +29,7 @@ final class Inputs extends BaseRichBolt {
     private transient List<Stage> copies;
     private transient Pacer pacer;
     private transient boolean hasClosed;
+    private transient boolean usesEventTime;
 
     Inputs(String path) {
         this.path = path;
@@ -41,6 +42,7 @@ final class Inputs extends BaseRichBolt {
         pacer = new Pacer(context.getThisTaskId());
         copies = copies(plan);
         hasClosed = plan.hasClosed();
+        usesEventTime = plan.usesEventTime();
     }
 
     private static List<Stage> copies(Plan plan) {
@@ -78,7 +80,7 @@ final class Inputs extends BaseRichBolt {
         if (hasClosed) pacer.before(at.toString(), appendedMs, now, this::sayClock);
         var row = plan.row(at.topic(), at.partition(), tuple.getLong(2), appendedMs, value);
         if (row != null) {
-            if (hasClosed) Closings.ofProcess().seen(row);
+            if (usesEventTime) Closings.ofProcess().seen(row);
             out.emit(StageBolt.ROWS, tuple, new Values(row));
         }
         out.ack(tuple);

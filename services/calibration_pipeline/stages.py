@@ -105,7 +105,7 @@ class Stages:
         row = Row(fields, source.name, event_ms, appended_ms, appended_ms, number)
         made = self._advance({source.name: [row]}, (source, key, value))
         for _, _, kind in self._steps:
-            if isinstance(kind, Closed):
+            if isinstance(kind, Closed | WindowJoin):
                 kind.seen(row)
         return made
 

@@ -35,13 +35,55 @@ def bounds(start_ms: int, end_ms: int) -> Fields:
     return {WINDOW_START: start_ms, WINDOW_END: end_ms}
 
 
+class EventTime:
+    """When each input of a stage first had a record of an event time or a later one, by run and
+    whatever the order of reading. step_ms: all windows end at a multiple of it."""
+
+    def __init__(self, inputs: tuple[str, ...], step_ms: int) -> None:
+        self._inputs, self._step_ms = inputs, step_ms
+        # By run and input: event times and LogAppendTimes, both increasing.
+        self._reached: Newest[tuple[list[int], list[int]]] = Newest()
+
+    def seen(self, row: Row) -> bool:
+        """Note an input record; False if that changes nothing."""
+        if row.input not in self._inputs:
+            return False
+        event_ms = row.event_ms // self._step_ms * self._step_ms
+        events, appends = self._reached.group((row.run_id, row.input), lambda: ([], []))
+        after = bisect_left(events, event_ms)
+        if after < len(events) and appends[after] <= row.appended_ms:
+            return False
+        replaced = slice(bisect_left(appends, row.appended_ms), bisect_right(events, event_ms))
+        events[replaced], appends[replaced] = [event_ms], [row.appended_ms]
+        del events[:-MAX_HISTORY], appends[:-MAX_HISTORY]
+        return True
+
+    def closing_ms(self, run_id: object, end_ms: int) -> int | None:
+        """When event time passed the end of a window in all inputs; None if it has not."""
+        found = []
+        for name in self._inputs:
+            events, appends = self._reached.get((run_id, name), ([], []))
+            place = bisect_left(events, end_ms)
+            if place == len(events):
+                return None
+            found.append(appends[place])
+        return max(found)
+
+    def is_late(self, row: Row, end_ms: int) -> bool:
+        """Whether a row was appended too late for a window with this end."""
+        closing_ms = self.closing_ms(row.run_id, end_ms)
+        return closing_ms is not None and row.appended_ms > closing_ms + GRACE_MS
+
+
 class WindowJoin:
-    """Joins each pair of records of two inputs with the same keys in one window."""
+    """Joins each pair of records of two inputs with the same keys in one window, unless one of them
+    is late."""
 
     def __init__(self, spec: StageSpec, domain: DomainSpec) -> None:
         assert spec.window is not None
         self._spec, self._window = spec, spec.window
         self._inputs = tuple(one.name for one in domain.inputs_of(spec.name))
+        self._times = EventTime(self._inputs, 1000 * spec.window.slide_s)
         self._groups: Newest[list[Row]] = Newest()
 
     def add(self, row: Row) -> list[Row]:
@@ -50,6 +92,8 @@ class WindowJoin:
         keys = keys_of(row, self._spec)
         made: list[Row] = []
         for start_ms, end_ms in windows_of(self._window, row.event_ms):
+            if self._times.is_late(row, end_ms):
+                continue
             group = self._groups.group((row.run_id, *keys.values(), start_ms), list)
             made += (
                 self._pair(row, other, keys, start_ms, end_ms)
@@ -58,6 +102,10 @@ class WindowJoin:
             )
             group.append(row)
         return made
+
+    def seen(self, row: Row) -> None:
+        """Note that an input record was read, even if an earlier stage dropped it."""
+        self._times.seen(row)
 
     def _pair(self, one: Row, other: Row, keys: Fields, start_ms: int, end_ms: int) -> Row:
         rows = sorted((one, other), key=lambda row: self._inputs.index(row.input))
@@ -149,46 +197,6 @@ class Counted(Aggregation):
         most = max(row.fields[complete.column] for row in group.rows)
         due = most * (self._window.size_s // complete.every_s)
         return all(group.counts.get(name, 0) >= due for name in self._inputs)
-
-
-class EventTime:
-    """When each input of a stage first had a record of an event time or a later one, by run and
-    whatever the order of reading. step_ms: all windows end at a multiple of it."""
-
-    def __init__(self, inputs: tuple[str, ...], step_ms: int) -> None:
-        self._inputs, self._step_ms = inputs, step_ms
-        # By run and input: event times and LogAppendTimes, both increasing.
-        self._reached: Newest[tuple[list[int], list[int]]] = Newest()
-
-    def seen(self, row: Row) -> bool:
-        """Note an input record; False if that changes nothing."""
-        if row.input not in self._inputs:
-            return False
-        event_ms = row.event_ms // self._step_ms * self._step_ms
-        events, appends = self._reached.group((row.run_id, row.input), lambda: ([], []))
-        after = bisect_left(events, event_ms)
-        if after < len(events) and appends[after] <= row.appended_ms:
-            return False
-        replaced = slice(bisect_left(appends, row.appended_ms), bisect_right(events, event_ms))
-        events[replaced], appends[replaced] = [event_ms], [row.appended_ms]
-        del events[:-MAX_HISTORY], appends[:-MAX_HISTORY]
-        return True
-
-    def closing_ms(self, run_id: object, end_ms: int) -> int | None:
-        """When event time passed the end of a window in all inputs; None if it has not."""
-        found = []
-        for name in self._inputs:
-            events, appends = self._reached.get((run_id, name), ([], []))
-            place = bisect_left(events, end_ms)
-            if place == len(events):
-                return None
-            found.append(appends[place])
-        return max(found)
-
-    def is_late(self, row: Row, end_ms: int) -> bool:
-        """Whether a row was appended too late for a window with this end."""
-        closing_ms = self.closing_ms(row.run_id, end_ms)
-        return closing_ms is not None and row.appended_ms > closing_ms + GRACE_MS
 
 
 class Closed(Aggregation):

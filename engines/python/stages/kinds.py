@@ -14,6 +14,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from typing import Any
 
+from stages.event_time import EventTime
 from stages.records import Row
 
 Spec = dict[str, Any]
@@ -158,15 +159,19 @@ class Join(Keyed):
 
 
 class WindowJoin(Keyed):
-    """Joins each pair of records of two inputs with the same keys in one window."""
+    """Joins each pair of records of two inputs with the same keys in one window, unless one of them
+    is late. times: of the plan."""
 
-    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
+    def __init__(self, spec: Spec, inputs: list[Spec], times: EventTime) -> None:
         super().__init__(spec, inputs)
+        self.times = times
         self.columns = {name: source.split(".") for name, source in spec["columns"].items()}
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         found = []
         for start_ms in windows_of(self.spec["window"], row.event_ms):
+            if self.times.is_late(row, self.inputs, start_ms + self.size_ms):
+                continue
             group = kept.get(start_ms) or []
             for other in group:
                 if other.source != row.source:

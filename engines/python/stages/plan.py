@@ -14,9 +14,9 @@ from stages.records import Record, Row
 Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
 
 
-def is_closed(spec: Spec) -> bool:
-    """Whether event time closes the windows of a stage."""
-    return spec["kind"] == "aggregate" and not spec["complete"]
+def uses_times(spec: Spec) -> bool:
+    """Whether event time decides which records are late for the windows of a stage."""
+    return spec["kind"] == "window_join" or (spec["kind"] == "aggregate" and not spec["complete"])
 
 
 class Plan:
@@ -41,7 +41,7 @@ class Plan:
         needed = {name for stage in self.outputs for name in self._chain(stage)}
         self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
         self.times = EventTime(plan["deadline_ms"])
-        self.has_times = any(is_closed(one) for one in self.stages)
+        self.has_times = any(uses_times(one) for one in self.stages)
 
     @property
     def partitions(self) -> Iterator[tuple[str, int, int]]:
@@ -68,14 +68,9 @@ class Plan:
     def kind_of(self, spec: Spec) -> PerRow | Keyed:
         """A running stage."""
         kind, inputs = spec["kind"], self.inputs_of(spec)
-        if is_closed(spec):
-            return Closed(spec, inputs, self.times)
-        keyed: dict[str, type[Keyed]] = {
-            "join": Join,
-            "window_join": WindowJoin,
-            "aggregate": Counted,
-            "change": Change,
-        }
+        if uses_times(spec):
+            return (WindowJoin if kind == "window_join" else Closed)(spec, inputs, self.times)
+        keyed: dict[str, type[Keyed]] = {"join": Join, "aggregate": Counted, "change": Change}
         return keyed[kind](spec, inputs) if kind in keyed else PerRow(spec)
 
     def row_of(

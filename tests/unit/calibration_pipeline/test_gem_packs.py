@@ -56,6 +56,18 @@ def test_a_purchase_and_an_ad_are_joined_in_every_window_that_both_are_in():
     assert [(row["ad"], row["window_start"]) for *_, row in found] == [(2, 8_000)]
 
 
+def test_a_record_that_is_late_for_a_window_is_not_joined_in_it():
+    feed = Feed("conversions")
+    feed.add(PURCHASES, 9_000, 100)
+    feed.add(ADS, 12_000, 200, user="other")
+    feed.add(PURCHASES, 12_000, 300, user="another")  # passes the end of the first window
+    windows = [
+        [row["window_start"] for *_, row in feed.add(ADS, 9_500, appended_ms)]
+        for appended_ms in (1_300, 1_301)
+    ]
+    assert windows == [[8_000, 4_000], [8_000]]
+
+
 def test_a_pair_has_the_number_of_its_sequences_and_window():
     feed = Feed("conversions")
     feed.add(ADS, 9_000, 1)

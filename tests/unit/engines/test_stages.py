@@ -98,6 +98,30 @@ def test_a_window_join_publishes_each_pair_in_each_window_of_both(tmp_path: Path
     assert {row.fields["purchase"] for row in rows} == {0}
 
 
+def test_a_window_join_leaves_out_records_that_are_late_for_a_window(tmp_path: Path) -> None:
+    plan = plan_of(GEM_PACKS, tmp_path, "conversions")
+    join, kept = plan.kind_of(plan.stages[-1]), Kept()
+    start_ms = BASE_MS // 8000 * 8000
+    made = []
+
+    def read(topic: str, event_ms: int, appended_ms: int) -> None:
+        fields = dict.fromkeys(("user_id", "gem_pack_id", "geo", "run_id"), "1")
+        numbers = {"sequence": len(made), "price": 9.0, "scheduled_at": 0}
+        times = {"time": start_ms + event_ms}
+        value = json.dumps(fields | numbers | times).encode()
+        row = plan.row_of(topic, value, start_ms + appended_ms)
+        assert row is not None
+        made.append([one.fields["window_start"] - start_ms for one in join.add(kept, row)])
+
+    purchases, ads = GEM_PACKS.topics
+    read(purchases, 7_000, 7_000)
+    read(ads, 8_000, 8_000)
+    read(purchases, 8_000, 8_100)  # passes the end of the first window
+    read(ads, 7_500, 9_100)
+    read(ads, 7_500, 9_101)
+    assert made == [[], [4_000], [8_000, 4_000], [4_000, 4_000, 0], [4_000, 4_000]]
+
+
 def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_path: Path) -> None:
     window, kept = kind_of(GEM_PACKS, tmp_path, "average"), Kept()
     assert isinstance(window, Closed)
