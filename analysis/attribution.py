@@ -14,7 +14,7 @@ The cause follows from where the time went between scheduled, sent, appended and
 second and as many before it as its latency is long:
 
 - generator: the send delay is a considerable part of the excess over the level, without the share
-  of it for which the queue of the Kafka client was full;
+  of it for which the queue of the Kafka client was full and the generator used less than a core;
 - broker: the time between sent and appended is, with that share, or the broker was stalled;
 - evaluator: neither, and it lagged and used cores;
 - pipeline: none of these, so the time went between input and output;

@@ -34,6 +34,7 @@ OTHERS_SHARE_OF_RUN = 0.10
 WAITED_SHARE, PRESSURE_SHARE = 0.2, 0.6
 MANY_PARTS = 3
 IDLE_SHARE = 0.1
+BUSY_CORES = 0.9
 CAUGHT_UP_SHARE = 0.25  # of the machine's cores
 
 Place = tuple[str, str]  # pipeline, stage
@@ -147,7 +148,14 @@ class Causes:
 
     def _own_send(self, at: int) -> float:
         """The send delay of a second that is the generator's own."""
-        return self._of.send_ms.get(at, 0.0) * (1 - self._of.queue_full_share.get(at, 0.0))
+        full_share = 0.0 if self._is_busy(at) else self._of.queue_full_share.get(at, 0.0)
+        return self._of.send_ms.get(at, 0.0) * (1 - full_share)
+
+    def _is_busy(self, at: int) -> bool:
+        """Whether the generator used a whole core: its client, which sends in one thread, then
+        fills its queue itself."""
+        use = self._of.uses.get(GENERATOR, {}).get(at, NOTHING)
+        return use.cpu_s > BUSY_CORES * use.interval_s
 
     def _caught_up(self, window: Sequence[int]) -> bool:
         """Whether the evaluator lagged and used cores. A lag caused by a stalled broker or

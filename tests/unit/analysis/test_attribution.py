@@ -91,7 +91,16 @@ def test_the_time_in_which_the_clients_queue_was_full_is_the_brokers() -> None:
     assert dict(found.late) == {1011: "generator"}
     whole = late(5_000, 9, *SECONDS, send_ms=dict.fromkeys(SECONDS, 4_900.0))
     assert limited_by(whole) == "generator"
-    assert limited_by(replace(whole, queue_full_share=dict.fromkeys(SECONDS, 0.9))) == "broker"
+    whole = replace(whole, queue_full_share=dict.fromkeys(SECONDS, 0.9))
+    assert limited_by(whole) == "broker"
+
+
+def test_a_client_that_uses_a_core_fills_its_queue_itself() -> None:
+    full = dict.fromkeys(SECONDS, 0.9)
+    whole = late(5_000, 9, *SECONDS, send_ms=dict.fromkeys(SECONDS, 4_900.0), queue_full_share=full)
+    for cores, part in ((0.8, "broker"), (1.0, "generator")):
+        uses = {**whole.uses, "generator": dict.fromkeys(SECONDS, use(cores, None))}
+        assert limited_by(replace(whole, uses=uses)) == part
 
 
 def test_time_between_sent_and_appended_is_the_brokers() -> None:
