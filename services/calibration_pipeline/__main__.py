@@ -27,6 +27,7 @@ from services.calibration_pipeline.faults import (
     slowness_ms,
 )
 from services.calibration_pipeline.progress import Progress
+from services.calibration_pipeline.reading import Reading
 from services.calibration_pipeline.stages import Made, Stages
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.stopping import stop_on_signals
@@ -51,7 +52,8 @@ def main() -> int:
     delayed = Delayed(producer, plan.outputs, plan.pipeline.settings, stages)
 
     voice.ready()
-    run(consumer, delayed, stages, Progress(plan, voice, consumer), stop)
+    reading = Reading(consumer, plan.start_offsets)
+    run(consumer, delayed, stages, reading, Progress(plan, voice, consumer), stop=stop)
 
     producer.flush(FLUSH_TIMEOUT_S)
     consumer.close()
@@ -170,14 +172,21 @@ class Delayed:
 
 
 def run(
-    consumer: Consumer, delayed: Delayed, stages: Stages, progress: Progress, stop: Event
+    consumer: Consumer,
+    delayed: Delayed,
+    stages: Stages,
+    reading: Reading,
+    progress: Progress,
+    *,
+    stop: Event,
 ) -> None:
     """Read, process and publish until `stop` is set. Raises KafkaException."""
     while not stop.is_set():
         progress.say()
         now_ms = time.time() * 1000
-        for made in stages.closed(now_ms):
-            delayed.add(made)
+        if stages.closes_windows:
+            for made in stages.closed(reading.reached_ms(now_ms)):
+                delayed.add(made)
         delayed.publish(now_ms)
         wait_s = delayed.wait_s(now_ms)
         if len(delayed) > MAX_DUE or 0 < wait_s < 0.001:
@@ -188,6 +197,7 @@ def run(
         ):
             _kind, appended_ms = message.timestamp()
             progress.count(message.topic())
+            reading.read(message)
             for made in stages.outputs(
                 message.topic(), message.key(), message.value(), appended_ms
             ):

@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from services.calibration_pipeline.progress import Progress
+from services.calibration_pipeline.reading import Reading
 from services.runtime.domains import load_domain
 
 pytestmark = pytest.mark.unit
@@ -63,3 +64,28 @@ def test_a_stage_is_told_of_its_own_inputs_once_a_second() -> None:
         {"stage": "parse", "input_rows": 0, "lag_records": 13},
         {"stage": "revenue", "input_rows": 0, "lag_records": 10},
     ]
+
+
+class Record:
+    """A record of the first partition of ads."""
+
+    def __init__(self, offset: int, appended_ms: int) -> None:
+        self.offset = lambda: offset
+        self.timestamp = lambda: (2, appended_ms)
+
+    def topic(self) -> str:
+        return ADS
+
+    def partition(self) -> int:
+        return 0
+
+
+def test_windows_are_not_closed_before_what_was_appended_until_then_is_read() -> None:
+    reading = Reading(Consumer(), {ADS: [7]})  # type: ignore[arg-type]
+    reached = []
+    for offset in (8, 9):
+        reached.append(reading.reached_ms(9_000))
+        reading.read(Record(offset, 1_000 + offset))  # type: ignore[arg-type]
+    assert [*reached, reading.reached_ms(9_000)] == [0, 1_008, 9_000]
+    unknown = Reading(Consumer(), {PURCHASES: [100, 100]})  # type: ignore[arg-type]
+    assert unknown.reached_ms(9_000) == 0
