@@ -19,7 +19,7 @@ from faust.types import TP
 from stages.flow import Flow
 from stages.lines import Progress, end_with_parent, say
 from stages.plan import Message, Plan
-from stages.reading import Reading
+from stages.reading import UNKNOWN, Reading
 
 TICK_S = 0.02
 
@@ -86,7 +86,8 @@ class Program:
         if not (self.app.tables.recovery.completed.is_set() and places <= consumer.assignment()):
             return
         for place in places:
-            self.reading.end(place.topic, place.partition, consumer.highwater(place) or 0)
+            end = consumer.highwater(place)
+            self.reading.end(place.topic, place.partition, UNKNOWN if end is None else end)
         if not self.is_ready:
             self.is_ready = True
             say(event="ready", detail={"faust": faust.__version__})

@@ -1,6 +1,7 @@
 """Progress of the inputs: offsets, lag, and the time up to which all records have arrived."""
 
 READ_MS = 40  # from append to arrival, without lag
+UNKNOWN = -1
 
 
 class Reading:
@@ -13,7 +14,7 @@ class Reading:
             for number, offset in enumerate(offsets)
         }
         self.next_offsets = dict(starts)
-        self.ends = dict(starts)
+        self.ends = dict.fromkeys(starts, UNKNOWN)
         self._appended_ms = dict.fromkeys(starts, 0)
         self.count = 0
 
@@ -31,8 +32,10 @@ class Reading:
         self.count += count
 
     def end(self, topic: str, partition: int, offset: int) -> None:
-        """Set the end offset of a partition, as last reported by the broker."""
-        self.ends[topic, partition] = offset
+        """Set the end offset of a partition, as last reported by the broker; negative if it has not
+        been reported."""
+        if offset >= 0:
+            self.ends[topic, partition] = offset
 
     @property
     def lag(self) -> int:
@@ -40,7 +43,9 @@ class Reading:
         return sum(max(0, end - self.next_offsets[place]) for place, end in self.ends.items())
 
     def reached_ms(self, now_ms: float) -> float:
-        """All records appended until this time have been read."""
+        """All records appended until this time have been read; 0 before all ends are known."""
+        if UNKNOWN in self.ends.values():
+            return 0
         behind = [
             self._appended_ms[place]
             for place, end in self.ends.items()

@@ -81,3 +81,29 @@ def test_faust_itself_has_the_same_login(engine: ModuleType) -> None:
     )
     assert found.ssl_context is not None
     assert engine.credentials({}) is None
+
+
+def test_a_partition_whose_end_is_not_known_may_have_unread_records(engine: ModuleType) -> None:
+    place, reached = engine.TP("t", 0), []
+    reading = engine.Reading({"t": [0]})
+
+    async def write(_messages: Any) -> None:
+        pass
+
+    def program(end: int | None) -> Any:
+        consumer = SimpleNamespace(assignment=lambda: {place}, highwater=lambda _place: end)
+        completed = SimpleNamespace(is_set=lambda: True)
+        tables = SimpleNamespace(recovery=SimpleNamespace(completed=completed))
+        return SimpleNamespace(
+            app=SimpleNamespace(consumer=consumer, tables=tables),
+            plan=SimpleNamespace(partitions=[("t", 0, 0)]),
+            reading=reading,
+            is_ready=True,
+            flow=SimpleNamespace(tick=reached.append),
+            progress=SimpleNamespace(tell=lambda: None),
+            write=write,
+        )
+
+    for end in (None, 0):
+        asyncio.run(engine.Program.tick(program(end)))
+    assert reached[0] == 0 < reached[1]

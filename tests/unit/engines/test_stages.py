@@ -290,10 +290,22 @@ def test_states_in_memory_are_those_of_keys_used_last(monkeypatch: pytest.Monkey
 
 def test_time_is_that_of_the_partition_that_is_behind() -> None:
     reading = Reading({"t": [5, 5]})
+    for partition in range(2):
+        reading.end("t", partition, 5)
     assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
     reading.end("t", 0, 8)
     reading.read("t", 0, 5, BASE_MS - 700)
     assert (reading.lag, reading.reached_ms(BASE_MS)) == (2, BASE_MS - 700)
     reading.read("t", 0, 7, BASE_MS - 600, 2)
     assert (reading.lag, reading.count) == (0, 3)
+    assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
+
+
+def test_nothing_is_known_to_be_read_before_the_ends_of_all_partitions_are() -> None:
+    reading = Reading({"t": [5, 5]})
+    reading.begin("t", 0, 7)
+    reading.end("t", 0, 7)
+    reading.end("t", 1, -1001)
+    assert (reading.lag, reading.reached_ms(BASE_MS)) == (0, 0)
+    reading.end("t", 1, 5)
     assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
