@@ -1,7 +1,9 @@
 package tidegauge;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectReader;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
@@ -21,6 +23,8 @@ import java.util.Map;
 public final class Codec {
     private static final long EMPTY = 0xc15d213aa4d7a795L;
     private static final int HEADER_BYTES = 10;
+    private static final ObjectReader WHOLE =
+        Plan.JSON.reader().with(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
     /** A column of one of Avro's primitive types; null may be its first branch. */
     private record Column(String name, String type, boolean isNullable) {}
@@ -91,11 +95,16 @@ public final class Codec {
     private static Object read(ByteBuffer data, String type) {
         return switch (type) {
             case "string" -> {
-                var bytes = new byte[Math.toIntExact(zigzag(data))];
+                var size = zigzag(data);
+                if (size < 0 || size > data.remaining()) {
+                    throw new IllegalArgumentException("a text has no such length: " + size);
+                }
+                var bytes = new byte[(int) size];
                 data.get(bytes);
                 yield text(bytes);
             }
-            case "int", "long" -> zigzag(data);
+            case "int" -> (long) Math.toIntExact(zigzag(data));
+            case "long" -> zigzag(data);
             case "double" -> data.getDouble();
             case "float" -> (double) data.getFloat();
             case "boolean" -> data.get() != 0;
@@ -125,7 +134,7 @@ public final class Codec {
     /** The same for a JSON value: every column has a value of its type. */
     public Map<String, Object> decodeJson(byte[] value) {
         try {
-            var json = value == null ? null : Plan.JSON.readTree(value);
+            var json = value == null ? null : WHOLE.readTree(value);
             if (json == null || !json.isObject()) return null;
             var fields = new HashMap<String, Object>(2 * columns.size());
             for (var column : columns) {
@@ -141,7 +150,7 @@ public final class Codec {
 
     private static Object plainValue(JsonNode given, String type) {
         return switch (type) {
-            case "string" -> given.isTextual() ? given.asText() : null;
+            case "string" -> given.isTextual() && isText(given.asText()) ? given.asText() : null;
             case "int" -> given.canConvertToInt() && given.isIntegralNumber()
                 ? (Object) given.asLong() : null;
             case "long" -> given.canConvertToLong() && given.isIntegralNumber()
@@ -150,6 +159,11 @@ public final class Codec {
             case "boolean" -> given.isBoolean() ? (Object) given.asBoolean() : null;
             default -> null;
         };
+    }
+
+    /** Whether it has no half of a surrogate pair. */
+    private static boolean isText(String text) {
+        return StandardCharsets.UTF_8.newEncoder().canEncode(text);
     }
 
     /** Header and datum. A column missing in the row is null. */

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stages.closing import Closed
@@ -14,7 +15,9 @@ from stages.packing import packed, unpacked
 from stages.reading import READ_MS, Reading
 from stages.records import Row
 
+from schemas.codec import DecodeError
 from schemas.domain import DomainSpec
+from schemas.json_format import decode_json
 from tests.unit.engines.rows import (
     BASE_MS,
     DEADLINE_MS,
@@ -309,3 +312,37 @@ def test_nothing_is_known_to_be_read_before_the_ends_of_all_partitions_are() -> 
     assert (reading.lag, reading.reached_ms(BASE_MS)) == (0, 0)
     reading.end("t", 1, 5)
     assert reading.reached_ms(BASE_MS) == BASE_MS - READ_MS
+
+
+RECORDS = [
+    *({}, {"flow_vehicles_per_hour": 2**31}, {"sequence": 2**31}, {"latitude": 1}),
+    *({"sequence": 2**63}, {"lane": "\ud800"}, {"lane": 1}, {"num_lanes": True}),
+    *({"latitude": "1"}, {"latitude": 10**400}, {"latitude": None}, {"num_lanes": 1.0}),
+]
+
+
+@pytest.mark.parametrize("other", RECORDS, ids=str)
+def test_json_is_decoded_as_by_the_codec(tmp_path: Path, other: dict[str, Any]) -> None:
+    record = plan_of(TRAFFIC, tmp_path, "parse").records["traffic_flow"]
+    row = dict.fromkeys(record.columns, 1) | {"latitude": 1.5, "longitude": 2.5}
+    row |= dict.fromkeys(("run_id", "measurement_id", "lane"), "1") | other
+    value = json.dumps(row).encode()
+    try:
+        expected = decode_json("traffic_flow", value, TRAFFIC.codec)
+    except DecodeError:
+        expected = None
+    assert repr(record.decode_json(value)) == repr(expected)
+
+
+def test_what_is_no_json_record_is_not_decoded(tmp_path: Path) -> None:
+    record = plan_of(TRAFFIC, tmp_path, "parse").records["traffic_flow"]
+    for value in (None, b"", b"[]", b"{}", b"1", b"[" * 100_000, b"\xff"):
+        assert record.decode_json(value) is None
+
+
+def test_an_int_beyond_32_bits_is_not_decoded(tmp_path: Path) -> None:
+    record = plan_of(TRAFFIC, tmp_path, "parse").records["traffic_flow"]
+    row = dict.fromkeys(record.columns, 1) | {"latitude": 1.5, "longitude": 2.5}
+    row |= dict.fromkeys(("run_id", "measurement_id", "lane"), "1")
+    assert record.decode(record.encode(row)) == row
+    assert record.decode(record.encode(row | {"num_lanes": 2**31})) is None
