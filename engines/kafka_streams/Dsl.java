@@ -147,13 +147,18 @@ final class Dsl {
     private KGroupedStream<byte[], Row> grouped(Stage stage, KStream<byte[], Row> from) {
         var how = Grouped.<byte[], Row>as(stage.name).withKeySerde(BYTES)
             .withValueSerde(Processors.ROWS);
-        var column = plan.inputs.values().iterator().next().key();
-        var isInput = plan.stages.get(stage.reads.get(0)) == null
-            || !plan.stages.get(stage.reads.get(0)).isStateful();
+        var columns = plan.inputs.values().stream().map(Plan.Input::key).distinct().toList();
+        var isByColumn = columns.size() == 1 && hasKeyOfInput(stage.reads.get(0));
         var rows = from.filter((key, row) -> row.source.isEmpty()
             || stage.inputs.contains(row.source)).mapValues(row -> row.only(stage.kept, false));
-        if (isInput && stage.keys.equals(List.of(column))) return rows.groupByKey(how);
+        if (isByColumn && stage.keys.equals(columns)) return rows.groupByKey(how);
         return rows.groupBy((any, row) -> State.prefix(0, stage, row).getBytes(UTF_8), how);
+    }
+
+    /** Whether the rows of an input or stage still have the keys of their records. */
+    private boolean hasKeyOfInput(String name) {
+        var stage = plan.stages.get(name);
+        return stage == null || !stage.isStateful() && hasKeyOfInput(stage.reads.get(0));
     }
 
     /** Every record updates its window; the update that completes it is published. */
