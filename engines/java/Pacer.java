@@ -25,9 +25,13 @@ public final class Pacer {
         this.task = task;
     }
 
-    /** Also wait for these sources before sending a clock: a resumed program is behind. */
+    /**
+     * Also wait for these sources before sending a clock: a resumed program is behind. Without any
+     * record clocks are sent as well, because other tasks wait for them.
+     */
     public void expect(Collection<String> sources, long nowMs) {
         begunMs = nowMs;
+        cameMs = nowMs;
         for (var source : sources) newest.put(source, new long[] {Long.MIN_VALUE, nowMs});
     }
 

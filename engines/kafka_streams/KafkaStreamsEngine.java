@@ -5,6 +5,7 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
+import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsConfig;
@@ -26,7 +27,11 @@ public final class KafkaStreamsEngine {
         var processors = new Processors(plan);
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));
-        processors.setLag(() -> lags(streams).values().stream().anyMatch(lag -> lag > 0));
+        processors.setLag(partition -> {
+            var lags = lags(streams, String.valueOf(partition)::equals);
+            return plan.topicsWith(partition).stream()
+                .anyMatch(topic -> lags.getOrDefault(topic, 1L) > 0);
+        });
         streams.setUncaughtExceptionHandler(error -> {
             Lines.fail("", error);
             return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
@@ -40,8 +45,8 @@ public final class KafkaStreamsEngine {
             deleteInternalTopics(plan);
         }));
         streams.start();
-        Lines.progress(
-            plan, () -> lags(streams), stage -> isDsl ? -1 : processors.stateRows(stage));
+        Lines.progress(plan, () -> lags(streams, any -> true),
+            stage -> isDsl ? -1 : processors.stateRows(stage));
     }
 
     private static Map<String, Object> detail(Plan plan) {
@@ -74,11 +79,12 @@ public final class KafkaStreamsEngine {
         return found;
     }
 
-    /** Unread records by topic; only topics that were read from. */
-    private static Map<String, Long> lags(KafkaStreams streams) {
+    /** Unread records of some partitions by topic; only topics that were read from. */
+    private static Map<String, Long> lags(KafkaStreams streams, Predicate<String> partitions) {
         var found = new HashMap<String, Long>();
         streams.metrics().forEach((name, metric) -> {
             if (name.name().equals("records-lag") && name.tags().containsKey("topic")
+                    && partitions.test(name.tags().get("partition"))
                     && metric.metricValue() instanceof Double lag && !lag.isNaN()) {
                 found.merge(name.tags().get("topic"), Math.max(0, lag.longValue()), Long::sum);
             }

@@ -6,8 +6,8 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
+import java.util.function.IntPredicate;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
 import org.apache.kafka.common.serialization.Serde;
@@ -46,7 +46,7 @@ final class Processors {
     private final int partitions;
     private final Map<String, Flow> flows = new HashMap<>();
     private final Map<String, Map<Integer, State>> states = new ConcurrentHashMap<>();
-    private BooleanSupplier lag = () -> true;
+    private IntPredicate lag = partition -> true;
 
     Processors(Plan plan) {
         this.plan = plan;
@@ -55,7 +55,8 @@ final class Processors {
         usesEventTime = plan.usesEventTime();
     }
 
-    void setLag(BooleanSupplier given) {
+    /** given: whether a partition of the inputs may have unread records. */
+    void setLag(IntPredicate given) {
         lag = given;
     }
 
@@ -151,7 +152,7 @@ final class Processors {
             if (!hasClosed) return;
             pacer.expect(plan.topicsWith(partition), given.currentSystemTimeMs());
             context.schedule(LOOK, PunctuationType.WALL_CLOCK_TIME,
-                now -> pacer.at(now, lag, row -> forward(row, now)));
+                now -> pacer.at(now, () -> lag.test(partition), row -> forward(row, now)));
         }
 
         @Override
