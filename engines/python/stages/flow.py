@@ -5,7 +5,7 @@ For engines that pass records to a program and leave the processing to it.
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from stages.closing import Closed
@@ -14,25 +14,44 @@ from stages.plan import Message, Plan
 from stages.records import Row
 
 MOST_KEYS = 200_000
+IDLE_MS = 300_000
 
 
 class InMemory(OrderedDict[str, Kept]):
-    """State in memory, for the most recently used keys."""
+    """State in memory of the most recently used keys, each for `kept_ms` after its last row."""
 
-    def of(self, key: str) -> Kept:
-        """The state of a key."""
+    def __init__(self, kept_ms: int) -> None:
+        super().__init__()
+        self._kept_ms = kept_ms
+        self._used_ms: dict[str, float] = {}
+
+    def of(self, key: str, now_ms: float) -> Kept:
+        """The state of a key that has a row appended now."""
         kept = self.setdefault(key, Kept())
         self.move_to_end(key)
+        self._used_ms[key] = now_ms
         if len(self) > MOST_KEYS:
-            self.popitem(last=False)
+            self._drop()
         return kept
+
+    def expire(self, reached_ms: float, open_keys: Collection[str]) -> None:
+        """Drop the keys without a recent row, up to the first with an open window."""
+        while self:
+            key = next(iter(self))
+            if key in open_keys or self._used_ms[key] >= reached_ms - self._kept_ms:
+                return
+            self._drop()
+
+    def _drop(self) -> None:
+        del self._used_ms[self.popitem(last=False)[0]]
 
 
 class Stage:
     """A stage with its state, in memory, and the times at which to check keys."""
 
     def __init__(self, spec: Spec, kind: Any) -> None:
-        self.spec, self.kind, self._states = spec, kind, InMemory()
+        self.spec, self.kind = spec, kind
+        self._states = InMemory(IDLE_MS + getattr(kind, "size_ms", 0))
         self._dues: list[tuple[float, str]] = []
         self._awaited: set[str] = set()
 
@@ -43,25 +62,26 @@ class Stage:
         if not self.kind.takes(row):
             return []
         key = self.kind.key_of(row)
-        found: list[Row] = self.kind.add(self._states.of(key), row)
+        found: list[Row] = self.kind.add(self._states.of(key, now_ms), row)
         if isinstance(self.kind, Closed) and key not in self._awaited:
             self.look_later(key, now_ms)
         return found
 
     def look_later(self, key: str, now_ms: float) -> None:
         """Schedule a check of a key for when its next window may be due."""
-        due_ms = self.kind.due_ms(self._states.of(key), now_ms)
+        due_ms = self.kind.due_ms(self._states.of(key, now_ms), now_ms)
         if due_ms is not None:
             self._awaited.add(key)
             heapq.heappush(self._dues, (due_ms, key))
 
     def due(self, reached_ms: float) -> list[Row]:
-        """The rows due by time alone."""
+        """The rows due by time alone. Drops the state of keys without recent rows."""
+        self._states.expire(reached_ms, self._awaited)
         found = []
         while self._dues and self._dues[0][0] < reached_ms:
             _, key = heapq.heappop(self._dues)
             self._awaited.discard(key)
-            found += self.kind.due(self._states.of(key), reached_ms)
+            found += self.kind.due(self._states.of(key, reached_ms), reached_ms)
             self.look_later(key, reached_ms)
         return found
 
@@ -72,7 +92,6 @@ class Flow:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self.stages = [Stage(spec, plan.kind_of(spec)) for spec in plan.stages]
-        self.closed = [one for one in self.stages if isinstance(one.kind, Closed)]
 
     def read(
         self,
@@ -95,7 +114,7 @@ class Flow:
     def tick(self, reached_ms: float) -> list[Message]:
         """The outputs due by time alone. reached_ms: see `Reading`."""
         found: list[Message] = []
-        for stage in self.closed:
+        for stage in self.stages:
             rows = stage.due(reached_ms)
             if rows:
                 found += self._messages(stage.spec, rows)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from stages.closing import Closed
 from stages.event_time import GRACE_MS, EventTime
-from stages.flow import Flow, InMemory
+from stages.flow import IDLE_MS, Flow, InMemory
 from stages.kinds import MOST_KEPT, PUBLISHED, Change, Counted, Join, Kept, PerRow, WindowJoin
 from stages.packing import packed, unpacked
 from stages.reading import READ_MS, Reading
@@ -285,10 +285,30 @@ def test_a_flow_copies_what_does_not_decode_and_publishes_the_rest(tmp_path: Pat
 
 def test_states_in_memory_are_those_of_keys_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stages.flow.MOST_KEYS", 2)
-    states = InMemory()
+    states = InMemory(1_000)
     for key in ("a", "b", "a", "c"):
-        states.of(key)[1] = key
+        states.of(key, 0)[1] = key
     assert dict(states) == {"a": {1: "a"}, "c": {1: "c"}}
+
+
+def test_states_in_memory_are_dropped_after_a_time_unless_a_window_is_open() -> None:
+    states, found = InMemory(1_000), []
+    for now_ms, key in enumerate(("a", "b", "c", "d", "b")):
+        states.of(key, now_ms)
+    for reached_ms in (1_000, 1_001, 1_003, 1_004):
+        states.expire(reached_ms, {"d"})
+        found.append("".join(states))
+    assert found == ["acdb", "cdb", "db", "db"]
+
+
+def test_a_flow_forgets_a_key_whose_rows_are_old(tmp_path: Path) -> None:
+    stages = Flow(plan_of(GEM_PACKS, tmp_path, "conversions"))
+    join, row = stages.stages[-1], sold(0, 1)
+    join.add(row, row.appended_ms)
+    kept_ms = IDLE_MS + join.kind.size_ms
+    for later_ms, left in ((kept_ms, 1), (kept_ms + 1, 0)):
+        assert stages.tick(row.appended_ms + later_ms) == []
+        assert len(join._states) == left
 
 
 def test_time_is_that_of_the_partition_that_is_behind() -> None:
