@@ -87,6 +87,15 @@ def gem_packs(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]
     return found
 
 
+def late(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]]]:
+    """The same, some of them late, and without ads for longer than a deadline."""
+    found = gem_packs(draw, at_ms)
+    for _, row in found:
+        row["time"] -= draw.choice([0, 0, 0, 0, 900, 4_000])
+    is_silent = 15_000 <= at_ms - BEGIN_MS < 28_000
+    return [one for one in found if not (is_silent and one[0] == "ads")]
+
+
 def records(domain: DomainSpec, make: Any) -> list[dict[str, Any]]:
     """Records as returned by a broker."""
     draw, found, offsets = random.Random(7), [], Counter[str]()
@@ -125,14 +134,19 @@ def of_python(python: ModuleType, path: Path, given: list[dict[str, Any]]) -> li
     ]
 
 
-def of_java(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Outputs of the Java engines' code."""
+def replayed(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of the program that replays records."""
     file = plan.with_name("records.jsonl")
     file.write_text("\n".join(map(json.dumps, given)))
     done = subprocess.run(
         [*java, str(plan), str(file)], capture_output=True, text=True, check=True, encoding="utf-8"
     )
-    lines = map(json.loads, done.stdout.splitlines())
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def of_java(java: list[str], plan: Path, given: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Outputs of the Java engines' code."""
+    lines = replayed(java, plan, given)
     return [(line["stage"], line["key"], line["value"]) for line in lines]
 
 
@@ -191,7 +205,7 @@ def test_what_javas_clients_are_not_told_is_refused_in_words(
     assert found == {"event": "failed", "stage": "", "reason": reason}
 
 
-DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs)]
+DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs), ("gem_packs", late)]
 
 
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
@@ -215,3 +229,41 @@ def test_records_that_are_read_again_make_no_other_outputs(
     again = of_java(java, plan, [*given[:400], *given[300:]])
     assert len(again) > len(once)
     assert set(again) == set(once)
+
+
+def undecodable(java: list[str], plan: Path, values: list[bytes]) -> list[int]:
+    """Which of these values of the first topic do not decode."""
+    given = [
+        {
+            **{"topic": load_domain("traffic").spec.topics[0], "offset": offset},
+            **{"timestamp": BEGIN_MS, "value": base64.b64encode(value).decode()},
+        }
+        for offset, value in enumerate(values)
+    ]
+    lines = replayed(java, plan, given)
+    return sorted(line["offset"] for line in lines if line.get("event") == "undecodable")
+
+
+def test_avro_is_decoded_as_by_the_codec(java: list[str], tmp_path: Path) -> None:
+    plan, given = setup(tmp_path, "traffic", traffic)
+    codec, record = load_domain("traffic").spec.codec, load_domain("traffic").spec.inputs[0].record
+    value = next(one["value"] for one in given if one["topic"] == "traffic.flow")
+    good = base64.b64decode(value)
+    row = codec.decode(good)[1]
+    three = codec.encode(record, row | {"num_lanes": 3})
+    four = codec.encode(record, row | {"num_lanes": 4})
+    at = next(at for at, (one, other) in enumerate(zip(three, four, strict=True)) if one != other)
+    more_than_32_bits = good[:at] + b"\x80\x80\x80\x80\x10" + good[at + 1 :]
+    long, negative = (codec.header(record) + size for size in (b"\xfc\xff\xff\xff\x0f", b"\x09"))
+    assert undecodable(java, plan, [good, more_than_32_bits, long, negative]) == [1, 2, 3]
+
+
+def test_json_is_decoded_as_by_the_codec(java: list[str], tmp_path: Path) -> None:
+    plan, given = setup(tmp_path, "traffic", traffic)
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"wire_format": "json"}))
+    value = next(one["value"] for one in given if one["topic"] == "traffic.flow")
+    row = load_domain("traffic").spec.codec.decode(base64.b64decode(value))[1]
+    changes = ({}, {"lane": "\ud800"}, {"num_lanes": 2**31}, {"num_lanes": True}, {"latitude": 1})
+    values = [json.dumps(row | one).encode() for one in changes]
+    values += [values[0] + b" x", b"[" * 100_000, b""]
+    assert undecodable(java, plan, values) == [1, 2, 3, 5, 6, 7]
