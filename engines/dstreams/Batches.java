@@ -48,8 +48,10 @@ final class Batches {
     void publish() {
         var path = plan.path;
         var rows = records.flatMap(one -> {
-            var row = Plan.of(path).row(
+            var plan = Plan.of(path);
+            var row = plan.row(
                 one.topic(), one.partition(), one.offset(), one.timestamp(), one.value());
+            if (row != null && plan.usesEventTime()) Closings.ofProcess().seen(row);
             return row == null ? Collections.emptyIterator() : List.of(row).iterator();
         }).cache();
         JavaDStream<Output> all = null;
