@@ -75,7 +75,7 @@ SELECT
     mean_ms
 FROM tidegauge.latency_summary AS l
 WHERE endsWith(l.run_id, '-floor') AND phase = 'measure' AND definition = 'latest'
-    AND l.run_id IN (SELECT run_id FROM tidegauge.runs WHERE valid)
+    AND l.run_id IN (SELECT run_id FROM tidegauge.results_conclusions WHERE kind = 'run' AND valid)
 COMMENT 'One row per run with a valid floor: the latency of a plain copy measured before the run';
 
 ALTER TABLE tidegauge.run_floor

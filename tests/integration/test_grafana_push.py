@@ -29,7 +29,7 @@ def double(monkeypatch):
 def asked(double, action, **more):
     """(exit code, output)."""
     text = StringIO()
-    options = {"action": action, "url": double.url, "clickhouse": None, "user": "default"}
+    options = {"action": action, "url": double.url, "clickhouse": None, "user": None}
     code = grafana(Namespace(**(options | more)), STORE, Console(file=text, width=200))
     return code, text.getvalue()
 

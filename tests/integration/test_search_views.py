@@ -169,7 +169,7 @@ def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engin
     assert at_nine_tenths(engine, monkeypatch, "parse") == 5238
     assert at_nine_tenths(engine, monkeypatch, "parse", "join") == 900
     assert at_nine_tenths(engine, monkeypatch, "join", "parse") == 900
-    with pytest.raises(DefinitionError, match="with the stages ingest; find it with"):
+    with pytest.raises(DefinitionError, match="with the stages ingest of traffic, on such a"):
         at_nine_tenths(engine, monkeypatch, "ingest")
 
 

@@ -257,6 +257,7 @@ def test_what_is_known_of_the_run_stands_in_each_of_its_rows(engine):
     events = [
         (JUDGED, a_conclusion("sustainable_throughput", found)),
         (JUDGED, a_conclusion("run", {"clean": True, "room": room})),
+        (JUDGED, a_conclusion("run", {"clean": True}) | {"run_id": "full-floor"}),
         *((topic, record | {"run_id": "full"}) for topic, record in EVENTS if topic != JUDGED),
         *(
             (topic, record | {"run_id": "full-floor"})

@@ -297,8 +297,11 @@ def test_the_room_of_a_run_is_one_row_per_part(engine):
     )
 
 
-def test_the_floor_of_a_run_is_that_of_the_plain_copy_before_it(engine):
-    for run_id, latencies in (("r-floor", [1, 2, 9]), ("r", [50, 60, 70])):
+def test_the_floor_of_a_run_is_that_of_the_valid_plain_copy_before_it(engine):
+    late = concluded("late-floor") | {"valid": False}
+    insert_events(engine, catalogue.CONCLUSIONS, concluded("r-floor"), late)
+    floors = (("r-floor", [1, 2, 9]), ("r", [50, 60, 70]), ("late-floor", [5, 6, 7]))
+    for run_id, latencies in floors:
         event = {
             "run_id": run_id,
             "time": NEW_YEAR_MS,
