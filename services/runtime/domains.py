@@ -107,8 +107,8 @@ def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
     """A workload on a domain: from the domain's `workloads/`, else the load, phases and rules of an
-    installed workload, on all stages. A file that names this domain or none is used as it is.
-    Raises DefinitionError."""
+    installed workload, on all stages. A file that names this domain, or none and has no content of
+    another one, is used as it is. Raises DefinitionError."""
     own = domain.folder / "workloads"
     if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
         found = load_workload(name, own)
@@ -125,6 +125,10 @@ def _is_for(workload: Workload, name: str, domain: Domain) -> bool:
     """Whether the settings of a workload, given by name or path, are meant for a domain."""
     is_file = name.endswith(".toml") and Path(name).resolve().parent != WORKLOADS_DIR.resolve()
     if is_file and "domain" not in workload.model_fields_set:
+        try:
+            content_of(domain, workload.content)
+        except DefinitionError:  # such as a copy of an installed workload
+            return False
         return True
     folder = _folder(workload.domain, DOMAINS_DIR).resolve()
     return workload.domain == domain.spec.name or folder == domain.folder

@@ -78,6 +78,13 @@ def test_a_workload_given_as_a_file_keeps_its_settings_on_its_domain(
     assert workload.domain == "orders"
 
 
+def test_a_copy_of_an_installed_workload_runs_on_any_domain(tmp_path: Path) -> None:
+    copy = tmp_path / "mine.toml"
+    copy.write_bytes((WORKLOADS_DIR / "latency.toml").read_bytes())
+    _domain, workload = chosen_workload(str(copy), "flights")
+    assert (workload.domain, workload.stages, workload.content.source) == ("flights", (), "domain")
+
+
 @pytest.mark.parametrize("name", ["Orders", "9lives", "a-b", "../x", ""])
 def test_a_name_that_no_topic_could_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(DefinitionError, match="is not a valid domain name"):
