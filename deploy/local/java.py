@@ -66,6 +66,11 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
     )
 
 
+def accepts(java: Java, option: str) -> bool:
+    """Whether a runtime starts with an option of the JVM."""
+    return _probe(java.executable, option) is not None
+
+
 def use_java(jars: Path) -> None:
     """Make this runtime the one of this process and its children. Raises JavaMissingError."""
     os.environ.update(find_java(jars).environment(os.environ))
