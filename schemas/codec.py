@@ -19,14 +19,15 @@ Avro's int, which fastavro does not check.
 import io
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import fastavro
-from fastavro.schema import fingerprint, to_parsing_canonical_form
+from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
 
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
@@ -78,6 +79,22 @@ def without_logical_types(schema: Any) -> Any:
     if isinstance(schema, list):
         return [without_logical_types(item) for item in schema]
     return schema
+
+
+@contextmanager
+def checked_schema() -> Iterator[None]:
+    """Raise a ValueError in place of what fastavro raises for a text that is no Avro schema."""
+    try:
+        yield
+    except (
+        SchemaParseException,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise ValueError(f"not an Avro schema: {said_by(error)}") from error
 
 
 def schema_of(text: str, version: int = 1) -> Schema:

@@ -250,7 +250,7 @@ class EnginePlan(Model):
     wire_format: Literal["avro", "json"] = "avro"
     group: str
     warm_up_s: int
-    deadline_ms: int = 10_000
+    deadline_ms: int
     folder: str
 
 
@@ -290,6 +290,9 @@ class FailedLine(Model):
     event: Literal["failed"]
     stage: Stage | Literal[""] = ""
     reason: _Text
+
+
+VALUE_BYTES = 100_000
 
 
 class UndecodableLine(Model):

@@ -33,6 +33,7 @@ def write_plan(
             "bootstrap": settings.open_bootstrap,
             "wire_format": wire_format,
             "group": catalogue.engine_group(pipeline.name, run_id),
+            "deadline_ms": 10_000,
             "warm_up_s": 0,
             "folder": str(home / pipeline.name),
         }

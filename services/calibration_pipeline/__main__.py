@@ -26,8 +26,7 @@ from services.calibration_pipeline.faults import (
     fault_of,
     slowness_ms,
 )
-from services.calibration_pipeline.progress import Progress
-from services.calibration_pipeline.reading import Reading
+from services.calibration_pipeline.progress import Progress, Reading
 from services.calibration_pipeline.stages import Made, Stages
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.stopping import stop_on_signals

@@ -1,10 +1,10 @@
-"""Progress of the calibration once a second: rows read and lag."""
+"""How far the calibration has read, and its progress once a second: rows read and lag."""
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from schemas.engine import EnginePlan
 from services.runtime.program import Voice
@@ -52,12 +52,45 @@ def lags_of(consumer: Consumer) -> Counter[str]:
     """Lag in records by topic, from the broker's latest responses."""
     lags: Counter[str] = Counter()
     for at in consumer.position(consumer.assignment()):
-        _first, end = consumer.get_watermark_offsets(
-            TopicPartition(at.topic, at.partition), cached=True
-        )
+        end = end_of(consumer, at.topic, at.partition)
         if at.offset >= 0 and end >= 0:  # both are negative before the first fetch
             lags[at.topic] += max(0, end - at.offset)
     return lags
+
+
+def end_of(consumer: Consumer, topic: str, number: int) -> int:
+    """End offset of a partition, from the broker's latest response; negative before the first."""
+    at = TopicPartition(topic, number)
+    end: int = consumer.get_watermark_offsets(at, cached=True)[1]
+    return end
+
+
+class Reading:
+    """The next offset of each partition, and when its last record was appended. start_offsets: of
+    the partitions of each topic."""
+
+    def __init__(self, consumer: Consumer, start_offsets: Mapping[str, Sequence[int]]) -> None:
+        self._consumer = consumer
+        self._read = {
+            (topic, number): (offset, 0)
+            for topic, offsets in start_offsets.items()
+            for number, offset in enumerate(offsets)
+        }
+
+    def read(self, message: Message) -> None:
+        """Note a message as read."""
+        place = message.topic(), message.partition()
+        self._read[place] = message.offset() + 1, message.timestamp()[1]
+
+    def reached_ms(self, now_ms: float) -> float:
+        """All records appended until this time have been read, according to the broker's latest
+        responses; 0 before the first response for a partition."""
+        behind = [
+            appended_ms
+            for place, (offset, appended_ms) in self._read.items()
+            if not 0 <= end_of(self._consumer, *place) <= offset
+        ]
+        return min([now_ms, *behind])
 
 
 def _sum(counts: Counter[str], topics: Iterable[str]) -> int:

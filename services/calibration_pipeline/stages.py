@@ -42,7 +42,7 @@ class Made:
     kept: frozenset[str] = frozenset()
 
 
-def kind_of(spec: StageSpec, domain: DomainSpec, deadline_ms: int = 10_000) -> Kind:
+def kind_of(spec: StageSpec, domain: DomainSpec, deadline_ms: int) -> Kind:
     """A new stage. Raises ValueError for a kind that the calibration does not support."""
     if spec.kind in ("copy", "decode", "filter", "lookup"):
         return PerRow(spec)

@@ -13,6 +13,7 @@ import math
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from services.console.files import check_file, write_file
-from services.console.terminal import is_quiet
+from services.console.terminal import say_unless_quiet
 from services.runtime.definitions import DefinitionError
 from services.runtime.environment import environment
 from services.runtime.settings import ROOT
@@ -65,11 +66,6 @@ def run_benchmarks(
     before, machine = read_baseline(baseline) if baseline else ({}, "")
     if baseline and machine != machine_of(environment()):
         console.print(f"The baseline was measured on another machine: {machine}.", soft_wrap=True)
-
-    def say(text: str) -> None:
-        if not is_quiet(console):
-            console.print(text, soft_wrap=True)
-
     figures: dict[str, float] = {}
     ratios: dict[str, float] = {}
     failed = []
@@ -77,7 +73,7 @@ def run_benchmarks(
         measure: Measure = importlib.import_module(f"tests.benchmarks.{each}").measure
         try:
             with tempfile.TemporaryDirectory(prefix="tidegauge-bench-") as scratch:
-                measured = measure(say, Path(scratch))
+                measured = measure(partial(say_unless_quiet, console), Path(scratch))
         except Exception as error:
             traceback.print_exc()
             failed.append(f"The benchmark {each} failed: {_last_line(error)}")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from schemas.watch import Watch
-from services.console.terminal import harmless, is_quiet
+from services.console.terminal import harmless, is_quiet, say_unless_quiet
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings
@@ -70,13 +70,8 @@ class Following:
         inputs = ", ".join(one.topic for one in self.watch.inputs)
         outputs = ", ".join(one.topic for one in self.watch.outputs)
         what = what or ("starts" if is_new else "continues")
-        self.say(f"The watch {self.watch.name} {what}: {inputs} → {outputs}")
-        self.say(f"Watch it at {self.page}")
-
-    def say(self, text: str) -> None:
-        """Print a line of progress."""
-        if not is_quiet(self.console):
-            self.console.print(text, soft_wrap=True)
+        say_unless_quiet(self.console, f"The watch {self.watch.name} {what}: {inputs} → {outputs}")
+        say_unless_quiet(self.console, f"Watch it at {self.page}")
 
     def follow(self, most_s: float = math.inf, reason: str = "") -> None:
         """Print a line with the latest figures every TELL_S, for so many seconds, and each new

@@ -42,6 +42,12 @@ def is_quiet(console: Console) -> bool:
     return isinstance(console, Terminal) and console.is_quiet
 
 
+def say_unless_quiet(console: Console, text: str) -> None:
+    """Print a line of progress, unless only results and errors are printed."""
+    if not is_quiet(console):
+        console.print(text, soft_wrap=True)
+
+
 def headed(name: str, text: str) -> Text:
     """A line that begins with a name in bold."""
     return Text.assemble((name, "bold"), f"  {text}")

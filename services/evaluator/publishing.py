@@ -16,14 +16,13 @@ from services.evaluator.columns import Ints
 from services.evaluator.counters import pack_offsets, without
 from services.evaluator.interleaved import AnyEvaluation
 from services.evaluator.reader import Frontier, TopicPartition, reached
-from services.runtime.events import Events
+from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.kafka import assigned_consumer
 from services.runtime.reconciling import COUNTED, CountReconciler, Fields
 from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
-MAX_LETTERS = 1_000  # of each output topic, which anyone may be allowed to write to
 
 
 @dataclass

@@ -37,7 +37,7 @@ from services.runner.processes import (
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
-from services.runtime.events import RECORD_ERRORS, Events
+from services.runtime.events import MAX_LETTERS, RECORD_ERRORS, Events
 from services.runtime.installed import Installed, installed
 from services.runtime.logs import bound_log
 from services.runtime.program import plan_file
@@ -47,7 +47,6 @@ from services.runtime.trusted import pipeline_objection
 # Programs competing for cores take as long together as one after the other, and some of their
 # own start timeouts are too short for that.
 STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
-MAX_REFUSED = 1_000
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
@@ -298,14 +297,14 @@ class Agent:
             self._fail(session, member, f"{where}: {reason}", line.stage)
 
     def _refuse(self, session: RunSession, member: Member, line: UndecodableLine) -> None:
-        """Store an undecodable value as a dead letter: the first MAX_REFUSED of a pipeline in a
+        """Store an undecodable value as a dead letter: the first MAX_LETTERS of a pipeline in a
         run."""
         member.refused += 1
         name, run_id = member.pipeline.name, session.run_id
-        if member.refused <= MAX_REFUSED:
+        if member.refused <= MAX_LETTERS:
             what = refused(line, name)
             self._events.dead_letter(what, what.reason, run_id)
-        elif member.refused == MAX_REFUSED + 1:
+        elif member.refused == MAX_LETTERS + 1:
             self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
 
     def _restart(

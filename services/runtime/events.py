@@ -32,6 +32,7 @@ RECORD_ERRORS = (
 # Limits of a dead letter. A record may be as large as the broker and the client accept, 1 MB by
 # default; the dead letter that contains it must be smaller.
 MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
+MAX_LETTERS = 1_000  # of a run: of each output topic, and of each pipeline
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import fastavro
-from fastavro.schema import SchemaParseException
 from pydantic import BaseModel, ValidationError
 
-from schemas.codec import said_by, without_logical_types
+from schemas.codec import checked_schema, without_logical_types
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
 from services.runtime.whole_files import write_whole
@@ -142,16 +141,10 @@ def _avro_schema(path: Path) -> str:
     """The text of an `.avsc`, which the watcher parses by itself. Raises DefinitionError."""
     text = _text(path)
     try:
-        fastavro.parse_schema(without_logical_types(json.loads(text)), _force=True)
-    except (
-        SchemaParseException,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        raise DefinitionError(f"{path} is not an Avro schema: {said_by(error)}.") from error
+        with checked_schema():
+            fastavro.parse_schema(without_logical_types(json.loads(text)), _force=True)
+    except ValueError as error:
+        raise DefinitionError(f"{path} is {error}.") from error
     return text
 
 

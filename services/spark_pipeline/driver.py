@@ -62,11 +62,12 @@ def main() -> int:
         archive.record(class_path(spark))
     place = Place(settings.kafka_options, _checkpoints(settings, plan))
     try:
-        undecodable = Undecodable(plan)
         queries = start_queries(spark, pipeline, plan, place, own)
+        undecodable = Undecodable(plan)
     except (StageError, KafkaException) as error:
         _close(spark, spark.streams.active, scratch)
-        return _say_failed(voice, Failure(getattr(error, "stage", ""), str(error)))
+        stage = error.stage if isinstance(error, StageError) else ""
+        return _say_failed(voice, Failure(stage, str(error)))
 
     has_long_batches = pipeline.mode != "micro-batch"
     meters = meters_of(spark, plan.group) if has_long_batches else None

@@ -10,10 +10,9 @@ from pydantic import ValidationError
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from schemas.engine import EnginePlan, UndecodableLine
+from schemas.engine import VALUE_BYTES, EnginePlan, UndecodableLine
 from services.runtime.program import Voice
 
-VALUE_BYTES = 100_000  # bytes of a value to report
 MOST_AT_ONCE = 10_000
 KAFKA_TIMEOUT_S = 15
 TOPIC_CONFIG = {"retention.bytes": str(64 * 1024**2), "segment.bytes": str(16 * 1024**2)}

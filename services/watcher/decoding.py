@@ -12,11 +12,17 @@ from contextlib import suppress
 from typing import Any, Final
 
 import fastavro
-from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+from fastavro.schema import fingerprint, to_parsing_canonical_form
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError as ProtobufError
 
-from schemas.codec import HEADER_BYTES, MARKER, said_by, without_logical_types
+from schemas.codec import (
+    HEADER_BYTES,
+    MARKER,
+    checked_schema,
+    said_by,
+    without_logical_types,
+)
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
@@ -87,21 +93,12 @@ def parsed(schemas: list[Any]) -> Any:
     """The last of some Avro schemas, which may refer to earlier ones, without logical types:
     identities use raw values. Raises ValueError."""
     named: dict[str, Any] = {}
-    try:
+    with checked_schema():
         for one in schemas:
             found = fastavro.parse_schema(
                 without_logical_types(one), named_schemas=named, _force=True
             )
             _takes_bytes(found, named, {})
-    except (
-        SchemaParseException,
-        KeyError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        RecursionError,
-    ) as error:
-        raise ValueError(f"not an Avro schema: {said_by(error)}") from error
     return found
 
 

@@ -16,7 +16,7 @@ from services.console.following import BEGIN_S, Following
 from services.console.remote_stack import open_stack
 from services.console.report import build_whole_report
 from services.console.show import show_report
-from services.console.terminal import harmless
+from services.console.terminal import harmless, say_unless_quiet
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -76,7 +76,8 @@ def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
             return True
         if (reason := watch.trouble()) not in reasons:
             reasons.append(reason)
-            watch.say(f"It waits, for at most {BEGIN_S:.0f} s: {harmless(reason)}")
+            text = f"It waits, for at most {BEGIN_S:.0f} s: {harmless(reason)}"
+            say_unless_quiet(watch.console, text)
         return False
 
     try:

@@ -60,8 +60,7 @@ def decode_or_refuse(
     is_copied: bool = False,
 ) -> DataFrame:
     """Kafka rows, with partition and offset → (topic, key, value) to publish: records as the
-    stage's output, undecodable values as lines for the driver.
-    """
+    stage's output, undecodable values as lines for the driver."""
     refusal = line_of(*(F.col(f"kafka:{name}") for name in _KAFKA if name != "key"))
     # Renamed, because domain columns may have the same names.
     kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}

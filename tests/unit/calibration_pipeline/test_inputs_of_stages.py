@@ -20,7 +20,7 @@ def kind(**stage):
     spec = {"name": "other", "record": "output_parse", "key": "measurement_id", "reads": ["parse"]}
     fields["stages"] = [*fields["stages"], spec | stage]
     domain = DomainSpec.model_validate(fields)
-    return kind_of(domain.stage("other"), domain)
+    return kind_of(domain.stage("other"), domain, 10_000)
 
 
 def record(source, **fields):

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
-from services.calibration_pipeline.progress import Progress
-from services.calibration_pipeline.reading import Reading
+from services.calibration_pipeline.progress import Progress, Reading
 from services.runtime.domains import load_domain
 
 pytestmark = pytest.mark.unit

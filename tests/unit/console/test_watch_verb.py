@@ -195,7 +195,7 @@ class Waited:
     """A watch that has problems for a while, one per look, then begins or not."""
 
     def __init__(self, problems, begins):
-        self.watch = Namespace(name="orders")
+        self.watch, self.console = Namespace(name="orders"), Console()
         self.followed = ()
         self._problems, self._begins = problems, begins
 
@@ -210,9 +210,6 @@ class Waited:
 
     def trouble(self):
         return self._problems.pop(0)
-
-    def say(self, text):
-        print(text)
 
     def follow(self, most_s, reason):
         self.followed = most_s, reason

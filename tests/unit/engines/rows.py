@@ -1,5 +1,6 @@
-"""Plans and rows for the stage kinds of Python engines."""
+"""Programs of Python engines, and plans and rows for their stage kinds."""
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,21 @@ from stages.records import Row
 from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
 from services.runtime.domains import load_domain
+from services.runtime.settings import ROOT
 
 TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec
 BASE_MS = 1_700_000_000_000
 DEADLINE_MS = 10_000
+
+
+def program(folder: str) -> Any:
+    """The program of an engine."""
+    spec = importlib.util.spec_from_file_location("program", ROOT / folder / "engine.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:

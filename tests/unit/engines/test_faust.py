@@ -1,13 +1,12 @@
 """How the Faust engine authenticates to Kafka."""
 
 import asyncio
-import importlib.util
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from services.runtime.settings import ROOT
+from tests.unit.engines.rows import program
 
 pytestmark = pytest.mark.unit
 
@@ -22,13 +21,8 @@ LOGIN = {
 @pytest.fixture
 def engine() -> ModuleType:
     """The engine's program."""
-    path = ROOT / "engines" / "faust" / "engine.py"
-    spec = importlib.util.spec_from_file_location("faust_engine", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    found: ModuleType = program("engines/faust")
+    return found
 
 
 class Consumer:

@@ -1,6 +1,5 @@
 """Programs of engines while the broker does not answer, or takes no more."""
 
-import importlib.util
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +9,9 @@ import pytest
 from confluent_kafka import KafkaException
 from stages.reading import Reading
 
-from services.runtime.settings import ROOT
+from tests.unit.engines.rows import program
 
 pytestmark = pytest.mark.unit
-
-
-def program(folder: str) -> Any:
-    """The program of an engine."""
-    spec = importlib.util.spec_from_file_location("program", ROOT / folder / "engine.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class FullProducer:

@@ -40,6 +40,7 @@ def a_plan(pipeline: Pipeline, **fields: object) -> EnginePlan:
         "bootstrap": "broker:9092",
         "group": "engine.a.r1",
         "warm_up_s": 0,
+        "deadline_ms": 10_000,
         "folder": "/data/runs/r/mine",
     }
     return EnginePlan.model_validate(given | fields)

@@ -355,7 +355,7 @@ for offset in map(int, sys.stdin):
 
 
 def test_only_the_first_undecodable_values_of_a_run_become_dead_letters(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.runner.agent.MAX_REFUSED", 2)
+    monkeypatch.setattr("services.runner.agent.MAX_LETTERS", 2)
     said, starter = Said(), Starter(TELLS_UNDECODABLE)
     agent = an_agent(tmp_path, said, starter)
     for run_id in ("r1", "r2"):

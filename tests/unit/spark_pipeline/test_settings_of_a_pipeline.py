@@ -48,6 +48,7 @@ def plan():
         bootstrap="broker:9092",
         group="engine.a.r1",
         warm_up_s=0,
+        deadline_ms=10_000,
         folder="/data/runs/r/p",
     )
 
