@@ -2,7 +2,6 @@
 
 import sys
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
