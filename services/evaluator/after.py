@@ -1,8 +1,6 @@
 """The oracle of filters, lookups and decodes that read a join, or an aggregate or change with
 `complete`. It keeps the outputs that pass the filters and adds the columns of the tables."""
 
-from typing import Any
-
 import numpy as np
 
 from schemas.domain import StageSpec
@@ -33,6 +31,10 @@ class After(Oracle):
         self.parts = core.parts  # type: ignore[method-assign]
         self.dependent_groups = core.dependent_groups  # type: ignore[method-assign]
         self.newest_ms = core.newest_ms  # type: ignore[method-assign]
+        self.located = core.located  # type: ignore[method-assign]
+        self.codes = core.codes  # type: ignore[method-assign]
+        self.address = core.address  # type: ignore[method-assign]
+        self.address_of = core.address_of  # type: ignore[method-assign]
         self.columns = OutputColumns(context, spec)
         self._names = context.names
         self._core = core
@@ -60,20 +62,16 @@ class After(Oracle):
         _keep, columns, core = self._applied(group, at)
         return {name: core.get(name, Values(columns[name])) for name in self._compared}
 
-    def address(self, group: int, index: int) -> dict[str, Any]:
-        """Address in the stage that is read."""
-        return self._core.address(group, index)
-
     def _applied(self, group: int, at: Ints) -> tuple[Bools, dict[str, Column], dict[str, Values]]:
         """Which outputs are kept, their columns, and the columns of the stage that is read."""
         core = self._core.content(group, at)
         numbers = {n: v.values for n, v in core.items() if not self._core.columns.is_text(n)}
         codes = {n: v.values for n, v in core.items() if n not in numbers}
-        keys = zip(self._core.spec.keys, self._core.state.keys.columns(at), strict=True)
-        for name, code in keys:
+        keys = self._core.state.keys.columns(self._core.codes(group, at))
+        for name, code in zip(self._core.spec.keys, keys, strict=True):
             codes[name] = code
             if not self._core.columns.is_text(name):
-                values = self._names[name].values
-                numbers[name] = np.array([*values, UNKNOWN])[code]
+                values = map(self._names[name].value, code.tolist())
+                numbers[name] = np.array([*values, UNKNOWN])[:-1]
         keep, codes, numbers = self._steps.apply(codes, numbers, len(at))
         return keep, codes | numbers, core

@@ -103,23 +103,24 @@ class _Queue:
         late = _later_inputs(key, output_ms, came)
         if not late.any():
             return set()
-        size = int(came.key.max()) + 1
-        largest, smallest = np.zeros(size, np.int64), np.full(size, _EVER)
+        keys, number = np.unique(came.key, return_inverse=True)
+        largest, smallest = np.zeros(len(keys), np.int64), np.full(len(keys), _EVER)
         cells = self._state.windows.get(part)
-        known = 0 if cells is None else min(size, cells.size)
+        at = np.full(len(keys), UNKNOWN) if cells is None else cells.positions(keys)
+        known, at = at != UNKNOWN, at[at != UNKNOWN]
         if cells is not None:
-            largest[:known] = cells["limit"][:known]
-            smallest[:known] = np.where(largest[:known] > 0, largest[:known], _EVER)
-        np.maximum.at(largest, came.key, came.limit)
-        np.minimum.at(smallest, came.key, came.limit)
+            largest[known] = cells["limit"][at]
+            smallest[known] = np.where(largest[known] > 0, largest[known], _EVER)
+        np.maximum.at(largest, number, came.limit)
+        np.minimum.at(smallest, number, came.limit)
         disputed = smallest < largest
         for kind in self._state.kinds:
-            count = np.zeros(size, np.int64)
+            count = np.zeros(len(keys), np.int64)
             if cells is not None:
-                count[:known] = cells[f"records of {kind}"][:known]
-            np.add.at(count, came.key[came.kind == kind], 1)
+                count[known] = cells[f"records of {kind}"][at]
+            np.add.at(count, number[came.kind == kind], 1)
             disputed |= count > largest * self._state.due
-        times = set(came.appended_ms[late & disputed[came.key]].tolist())
+        times = set(came.appended_ms[late & disputed[number]].tolist())
         return times | {time_ms - 1 for time_ms in times}
 
     def _arrivals(self, frontier_ms: int) -> dict[int, _Arrivals]:
@@ -169,10 +170,18 @@ def _later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> Bools:
     known = key != UNKNOWN
     if not known.any() or not len(came.key):
         return np.zeros(len(came.key), bool)
-    first_ms = np.full(max(key.max(), came.key.max()) + 1, _EVER)
-    np.minimum.at(first_ms, key[known], output_ms[known])
-    later: Bools = came.appended_ms > first_ms[came.key]
+    numbers = _renumbered(np.concatenate([key[known], came.key]))
+    of_outputs, of_inputs = np.split(numbers, [int(known.sum())])
+    first_ms = np.full(numbers.max() + 1, _EVER)
+    np.minimum.at(first_ms, of_outputs, output_ms[known])
+    later: Bools = came.appended_ms > first_ms[of_inputs]
     return later
+
+
+def _renumbered(keys: Ints) -> Ints:
+    """Equal numbers for equal keys, the largest of which is in the order of their count."""
+    low, high = int(keys.min()), int(keys.max())
+    return keys - low if high - low <= 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
 
 
 def _before_later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> list[int]:

@@ -17,8 +17,9 @@ import numpy as np
 
 from schemas.codec import Records
 from schemas.domain import SCHEDULED_AT, SEQUENCE, Condition, DomainSpec, StageSpec, Table
-from services.evaluator.columns import UNKNOWN, Bools, Dictionary, Ints
+from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.decode import Decoded
+from services.evaluator.value_codes import Dictionary
 
 Column = np.ndarray[Any, Any]
 _DTYPES: dict[str, Any] = {

@@ -1,33 +1,20 @@
-"""Growable numpy columns and dense codes for values: the memory of the pairing state.
+"""Growable numpy columns, and groups of cells by key: the memory of the pairing state."""
 
->>> names = Dictionary()
->>> names.codes(pa.array(["a", "b", "a"]))
-array([0, 1, 0])
-"""
-
-import math
-from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice, repeat
-from sys import getsizeof
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-MAX_TABLE_CELLS = 1 << 24
-MAX_NAMES = 1 << 21
-MAX_GROUP_CELLS = 36_000_000  # of a stage; about 3 GB
-# Of each dictionary: values that outputs had before any input, their size, and further ones.
-MAX_UNCLAIMED = MAX_NAMES // 8
-MAX_UNCLAIMED_BYTES = 32 * 1024 * 1024
-MAX_REFUSED = 1_000
-_BITS = 31  # of the right code of a pair
+MAX_GROUP_BYTES = 3_000_000_000  # of the groups of a stage
+MAX_DENSE_CELLS = 1 << 20
+SPARSE_SHARE = 4
+_CODE = "#code"  # the column of codes; no column of a record has such a name
+_INDEX_BYTES = 16  # of a cell in the index of a sparse group
 
 
 class TooMuchStateError(RuntimeError):
@@ -45,6 +32,11 @@ class Columns:
         self._data = {name: np.full(size, fill, dtype) for name, (dtype, fill) in kinds.items()}
         self.size = size
 
+    @property
+    def bytes(self) -> int:
+        """Memory of the cells."""
+        return sum(column.nbytes for column in self._data.values())
+
     def __getitem__(self, name: str) -> npt.NDArray[Any]:
         return self._data[name]
 
@@ -60,287 +52,104 @@ class Columns:
         self.size = grown
 
 
-class Groups(dict[int, Columns]):
-    """The cells of groups, such as windows: in each, one for every combination of keys so far."""
+class Group(Columns):
+    """The cells of one group, such as a window, by the codes of their keys.
+
+    A dense group has a cell for every code up to the largest, at the position of the code. A sparse
+    one has cells only for the codes that occur in it, in the order in which they were added.
+    """
+
+    def __init__(self, kinds: dict[str, tuple[Any, Any]], *, dense: bool) -> None:
+        super().__init__(kinds if dense else kinds | {_CODE: (np.int64, UNKNOWN)})
+        none = np.zeros(0, np.int64)
+        # The codes of a sparse group in ascending order, and their positions.
+        self._index: tuple[Ints, Ints] | None = None if dense else (none, none)
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the cells and of their index."""
+        return super().bytes + (0 if self._index is None else _INDEX_BYTES * len(self._index[0]))
+
+    def positions(self, codes: Ints) -> Ints:
+        """Positions of the cells of these codes; UNKNOWN without a cell."""
+        found: Ints
+        if self._index is None:
+            found = np.where(codes < self.size, codes, UNKNOWN)
+            return found
+        known, places = self._index
+        if not len(known):
+            return np.full(len(codes), UNKNOWN, np.int64)
+        at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+        found = np.where(known[at] == codes, places[at], UNKNOWN)
+        return found
+
+    def codes(self, at: Ints) -> Ints:
+        """Codes of the cells at these positions."""
+        return at if self._index is None else self[_CODE][at]
+
+    def add(self, codes: Ints) -> Ints:
+        """Positions of the cells of these codes, which get one if they have none."""
+        if self._index is None:
+            self.ensure(int(codes.max()) + 1)
+            return codes
+        found = self.positions(codes)
+        new = np.unique(codes[found == UNKNOWN])
+        if not len(new):
+            return found
+        known, places = self._index
+        added = np.arange(len(known), len(known) + len(new))
+        self.ensure(len(known) + len(new))
+        self[_CODE][added] = new
+        known, places = np.concatenate([known, new]), np.concatenate([places, added])
+        order = np.argsort(known, kind="stable")
+        self._index = known[order], places[order]
+        return self.positions(codes)
+
+
+class Groups(dict[int, Group]):
+    """The cells of groups by the codes of their keys.
+
+    A group is dense if few cells are wasted: while all groups have at most MAX_DENSE_CELLS, or if
+    one code in SPARSE_SHARE occurs in its first batch.
+    """
 
     def __init__(self, kinds: dict[str, tuple[Any, Any]]) -> None:
         super().__init__()
         self._kinds = kinds
+        self._bytes = 0
         self.size = 0
 
-    def ensure(self, group: int, size: int) -> Columns:
-        """The group with at least so many cells. Raises TooMuchStateError."""
-        cells = self.get(group) or Columns(self._kinds)
-        more = size - cells.size
-        if more > 0 and self.size + more > MAX_GROUP_CELLS:
+    def add(self, number: int, codes: Ints, keys: int) -> tuple[Group, Ints]:
+        """A group with cells for these codes, at least one, and their positions. keys: number of
+        all codes. Raises TooMuchStateError."""
+        group = self.get(number)
+        if group is None:
+            dense = self.size + keys <= MAX_DENSE_CELLS
+            dense = dense or keys <= SPARSE_SHARE * len(np.unique(codes))
+            group = self[number] = Group(self._kinds, dense=dense)
+        size, held = group.size, group.bytes
+        at = group.add(codes)
+        self.size += group.size - size
+        self._bytes += group.bytes - held
+        if self._bytes > MAX_GROUP_BYTES:
             raise TooMuchStateError(
-                f"The evaluator would need more than {MAX_GROUP_CELLS:,} cells for a stage: each of"
-                f" {len(self) + 1:,} windows or event times has one for each of {size:,} keys."
+                f"The evaluator would need more than {MAX_GROUP_BYTES:,} bytes for a stage: "
+                f"{len(self):,} windows or event times with {self.size:,} cells for {keys:,} keys."
             )
-        before = cells.size
-        cells.ensure(size)
-        self.size += cells.size - before
-        self[group] = cells
-        return cells
+        return group, at
 
     def evict(self, before: int) -> list[int]:
         """Remove the groups before a number; returns them."""
-        gone = [group for group in self if group < before]
-        for group in gone:
-            self.size -= self.pop(group).size
+        gone = [number for number in self if number < before]
+        self.remove(gone)
         return gone
 
-
-class Unclaimed:
-    """Codes of the values that outputs had and no input has, and hashes of the first values of
-    outputs that got no code because there were too many.
-
-    The run fails if an input has one of the latter: outputs with it have been misjudged.
-    """
-
-    def __init__(self) -> None:
-        self._codes = Columns({"is_unclaimed": (np.bool_, False)})
-        self._count = 0
-        self._refused: set[int] = set()
-
-    @property
-    def room(self) -> int:
-        """How many more are allowed."""
-        return max(0, MAX_UNCLAIMED - self._count)
-
-    def add(self, first: int, count: int) -> None:
-        """Add codes."""
-        self._codes.ensure(first + count)
-        self._codes["is_unclaimed"][first : first + count] = True
-        self._count += count
-
-    def refuse(self, values: Iterable[Hashable]) -> None:
-        """Note values that get no code."""
-        self._refused.update(map(hash, islice(values, MAX_REFUSED - len(self._refused))))
-
-    def claim(self, codes: Ints) -> Ints:
-        """Remove codes of inputs, and return those that were unclaimed."""
-        if not self._count or not len(codes):
-            return codes[:0]
-        self._codes.ensure(int(codes.max()) + 1)
-        is_unclaimed = self._codes["is_unclaimed"]
-        found: Ints = np.unique(codes[is_unclaimed[codes]])
-        is_unclaimed[found] = False
-        self._count -= len(found)
-        return found
-
-    def check(self, values: Iterable[Hashable]) -> None:
-        """Check new values of inputs. Raises TooMuchStateError."""
-        if self._refused and not self._refused.isdisjoint(map(hash, values)):
-            raise TooMuchStateError("Outputs had too many names or keys before any input had them.")
-
-
-class Dictionary:
-    """Dense codes 0, 1, 2, … for values in order of first occurrence, at most MAX_NAMES."""
-
-    def __init__(self) -> None:
-        self._codes: dict[Hashable, int] = {}
-        self._unclaimed = Unclaimed()
-        self._unclaimed_bytes = 0
-        self.values: list[Any] = []
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def codes(self, column: pa.Array, *, of_outputs: bool = False) -> Ints:
-        """Codes of an Arrow column of text or integers; null counts as a value. Too many values
-        raise TooMuchStateError; of outputs they are UNKNOWN."""
-        encoded = column.dictionary_encode(null_encoding="encode")
-        table = self._look_up(encoded.dictionary.to_pylist(), of_outputs)
-        found: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
-        return found
-
-    def code(self, value: Hashable) -> int:
-        """The code of one value. Raises TooMuchStateError."""
-        return int(self._look_up([value], of_outputs=False)[0])
-
-    def value(self, code: int) -> Any:
-        """The value of a code; None for UNKNOWN."""
-        return None if code == UNKNOWN else self.values[code]
-
-    def _look_up(self, values: list[Any], of_outputs: bool) -> Ints:
-        """Codes of distinct values."""
-        known = map(self._codes.get, values, repeat(UNKNOWN))
-        codes = np.fromiter(known, np.int64, len(values))
-        new = np.flatnonzero(codes == UNKNOWN).tolist()
-        if of_outputs:
-            for position in new:
-                codes[position] = self._new_of_output(values[position])
-            return codes
-        self._unclaimed.check(values[position] for position in new)
-        for position in new:
-            codes[position] = self._new(values[position])
-        for code in self._unclaimed.claim(codes).tolist():
-            self._unclaimed_bytes -= getsizeof(self.values[code])
-        return codes
-
-    def _new(self, value: Hashable) -> int:
-        if len(self.values) >= MAX_NAMES:
-            raise TooMuchStateError(f"The inputs have more than {MAX_NAMES:,} names.")
-        self._codes[value] = len(self.values)
-        self.values.append(value)
-        return len(self.values) - 1
-
-    def _new_of_output(self, value: Hashable) -> int:
-        if len(self.values) >= MAX_NAMES:
-            return UNKNOWN
-        size = self._unclaimed_bytes + getsizeof(value)
-        if not self._unclaimed.room or size > MAX_UNCLAIMED_BYTES:
-            self._unclaimed.refuse([value])
-            return UNKNOWN
-        self._unclaimed.add(len(self.values), 1)
-        self._unclaimed_bytes = size
-        return self._new(value)
-
-
-class Pairs:
-    """Dense codes 0, 1, 2, … for pairs of codes, in no particular order.
-
-    Stored in a table of all possible pairs, at 4 bytes per cell, which needs no hashing. If the
-    table would exceed MAX_TABLE_CELLS, a dict replaces it.
-    """
-
-    def __init__(self) -> None:
-        self._table = np.full((0, 0), UNKNOWN, np.int32)
-        self._codes: dict[tuple[int, int], int] | None = None
-        self._unclaimed = Unclaimed()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def of(self, left: Ints, right: Ints, *, of_outputs: bool = False) -> Ints:
-        """Codes of the pairs (left, right); UNKNOWN if either is. Too many pairs raise
-        TooMuchStateError; of outputs they are UNKNOWN."""
-        if not len(left):
-            return left
-        known = (left >= 0) & (right >= 0)
-        if not known.all():
-            every: Ints = np.full(len(left), UNKNOWN, np.int64)
-            every[known] = self.of(left[known], right[known], of_outputs=of_outputs)
-            return every
-        if self._count > MAX_NAMES and not of_outputs:
-            raise TooMuchStateError(f"There are more than {MAX_NAMES:,} pairs of keys.")
-        self._ensure(int(left.max()) + 1, int(right.max()) + 1)
-        codes = self._known(left, right)
-        new = codes == UNKNOWN
-        if new.any():
-            self._add(np.unique(left[new] << _BITS | right[new]), of_outputs)
-            codes = self._known(left, right)
-        if not of_outputs:
-            self._unclaimed.claim(codes)
-        return codes
-
-    def _known(self, left: Ints, right: Ints) -> Ints:
-        if self._codes is None:
-            return self._table[left, right].astype(np.int64)
-        pairs = zip(left.tolist(), right.tolist(), strict=True)
-        return np.fromiter(map(self._codes.get, pairs, repeat(UNKNOWN)), np.int64, len(left))
-
-    def _add(self, pairs: Ints, of_outputs: bool) -> None:
-        """Add distinct new pairs, each as one number."""
-        if of_outputs:
-            room = min(self._unclaimed.room, max(0, MAX_NAMES - self._count))
-            self._unclaimed.refuse(pairs[room:].tolist())
-            pairs = pairs[:room]
-            self._unclaimed.add(self._count, len(pairs))
-        else:
-            self._unclaimed.check(pairs.tolist())
-        left, right = pairs >> _BITS, pairs & (1 << _BITS) - 1
-        codes = np.arange(self._count, self._count + len(pairs))
-        self._count += len(pairs)
-        if self._codes is None:
-            self._table[left, right] = codes
-        else:
-            both = zip(left.tolist(), right.tolist(), strict=True)
-            self._codes.update(zip(both, codes.tolist(), strict=True))
-
-    def parts(self) -> tuple[Ints, Ints]:
-        """Both parts of every pair, indexed by its code."""
-        if self._codes is None:
-            known = np.argwhere(self._table != UNKNOWN)
-            codes = self._table[tuple(known.T)]
-        else:
-            known = np.array([*self._codes], np.int64).reshape(-1, 2)
-            codes = np.fromiter(self._codes.values(), np.int64, len(self._codes))
-        found = np.empty((2, self._count), np.int64)
-        found[:, codes] = known.T
-        return found[0], found[1]
-
-    def pair(self, code: int) -> tuple[int, int]:
-        """The pair of a code. Scans all pairs: use it for single codes only."""
-        if self._codes is not None:
-            return next(pair for pair, known in self._codes.items() if known == code)
-        left, right = np.argwhere(self._table == code)[0].tolist()
-        return left, right
-
-    def _ensure(self, rows: int, columns: int) -> None:
-        have = self._table.shape
-        if self._codes is not None or (rows <= have[0] and columns <= have[1]):
-            return
-        shape = [
-            max(want, had + had // 2) if want > had else had
-            for want, had in zip((rows, columns), have, strict=True)
-        ]
-        if math.prod(shape) > MAX_TABLE_CELLS:
-            known = np.argwhere(self._table != UNKNOWN)
-            codes = self._table[tuple(known.T)].tolist()
-            pairs = zip(known[:, 0].tolist(), known[:, 1].tolist(), strict=True)
-            self._codes = dict(zip(pairs, codes, strict=True))
-            self._table = np.full((0, 0), UNKNOWN, np.int32)
-            return
-        table = np.full(shape, UNKNOWN, np.int32)
-        table[: have[0], : have[1]] = self._table
-        self._table = table
-
-
-class KeyCodes:
-    """Dense codes for combinations of values of several columns, given the codes of each column.
-
-    With a single column they are the codes of its dictionary.
-    """
-
-    def __init__(self, dictionaries: Sequence[Dictionary]) -> None:
-        self._dictionaries = tuple(dictionaries)
-        self._pairs = [Pairs() for _ in self._dictionaries[1:]]
-
-    def __len__(self) -> int:
-        return len(self._pairs[-1] if self._pairs else self._dictionaries[0])
-
-    def of(self, columns: Sequence[Ints], *, of_outputs: bool = False) -> Ints:
-        """Codes of rows; UNKNOWN if any column's code is. Too many raise TooMuchStateError; of
-        outputs they are UNKNOWN."""
-        found = columns[0]
-        for pairs, column in zip(self._pairs, columns[1:], strict=True):
-            found = pairs.of(found, column, of_outputs=of_outputs)
-        return found
-
-    def columns(self, codes: Ints) -> list[Ints]:
-        """Codes of each column, given those of rows; UNKNOWN if there is no such row."""
-        found: list[Ints] = []
-        for pairs in reversed(self._pairs):
-            parts = [np.append(part, UNKNOWN) for part in pairs.parts()]
-            codes = np.where((codes >= 0) & (codes < len(pairs)), codes, UNKNOWN)
-            found.insert(0, parts[1][codes])
-            codes = parts[0][codes]
-        return [codes, *found]
-
-    def values(self, code: int) -> list[Any]:
-        """The values of a code; all None for UNKNOWN. For single codes only."""
-        if code == UNKNOWN:
-            return [None] * len(self._dictionaries)
-        codes: list[int] = []
-        for pairs in reversed(self._pairs):
-            code, last = pairs.pair(code)
-            codes.insert(0, last)
-        codes.insert(0, code)
-        pairs_of = zip(self._dictionaries, codes, strict=True)
-        return [dictionary.value(one) for dictionary, one in pairs_of]
+    def remove(self, numbers: list[int]) -> None:
+        """Remove these groups."""
+        for number in numbers:
+            group = self.pop(number)
+            self.size -= group.size
+            self._bytes -= group.bytes
 
 
 def first_of_each(values: Ints) -> Bools:

@@ -1,8 +1,8 @@
 """The oracles of windows that are due when all their records are present: an aggregate whose
 records state how many there are, and a change between such windows.
 
-Outputs are addressed by the start of their window and the code of their keys. The inputs of a
-window are stored in `window_state.py`.
+Outputs are addressed by the start of their window and their keys. The inputs of a window are stored
+in `window_state.py`.
 """
 
 from dataclasses import dataclass
@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, StageSpec
-from services.evaluator.columns import Bools, Columns, Floats, Ints
+from services.evaluator.columns import UNKNOWN, Bools, Columns, Floats, Group, Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import NEVER, Context, Expected, Oracle, OutputColumns
+from services.evaluator.stages import NEVER, Context, Expected, KeyedOracle, OutputColumns
 from services.evaluator.values import Values
 from services.evaluator.window_state import Sum, WindowState
 
 
-class _OverCountedWindows(Oracle):
-    """Addresses outputs of both stages by window start and key code."""
+class _OverCountedWindows(KeyedOracle):
+    """Addresses outputs of both stages by window start and keys."""
 
     spec: StageSpec
     state: WindowState
@@ -43,9 +43,9 @@ class _OverCountedWindows(Oracle):
         index = self.state.keys.of(keys, of_outputs=True)
         return decoded.ints(WINDOW_START), index
 
-    def address(self, group: int, index: int) -> dict[str, Any]:
+    def named(self, group: int, code: int) -> dict[str, Any]:
         """Keys and window."""
-        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
+        keys = zip(self.spec.keys, self.state.keys.values(code), strict=True)
         return dict(keys) | {WINDOW_START: group}
 
 
@@ -69,10 +69,14 @@ class Aggregated(_OverCountedWindows):
         self.grows = publishes
         self.columns = OutputColumns(context, spec)
 
+    def cells_of(self, group: int) -> Group | None:
+        """The cells of a window."""
+        return self.state.windows.get(group)
+
     def size(self, group: int) -> int:
-        """Upper bound of the key codes in a window."""
+        """Number of cells of a window."""
         cells = self.state.windows.get(group)
-        return cells.size if cells else 0
+        return 0 if cells is None else cells.size
 
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""
@@ -95,7 +99,8 @@ class Aggregated(_OverCountedWindows):
 
 
 class Changed(_OverCountedWindows):
-    """The oracle of a change between consecutive windows of an aggregate, called its parts.
+    """The oracle of a change between consecutive windows of an aggregate, called its parts. Keys
+    have their positions in the newest part, without which no output is due.
 
     publishes: whether partial windows count as well. A window is then due if its newest part has
     records, and a change against a part without records is null.
@@ -130,15 +135,19 @@ class Changed(_OverCountedWindows):
         """LogAppendTime of the newest input of a window."""
         return max(self.state.newest_ms.get(start, NEVER) for start in self.parts(group))
 
+    def cells_of(self, group: int) -> Group | None:
+        """The cells of a window's newest part."""
+        return self.state.windows.get(self.parts(group)[-1])
+
     def size(self, group: int) -> int:
-        """Upper bound of the key codes in a window, from the parts that it requires."""
+        """Number of cells of a window's newest part; 0 without a part that it requires."""
         needed = self.parts(group)[-1:] if self.grows else self.parts(group)
         found = [self.state.windows.get(start) for start in needed]
-        return min(0 if cells is None else cells.size for cells in found)
+        return 0 if found[-1] is None or None in found else found[-1].size
 
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""
-        parts = [self._part(start, at) for start in self.parts(group)]
+        parts = self._parts(group, at)
         has = [part.has for part in parts]
         return Expected(
             has[-1] if self.grows else np.logical_and.reduce(has),
@@ -153,7 +162,7 @@ class Changed(_OverCountedWindows):
         """The changes and the window's end."""
         length_ms = self.state.size_ms * self._number
         found = {WINDOW_END: Values(np.full(len(at), group + length_ms))}
-        parts = [self._part(start, at) for start in self.parts(group)]
+        parts = self._parts(group, at)
         for one in self.spec.changes:
             new, old = (
                 part.values(self._sums[one.of]) for part in (parts[-1], parts[-1 - one.back])
@@ -161,11 +170,16 @@ class Changed(_OverCountedWindows):
             found[one.column] = changed(new, old)
         return found
 
-    def _part(self, start: int, at: Ints) -> "_Part":
+    def _parts(self, group: int, at: Ints) -> "list[_Part]":
+        codes = self.codes(group, at)
+        return [self._part(start, codes) for start in self.parts(group)]
+
+    def _part(self, start: int, codes: Ints) -> "_Part":
         cells = self.state.windows.get(start)
         if cells is None:
-            return _Part(None, np.zeros(len(at), bool), at[:0])
-        known = np.flatnonzero(at < cells.size)
+            return _Part(None, np.zeros(len(codes), bool), codes[:0])
+        at = cells.positions(codes)
+        known = np.flatnonzero(at != UNKNOWN)
         rule = self.state.has_all if self.grows else self.state.complete
         has = np.zeros(len(at), bool)
         has[known] = rule(start, at[known])
@@ -174,7 +188,8 @@ class Changed(_OverCountedWindows):
 
 @dataclass(frozen=True)
 class _Part:
-    """One window of the aggregate at some keys. has: which keys have records; at: their codes."""
+    """One window of the aggregate at some keys. has: which keys have records; at: their
+    positions."""
 
     cells: Columns | None
     has: Bools

@@ -1,8 +1,8 @@
 """The oracle of a join: one output per set of records, one of each input, with the same keys and
 event time.
 
-Outputs are addressed by event time and key code. Of several records of one input with the same keys
-and event time, the first in topic order counts.
+Outputs are addressed by event time and keys. Of several records of one input with the same keys and
+event time, the first in topic order counts.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from schemas.domain import StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import Bools, Groups, Ints, KeyCodes, first_of_each
+from services.evaluator.columns import Bools, Group, Groups, Ints, first_of_each
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import (
@@ -19,10 +19,11 @@ from services.evaluator.stages import (
     NEVER,
     Context,
     Expected,
-    Oracle,
+    KeyedOracle,
     OutputColumns,
     kinds_of,
 )
+from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Combination, Source, Values
 from services.runtime.cells import by_value
 
@@ -56,8 +57,7 @@ class JoinState:
         self._evicted_before: int | None = None
 
     def add(self, rows: InputRows) -> None:
-        """Store input rows. Cost: O(rows), plus the number of keys for each new event time. Raises
-        TooMuchStateError."""
+        """Store input rows. Raises TooMuchStateError."""
         if rows.kind not in self.kinds:
             return
         rows = self._steps.applied(rows)
@@ -70,9 +70,8 @@ class JoinState:
                 self._add_instant(instant, rows, key, every[stretch])
 
     def _add_instant(self, instant: int, rows: InputRows, key: Ints, picked: Ints) -> None:
-        cells = self.instants.ensure(instant, len(self.keys))
+        cells, at = self.instants.add(instant, key[picked], len(self.keys))
         appended_ms = cells[f"appended_ms {rows.kind}"]
-        at = key[picked]
         new = first_of_each(at) & (appended_ms[at] == NEVER)
         picked, at = picked[new], at[new]
         if not len(at):
@@ -102,7 +101,7 @@ class JoinState:
         return self.instants.size + GROUP_CELLS * len(self.instants)
 
 
-class Join(Oracle):
+class Join(KeyedOracle):
     """The oracle of a join."""
 
     state: JoinState
@@ -137,10 +136,14 @@ class Join(Oracle):
         index = self.state.keys.of(keys, of_outputs=True)
         return decoded.ints(self._event_time), index
 
+    def cells_of(self, group: int) -> Group | None:
+        """The cells of an event time."""
+        return self.state.instants.get(group)
+
     def size(self, group: int) -> int:
-        """Upper bound of the key codes at an event time."""
+        """Number of cells at an event time."""
         cells = self.state.instants.get(group)
-        return cells.size if cells else 0
+        return 0 if cells is None else cells.size
 
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""
@@ -169,7 +172,7 @@ class Join(Oracle):
             found[one.column] = combination.of(values, times)
         return found
 
-    def address(self, group: int, index: int) -> dict[str, Any]:
+    def named(self, group: int, code: int) -> dict[str, Any]:
         """Keys and event time."""
-        keys = zip(self.spec.keys, self.state.keys.values(index), strict=True)
+        keys = zip(self.spec.keys, self.state.keys.values(code), strict=True)
         return dict(keys) | {self._event_time: group}

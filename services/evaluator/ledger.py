@@ -104,7 +104,7 @@ class Ledger:
                 self.came_forgotten += self._evicted_missing.came(group, picked.index)
                 self._count("duplicate", self._own_phase(picked), picked.appended_ms)
             else:
-                self._judge_group(group, self.stage.located(picked))
+                self._judge_group(group, picked)
 
     def refuse(self, appended_ms: Ints) -> None:
         """Count outputs that cannot be decoded as unexpected."""
@@ -164,7 +164,8 @@ class Ledger:
                 continue
             self._unsettled.add(group)
             self._answered.discard(group)
-            at = np.intersect1d(np.flatnonzero(cells["missing"]), keys)
+            at = np.flatnonzero(cells["missing"])
+            at = at[np.isin(self.stage.codes(group, at), keys)]
             expected = self.stage.expected(group, at)
             cells["missing"][at] = False
             phase = phase_codes(self.plan, expected.scheduled_us)
@@ -191,7 +192,7 @@ class Ledger:
             if len(missing):
                 expected = self.stage.expected(group, missing)
                 measured = phase_codes(self.plan, expected.scheduled_us) == MEASURE
-                self._evicted_missing.add(group, missing[measured])
+                self._evicted_missing.add(group, self.stage.codes(group, missing[measured]))
 
     def settled(self, group: int, begun: int) -> bool:
         """Whether every output that the inputs of a group contribute to has its final verdict.
@@ -225,25 +226,26 @@ class Ledger:
         return at[keep], expected.take(keep)
 
     def _judge_group(self, group: int, rows: Outputs) -> None:
-        size = self.stage.size(group)
-        known = (rows.index >= 0) & (rows.index < size)
+        located, size = self.stage.located(rows), self.stage.size(group)
+        known = (located.index >= 0) & (located.index < size)
         if not known.all():
             self._not_due(rows.take(np.flatnonzero(~known)))
-            rows = rows.take(np.flatnonzero(known))
+            rows, located = (one.take(np.flatnonzero(known)) for one in (rows, located))
             if not len(rows):
                 return
-        expected = self.stage.expected(group, rows.index)
+        expected = self.stage.expected(group, located.index)
         latency = rows.appended_ms - expected.latest_ms
         due = expected.implied & (latency >= -self._judgement.deadline_ms)
         if due.all():
-            self._settle_group(rows, expected)
+            self._settle_group(located, expected)
             return
         self._not_due(rows.take(np.flatnonzero(~due)))
         if due.any():
-            self._settle_group(rows.take(np.flatnonzero(due)), expected.take(due))
+            self._settle_group(located.take(np.flatnonzero(due)), expected.take(due))
 
     def _not_due(self, rows: Outputs) -> None:
-        """Keep outputs waiting for later inputs, unless these would imply other outputs."""
+        """Keep outputs, which are not located, waiting for later inputs, unless these would imply
+        other outputs."""
         if self.stage.grows:
             self._call_unexpected(rows)
         else:

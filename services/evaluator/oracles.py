@@ -27,12 +27,13 @@ from services.evaluator.column_mapping import (
     column_types,
     dtype_of,
 )
-from services.evaluator.columns import Ints, KeyCodes
+from services.evaluator.columns import Ints
 from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join, JoinState
 from services.evaluator.single_rows import SequenceState, SingleRows
 from services.evaluator.stages import Context, Stage, State
+from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Combination, Source
 from services.evaluator.window_recipe import Recipe
 from services.evaluator.window_state import Sum, WindowState

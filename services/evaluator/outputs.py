@@ -46,9 +46,10 @@ def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
 class Outputs:
     """Output records of one pipeline and stage, one row each, in topic order.
 
-    group, index: address; the index is UNKNOWN if its values are unknown. appended_ms: the broker's
-    LogAppendTime. content: the compared columns, by name. places: partition and offset of each
-    record (`pack_offsets`), if single pairs are requested. keys: None if all are correct.
+    group, index: address. Until `Stage.located` the index may be the code of the keys; UNKNOWN if
+    its values are unknown. appended_ms: the broker's LogAppendTime. content: the compared columns,
+    by name. places: partition and offset of each record (`pack_offsets`), if single pairs are
+    requested. keys: None if all are correct.
     """
 
     group: Ints

@@ -296,6 +296,10 @@ class SingleRows(Oracle):
         cell = self.state.column(group, key, np.array([index]))[0].item()
         return sequence | {key: self._names[key].value(cell) if self.state.is_code(key) else cell}
 
+    def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
+        """The sequence number, regardless of whether its input has been read."""
+        return {"sequence": int(rows.group[row]) * BLOCK + int(rows.index[row])}
+
     def key_column(self, group: int, index: int) -> str:
         """The stage's key; for a copy, the key of the input."""
         return self.spec.key or self._keys[int(self.state.blocks[group]["kind"][index])]

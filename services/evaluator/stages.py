@@ -1,7 +1,7 @@
 """Code shared by all oracles. An oracle computes from the inputs what a stage must publish.
 
 Outputs are addressed by (group, index): block and offset of the sequence number for single input
-records, event time and key code for a join, window and identity for stages over windows.
+records, event time and keys for a join, window and keys or identity for stages over windows.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from services.evaluator.column_mapping import (
     column_types,
     dtype_of,
 )
-from services.evaluator.columns import Bools, Floats, Ints
+from services.evaluator.columns import Bools, Floats, Group, Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Content, Outputs
 from services.evaluator.values import Values
@@ -123,6 +123,9 @@ class Stage(Protocol):
     def located(self, rows: Outputs) -> Outputs:
         """The same rows with their indices in the group; all rows are of one group."""
 
+    def codes(self, group: int, at: Ints) -> Ints:
+        """The indices that outputs at these indices of a group had before they were located."""
+
     def is_open(self, group: int) -> bool:
         """Whether a window has inputs and is not closed, so that its outputs must wait."""
 
@@ -157,7 +160,7 @@ class Stage(Protocol):
         """Address of an expected output as named values, for a sample."""
 
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
-        """Address of an output as named values, for a sample."""
+        """Address of an output that is not located, as named values, for a sample."""
 
     def key_column(self, group: int, index: int) -> str:
         """The column of the address whose text is the key of the output's Kafka record."""
@@ -250,6 +253,10 @@ class Oracle:
         """The same rows: their indices are already set."""
         return rows
 
+    def codes(self, group: int, at: Ints) -> Ints:  # noqa: ARG002
+        """The same indices."""
+        return at
+
     def is_open(self, group: int) -> bool:  # noqa: ARG002
         """Always False: these windows do not close."""
         return False
@@ -293,6 +300,38 @@ class Oracle:
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
         """Address of an output."""
         return self.address(int(rows.group[row]), int(rows.index[row]))
+
+
+class KeyedOracle(Oracle):
+    """An oracle whose outputs have the code of their keys as index, until they are located in a
+    group of cells."""
+
+    def cells_of(self, group: int) -> Group | None:
+        """The cells at whose positions the outputs of a group are."""
+        raise NotImplementedError
+
+    def named(self, group: int, code: int) -> dict[str, Any]:
+        """The keys with a code, and the group, as named values."""
+        raise NotImplementedError
+
+    def located(self, rows: Outputs) -> Outputs:
+        """The rows with the positions of their keys."""
+        cells = self.cells_of(int(rows.group[0]))
+        return rows if cells is None else rows.at(cells.positions(rows.index))
+
+    def codes(self, group: int, at: Ints) -> Ints:
+        """Codes of the keys at these positions."""
+        cells = self.cells_of(group)
+        assert cells is not None
+        return cells.codes(at)
+
+    def address(self, group: int, index: int) -> dict[str, Any]:
+        """Address of an expected output."""
+        return self.named(group, int(self.codes(group, np.array([index]))[0]))
+
+    def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
+        """Address of an output that is not located."""
+        return self.named(int(rows.group[row]), int(rows.index[row]))
 
 
 def kinds_of(domain: DomainSpec, spec: StageSpec) -> list[int]:

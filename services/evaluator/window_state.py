@@ -13,8 +13,9 @@ import numpy as np
 
 from schemas.domain import Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
-from services.evaluator.columns import Bools, Columns, Groups, Ints, KeyCodes, first_of_each
+from services.evaluator.columns import Bools, Columns, Groups, Ints, first_of_each
 from services.evaluator.stages import GROUP_CELLS, NEVER, Context, kinds_of
+from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Values
 from services.runtime.cells import by_value
 
@@ -35,9 +36,14 @@ class Sum:
     is_float: bool
     distinct: KeyCodes | None = None
 
+    @property
+    def _name(self) -> str:
+        """Name of the column of the state. A column of the record may be named like another."""
+        return f"value of {self.spec.column}"
+
     def cells(self) -> dict[str, tuple[Any, Any]]:
         """Columns of the state."""
-        name, dtype = self.spec.column, np.float64 if self.is_float else np.int64
+        name, dtype = self._name, np.float64 if self.is_float else np.int64
         kept: dict[str, tuple[Any, Any]] = {}
         if self.spec.function in ("sum", "mean"):
             kept[name] = (dtype, 0)
@@ -54,8 +60,8 @@ class Sum:
         return kept
 
     def add(self, cells: Columns, at: Ints, rows: InputRows, picked: Ints) -> None:
-        """Add the picked rows, whose keys have the codes `at`."""
-        name, function = self.spec.column, self.spec.function
+        """Add the picked rows, whose keys have the positions `at`."""
+        name, function = self._name, self.spec.function
         if function == "count" or rows.kind not in self.sources:
             return
         if function == "count_distinct":
@@ -76,14 +82,14 @@ class Sum:
     def _add_first(self, cells: Columns, at: Ints, values: Column, appended_ms: Ints) -> None:
         order = np.argsort(appended_ms, kind="stable")
         order = order[first_of_each(at[order])]
-        times = cells[f"time of {self.spec.column}"]
+        times = cells[f"time of {self._name}"]
         order = order[appended_ms[order] < times[at[order]]]
         times[at[order]] = appended_ms[order]
-        cells[self.spec.column][at[order]] = values[order]
+        cells[self._name][at[order]] = values[order]
 
     def values(self, cells: Columns, at: Ints) -> Values:
         """The column of the output."""
-        name, function = self.spec.column, self.spec.function
+        name, function = self._name, self.spec.function
         if function == "count":
             return Values(self._count(cells, at))
         found = cells[name][at]
@@ -141,8 +147,9 @@ class WindowState:
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
         self.windows = Groups(cells)
         self.newest_ms: dict[int, int] = {}
-        self._counted: dict[int, Columns] = {}  # by every_s: units, of each input
-        self._distinct: dict[tuple[int, str], Columns] = {}  # by window and column: values
+        self._counted = Groups(self._flags)  # by every_s: units, of each input
+        # By column; in each, by window: values.
+        self._distinct = {one.spec.column: Groups({"seen": (np.bool_, False)}) for one in sums}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
 
@@ -176,22 +183,20 @@ class WindowState:
                 self._add_window(start, rows, key, picked)
 
     def _are_first(self, number: int, kind: int, unit: Ints) -> Bools:
-        counted = self._counted.setdefault(number, Columns(self._flags))
-        counted.ensure(len(self._units))
-        return _mark_first(counted[str(kind)], unit)
+        counted, at = self._counted.add(number, unit, len(self._units))
+        return _mark_first(counted[str(kind)], at)
 
     def _add_window(self, start: int, rows: InputRows, key: Ints, picked: Ints) -> None:
         if not len(picked):
             return
-        cells = self.windows.ensure(start, len(self.keys))
+        cells, at = self.windows.add(start, key[picked], len(self.keys))
         self._touched.add(start)
         newest_ms = int(rows.appended_ms[picked].max())
         self.newest_ms[start] = max(self.newest_ms.get(start, NEVER), newest_ms)
-        at = key[picked]
         np.maximum.at(cells["limit"], at, rows.numbers[self.limit_column][picked])
         for one in self.sums:
             mine = picked if one.distinct is None else self._new_values(start, one, rows, picked)
-            one.add(cells, at if mine is picked else key[mine], rows, mine)
+            one.add(cells, at if mine is picked else cells.positions(key[mine]), rows, mine)
         np.add.at(cells[f"records of {rows.kind}"], at, 1)
         np.add.at(cells["appended_sum"], at, rows.appended_ms[picked] - self.base_ms)
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
@@ -204,13 +209,12 @@ class WindowState:
         assert one.distinct is not None
         keys = [rows.codes[name] for name in self._spec.keys]
         code = one.distinct.of([*keys, rows.codes[one.sources[rows.kind]]])
-        where = (start, one.spec.column)
-        seen = self._distinct.setdefault(where, Columns({"seen": (np.bool_, False)}))
-        seen.ensure(len(one.distinct))
-        return picked[_mark_first(seen["seen"], code[picked])]
+        values = self._distinct[one.spec.column]
+        seen, at = values.add(start, code[picked], len(one.distinct))
+        return picked[_mark_first(seen["seen"], at)]
 
     def complete(self, start: int, at: Ints) -> Bools:
-        """Whether all records of all inputs are present, for keys `at`."""
+        """Whether all records of all inputs are present, at these positions."""
         cells = self.windows[start]
         due = cells["limit"][at] * self.due
         whole: Bools = due > 0
@@ -219,7 +223,7 @@ class WindowState:
         return whole
 
     def has_all(self, start: int, at: Ints) -> Bools:
-        """Whether there is at least one record of every input, for keys `at`."""
+        """Whether there is at least one record of every input, at these positions."""
         cells = self.windows[start]
         counts = [cells[f"records of {kind}"][at] > 0 for kind in self.kinds]
         found: Bools = np.logical_and.reduce(counts)
@@ -235,10 +239,9 @@ class WindowState:
         self._evicted_before = before
         for start in self.windows.evict(before):
             self.newest_ms.pop(start, None)
-        for number in [one for one in self._counted if not self._is_needed(one)]:
-            del self._counted[number]
-        for where in [where for where in self._distinct if where[0] < before]:
-            del self._distinct[where]
+        self._counted.remove([one for one in self._counted if not self._is_needed(one)])
+        for values in self._distinct.values():
+            values.evict(before)
 
     def _is_kept(self, start: int) -> bool:
         return self._evicted_before is None or start >= self._evicted_before
@@ -251,8 +254,8 @@ class WindowState:
         return self.windows.size + GROUP_CELLS * len(self.windows)
 
 
-def _mark_first(seen: Bools, code: Ints) -> Bools:
-    """Which codes occur for the first time. Marks them as seen."""
-    new: Bools = first_of_each(code) & ~seen[code]
-    seen[code[new]] = True
+def _mark_first(seen: Bools, at: Ints) -> Bools:
+    """Which positions occur for the first time. Marks them as seen."""
+    new: Bools = first_of_each(at) & ~seen[at]
+    seen[at[new]] = True
     return new

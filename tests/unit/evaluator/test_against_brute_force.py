@@ -19,7 +19,7 @@ from tests.unit.evaluator.records import (
     Run,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 TOPICS = (*TRAFFIC.topics, *(f"output.p.{stage}" for stage in TRAFFIC.stage_names))
 # Delays of an output after its latest input: at and around every limit.

@@ -1,4 +1,4 @@
-"""Grouping, counting, first rows and dictionary codes of columns, compared with plain Python."""
+"""Grouping, counting and first rows of columns, compared with plain Python; cells of groups."""
 
 from collections import Counter
 
@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.evaluator import columns
-from services.evaluator.columns import UNKNOWN, Groups, Pairs, TooMuchStateError, first_of_each
+from services.evaluator.columns import (
+    MAX_DENSE_CELLS,
+    UNKNOWN,
+    Group,
+    Groups,
+    TooMuchStateError,
+    first_of_each,
+)
 from services.runtime.cells import by_value, count_cells
 
 pytestmark = pytest.mark.unit
@@ -60,41 +67,48 @@ def test_counts_are_those_of_a_counter(rows):
     assert {tuple(cell): n for cell, n in count_cells(left, right)} == Counter(rows)
 
 
-@given(st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=9), max_size=5))
-@pytest.mark.parametrize("table_cells", [0, 30, 1_000], ids=["dictionary", "both", "table"])
-def test_every_pair_has_one_code_and_codes_are_dense(table_cells, batches):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "MAX_TABLE_CELLS", table_cells)
-        pairs, codes = Pairs(), {}
-        for batch in batches:
-            found = pairs.of(ints([one[0] for one in batch]), ints([one[1] for one in batch]))
-            for pair, code in zip(batch, found.tolist(), strict=True):
-                assert codes.setdefault(pair, code) == code
-    assert sorted(codes.values()) == list(range(len(pairs)))
+@pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
+@given(batches=st.lists(st.lists(st.integers(0, 60), min_size=1, max_size=9), max_size=6))
+def test_each_code_of_a_group_has_one_cell(dense, batches):
+    group, places, count = Group({"count": (np.int64, 7)}, dense=dense), {}, Counter()
+    for codes in batches:
+        for code, at in zip(codes, group.add(ints(codes)).tolist(), strict=True):
+            assert places.setdefault(code, at) == at
+            group["count"][at] += 1
+            count[code] += 1
+    assert len(set(places.values())) == len(places)
+    at = group.positions(np.arange(70))
+    assert {code: at[code] for code in places} == places
+    assert group.codes(ints(list(places.values()))).tolist() == list(places)
+    found = {code: group["count"][at[code]] - 7 for code in range(70) if at[code] != UNKNOWN}
+    assert Counter(found) == count
+    assert group.positions(ints([UNKNOWN])).tolist() == [UNKNOWN]
 
 
-@pytest.mark.parametrize("table_cells", [0, 1_000], ids=["dictionary", "table"])
-def test_pairs_of_outputs_alone_leave_the_others_to_inputs(table_cells, monkeypatch):
-    monkeypatch.setattr(columns, "MAX_TABLE_CELLS", table_cells)
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 2)
-    pairs, left = Pairs(), ints([0, 1, 2, 3])
-    assert sorted(pairs.of(left, left, of_outputs=True)) == [UNKNOWN, UNKNOWN, 0, 1]
-    assert sorted(pairs.of(left[:2], left[:2])) == [0, 1]
-    assert len(pairs) == 2
-    assert sorted(pairs.of(left, left[::-1], of_outputs=True)) == [UNKNOWN, UNKNOWN, 2, 3]
+def test_groups_with_few_of_many_codes_have_few_cells():
+    groups = Groups({"count": (np.int64, 0)})
+    for number in range(100):
+        groups.add(number, ints([100_000 + number, 7]), 2_000_000)
+    assert groups.size < MAX_DENSE_CELLS / 100
+    assert [groups[number].codes(ints([0, 1])).tolist() for number in (0, 99)] == [
+        [7, 100_000],
+        [7, 100_099],
+    ]
+    most, at = groups.add(100, np.arange(600_000), 2_000_000)
+    assert most.size == len(at) == 600_000
 
 
-def test_groups_count_their_cells_and_refuse_too_many(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_GROUP_CELLS", 100)
+def test_groups_know_their_size_and_refuse_too_many(monkeypatch):
     groups = Groups({"count": (np.int64, 7)})
-    groups.ensure(1, 20)["count"][3] += 1
-    groups.ensure(1, 30)  # grows to twice the size
-    groups.ensure(5, 60)
+    groups.add(1, ints([19]), 20)[0]["count"][3] += 1
+    groups.add(1, ints([29, 3]), 30)  # grows to twice the size
+    groups.add(5, ints([59]), 60)
     assert (groups[1].size, groups[5].size, groups.size) == (40, 60, 100)
     assert groups[1]["count"][[2, 3, 39]].tolist() == [7, 8, 7]
-    groups.ensure(5, 50)
-    with pytest.raises(TooMuchStateError, match="each of 3 windows or event times has one for"):
-        groups.ensure(6, 1)
-    assert groups.evict(5) == [1]
-    assert groups.size == 60
-    assert groups.ensure(6, 1).size == 16
+    monkeypatch.setattr(columns, "MAX_GROUP_BYTES", 800)
+    groups.add(5, ints([49]), 60)
+    with pytest.raises(TooMuchStateError, match="3 windows or event times with 116 cells for 60"):
+        groups.add(6, ints([0]), 60)
+    assert groups.evict(6) == [1, 5]
+    assert groups.size == 16
+    assert groups.add(7, ints([0]), 60)[0].size == 16

@@ -4,8 +4,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from services.evaluator import columns, evaluation
-from services.evaluator.columns import UNKNOWN, Dictionary, Pairs, TooMuchStateError
+from services.evaluator import evaluation, value_codes
+from services.evaluator.columns import UNKNOWN, TooMuchStateError
+from services.evaluator.value_codes import Dictionary, Pairs
 from tests.unit.evaluator.records import (
     FAR_MS,
     START_MS,
@@ -19,7 +20,7 @@ from tests.unit.evaluator.records import (
     verdicts_of,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 
 def reading(kind, value, number, observed_ms=START_MS, **fields):
@@ -194,7 +195,7 @@ def right(stage, flow, speed):
 
 
 def test_names_are_bounded(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_NAMES", 2)
+    monkeypatch.setattr(value_codes, "MAX_NAMES", 2)
     codes = Dictionary()
     assert codes.codes(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
     assert codes.codes(pa.array(["b", "c"]), of_outputs=True).tolist() == [1, UNKNOWN]
@@ -208,7 +209,7 @@ def test_names_are_bounded(monkeypatch):
 
 
 def test_an_output_with_a_name_beyond_the_bound_is_unexpected(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_NAMES", 1)
+    monkeypatch.setattr(value_codes, "MAX_NAMES", 1)
     stray = [out("tumbling", tumbled(1, 1, 1.0, measurement_id=name)) for name in ("x", "y")]
     good = out("tumbling", tumbled(1, 300, 80.0))
     assert verdicts_of([FLOW, SPEED, *stray, good], "tumbling") == {"exact": 1, "unexpected": 2}
@@ -219,8 +220,8 @@ def texts(*names):
 
 
 def test_names_of_outputs_alone_leave_the_others_to_inputs(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_NAMES", 4)
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 2)
+    monkeypatch.setattr(value_codes, "MAX_NAMES", 4)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 2)
     codes = Dictionary()
     strays = texts("a", "b", "c")
     assert codes.codes(strays, of_outputs=True).tolist() == [0, 1, UNKNOWN]
@@ -229,8 +230,8 @@ def test_names_of_outputs_alone_leave_the_others_to_inputs(monkeypatch):
 
 
 def test_a_name_that_an_input_has_too_is_not_of_outputs_alone(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 1)
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED_BYTES", 2_000)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 1)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED_BYTES", 2_000)
     codes = Dictionary()
     for number in range(5):
         name = texts(str(number) * 1_500)
@@ -239,7 +240,7 @@ def test_a_name_that_an_input_has_too_is_not_of_outputs_alone(monkeypatch):
 
 
 def test_long_names_of_outputs_alone_are_bounded_by_their_size(monkeypatch):
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED_BYTES", 3_000)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED_BYTES", 3_000)
     codes = Dictionary()
     strays = texts("a" * 2_000, "b" * 2_000, "c")
     assert codes.codes(strays, of_outputs=True).tolist() == [0, UNKNOWN, 1]
@@ -248,7 +249,7 @@ def test_long_names_of_outputs_alone_are_bounded_by_their_size(monkeypatch):
 
 def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypatch):
     """Outputs with that name have been called unexpected."""
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 1)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 1)
     codes, pairs = Dictionary(), Pairs()
     codes.codes(texts("a", "b"), of_outputs=True)
     assert codes.codes(texts("a", "c")).tolist() == [0, 1]
@@ -262,8 +263,8 @@ def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypat
 
 @pytest.mark.parametrize("stage", ["join", "tumbling"])
 def test_outputs_with_many_names_do_not_keep_inputs_from_having_any(monkeypatch, stage):
-    monkeypatch.setattr(columns, "MAX_NAMES", 8)
-    monkeypatch.setattr(columns, "MAX_UNCLAIMED", 3)
+    monkeypatch.setattr(value_codes, "MAX_NAMES", 8)
+    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 3)
     fields = {"join": joined(300, 80.0), "tumbling": tumbled(1, 300, 80.0)}[stage]
     strays = [out(stage, fields | {"measurement_id": f"stray {n}"}) for n in range(20)]
     found = verdicts_of([*strays, FLOW, SPEED, out(stage, fields)], stage)

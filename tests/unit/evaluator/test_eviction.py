@@ -7,9 +7,17 @@ from services.evaluator import counters, evaluation
 from services.evaluator.columns import UNKNOWN
 from services.evaluator.counters import EvictedMissing
 from tests.unit.evaluator.oracle import expectations, judge
-from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, START_MS, Output, Reading, Run
+from tests.unit.evaluator.records import (
+    FAR_MS,
+    MEASURE_MS,
+    START_MS,
+    Output,
+    Reading,
+    Run,
+    joined,
+)
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 SECONDS = 60
 SEQUENCES_PER_RECORD = 2_000  # so that a block of sequences fills within a few seconds
@@ -183,3 +191,20 @@ def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):
     assert known.came(5, np.array([9, 9])) == 2  # not known
     assert known.came(6, np.array([1, 9])) == 1
     assert known.came(7, np.array([0])) == 0
+
+
+def test_many_keys_with_event_times_of_their_own_take_few_cells():
+    readings, outputs = [], []
+    for number in range(3_000):
+        mine = {"observed_ms": START_MS + number, "site": f"s{number}"}
+        readings += [
+            Reading(kind, START_MS + number, 60, 2 * number + place, **mine)
+            for place, kind in enumerate(("flow", "speed"))
+        ]
+        columns = {"measurement_id": mine["site"], "observed_at": mine["observed_ms"]}
+        outputs.append(Output("join", START_MS + number + 5, joined(60, 60.0, **columns)))
+    run = Run("join")
+    run.add(*sorted(readings, key=lambda one: one.topic), *outputs)
+    run.read_all()
+    assert run.totals().verdicts == {("join", "measure", "exact"): 3_000}
+    assert run.evaluation.cells() < 1_200_000  # not 3,000 x 3,000

@@ -14,7 +14,7 @@ from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said
 from tests.unit.evaluator.outputs import three_seconds
 from tests.unit.evaluator.records import FAR_MS, PHASES, RUN_ID, START_MS, Reading, Run
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 WINDOW = {"window_start": "long", "window_end": "long"}
 SITE = {"run_id": "string", "measurement_id": "string"}
@@ -128,9 +128,10 @@ def test_a_table_by_a_number_that_is_also_a_column_of_the_output():
 
 
 def test_a_sliding_window_that_is_complete_with_all_functions():
+    # Names of columns that the state has too.
     functions = {
-        "least": ("min", "flow.flow_vehicles_per_hour", "int"),
-        "most": ("max", "speed.speed_km_per_hour", "double"),
+        "limit": ("min", "flow.flow_vehicles_per_hour", "int"),
+        "latest_ms": ("max", "speed.speed_km_per_hour", "double"),
         "first": ("first", "flow.lane", "string"),
         "number": ("count", "flow.sequence", "long"),
         "kinds": ("count_distinct", "flow.flow_vehicles_per_hour", "long"),
@@ -153,8 +154,8 @@ def test_a_sliding_window_that_is_complete_with_all_functions():
     )
     inputs = [*three_seconds((100, 200, 200), (80.0, 50.0, 60.0))]
     head = {"measurement_id": "a", "first": "lane1", "number": 2}
-    early = {"least": 100, "most": 80.0, "kinds": 2, "total": 130.0} | window(0, 2)
-    late = {"least": 200, "most": 60.0, "kinds": 1, "total": 110.0} | window(1, 2)
+    early = {"limit": 100, "latest_ms": 80.0, "kinds": 2, "total": 130.0} | window(0, 2)
+    late = {"limit": 200, "latest_ms": 60.0, "kinds": 1, "total": 110.0} | window(1, 2)
     assert verdicts(every, inputs, head | early, head | late, after_ms=4_105) == {
         "exact": 1,
         "late": 1,

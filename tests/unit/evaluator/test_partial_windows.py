@@ -14,6 +14,7 @@ from tests.unit.evaluator.records import (
     MEASURE_MS,
     PHASES,
     START_MS,
+    VALUES,
     Output,
     Reading,
     Run,
@@ -22,7 +23,7 @@ from tests.unit.evaluator.records import (
     tumbled,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 
 def a_run(stage):
@@ -266,3 +267,16 @@ def test_totals_do_not_depend_on_how_much_is_read_at_once(records, data):
         at_once.add(*(one for one in records if one.topic == topic))
     at_once.advance(FAR_MS)
     assert at_once.totals() == by_time.totals()
+
+
+def test_windows_of_the_first_and_the_last_of_many_keys():
+    run = a_run("tumbling")
+    run.add(*(replace(reading("flow", 60, number), site=f"s{number}") for number in range(200)))
+    for number in (0, 199):
+        site = f"s{number}"
+        before = [reading(kind, 70, 300 + number + at, 1) for at, kind in enumerate(VALUES)]
+        after = reading("flow", 30, 310 + number, 1, lane="lane2")
+        fields = tumbled(1, 70, 70.0, start_ms=START_MS + 1000, measurement_id=site)
+        first, second, last = (replace(one, site=site) for one in (*before, after))
+        run.add(first, second, out("tumbling", 305 + number, fields), last)
+    assert verdicts(run) == {"exact": 2}

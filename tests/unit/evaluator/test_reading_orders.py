@@ -36,7 +36,7 @@ from tests.unit.evaluator.records import (
     tumbled,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 PARTITIONS = {"a": 0, "b": 1}
 STEPS_MS = (0, 0, 1, 1, 2, 40, DEADLINE_MS, 2_500)

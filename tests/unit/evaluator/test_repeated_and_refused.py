@@ -23,7 +23,7 @@ from tests.unit.evaluator.records import (
     verdicts_of,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 
 def test_the_same_output_in_a_batch_of_its_own_is_a_duplicate():

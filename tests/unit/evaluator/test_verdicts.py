@@ -34,7 +34,7 @@ from tests.unit.evaluator.records import (
     verdicts_of,
 )
 
-pytestmark = pytest.mark.unit
+pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 
 EXACT, WRONG, MISSING = {"exact": 1}, {"wrong": 1}, {"missing": 1}
