@@ -7,6 +7,7 @@
 import os
 import signal
 import sys
+from itertools import takewhile
 from types import FrameType
 
 from deploy.local.data_folder import UMASK
@@ -34,20 +35,23 @@ NOT_DONE = (
 
 def main(arguments: list[str]) -> int:
     """Execute one command; returns the exit code."""
-    if arguments[:1] == ["test"] and arguments[1:] not in (["--help"], ["-h"]):
-        return run_tests(arguments[1:])
+    before = [*takewhile(lambda one: one.startswith("-"), arguments)]
+    verb, rest = arguments[len(before) :][:1], arguments[len(before) + 1 :]
+    if verb == ["test"] and rest not in (["--help"], ["-h"]):
+        build_parser().parse_args([*before, *verb])
+        return run_tests(rest)
     options = build_parser().parse_args(arguments)
     if options.verb == "test":
         return run_tests(options.arguments)
     os.umask(UMASK)
     if options.data is not None:
         os.environ["TIDEGAUGE_DATA"] = str(options.data)
-    make_folders_absolute()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         is_nohup = number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
         if not is_nohup:
             signal.signal(number, _interrupt)
     try:
+        make_folders_absolute()
         settings = load_settings(ServiceSettings)
         terminal = Terminal(options.quiet, not options.no_color)
         code = VERBS[options.verb](options, settings, terminal)

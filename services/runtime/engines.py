@@ -64,11 +64,14 @@ def engine_of(pipeline: Pipeline) -> Engine | None:
 
 
 def make_folders_absolute() -> None:
-    """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder."""
-    given = os.environ.get(FOLDERS, "")
-    if given:
-        folders = filter(None, given.split(os.pathsep))
-        os.environ[FOLDERS] = os.pathsep.join(str(Path(one).resolve()) for one in folders)
+    """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder. Raises
+    DefinitionError for one that is not a folder."""
+    folders = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
+    for folder in folders:
+        if not folder.is_dir():
+            raise DefinitionError(f"{FOLDERS} names {folder}, which is not a folder.")
+    if folders:
+        os.environ[FOLDERS] = os.pathsep.join(str(folder.resolve()) for folder in folders)
 
 
 def _folders() -> Iterator[Path]:

@@ -330,9 +330,15 @@ def test_an_engine_of_ones_own_names_the_settings_that_are_its_workers(tmp_path:
 
 def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TIDEGAUGE_ENGINES", "one:/two:")
+    (tmp_path / "one").mkdir()
+    monkeypatch.setenv("TIDEGAUGE_ENGINES", "one:/tmp:")
     make_folders_absolute()
-    assert os.environ["TIDEGAUGE_ENGINES"] == f"{tmp_path}/one:/two"
+    assert os.environ["TIDEGAUGE_ENGINES"] == f"{tmp_path}/one:/tmp"
+    monkeypatch.setenv("TIDEGAUGE_ENGINES", "one:two")
+    with pytest.raises(
+        DefinitionError, match="^TIDEGAUGE_ENGINES names two, which is not a folder"
+    ):
+        make_folders_absolute()
 
 
 @pytest.mark.parametrize(
