@@ -38,7 +38,7 @@ final class Closed extends Step {
     private boolean hasBegun;
 
     Closed(Stage spec, Setup setup, Closings closings) {
-        super(spec, setup.keptMs());
+        super(spec, Math.max(setup.keptMs(), spec.deadlineMs + Closings.GRACE_MS));
         this.setup = setup;
         this.closings = closings;
     }

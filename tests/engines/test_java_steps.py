@@ -231,6 +231,18 @@ def test_records_that_are_read_again_make_no_other_outputs(
     assert set(again) == set(once)
 
 
+def test_records_of_an_open_window_are_kept_until_it_is_published(
+    java: list[str], python: ModuleType, tmp_path: Path
+) -> None:
+    plan, given = setup(tmp_path, "gem_packs", late)
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kept_s": 1}))
+    stages = [one for one in load_domain("gem_packs").spec.stages if one.reads == ("parse",)]
+    closed = {one.name for one in stages if one.needs == "aggregate closed"}
+    expected = Counter(one for one in of_python(python, plan, given) if one[0] in closed)
+    assert {stage for stage, *_ in expected} == closed
+    assert Counter(one for one in of_java(java, plan, given) if one[0] in closed) == expected
+
+
 def undecodable(java: list[str], plan: Path, values: list[bytes]) -> list[int]:
     """Which of these values of the first topic do not decode."""
     given = [

@@ -7,15 +7,19 @@ import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** Runs all stages of a plan on records of a file, without an engine. Prints a line per output. */
+/**
+ * Runs all stages of a plan on records of a file, without an engine. Prints a line per output. Rows
+ * are kept for 20 s, or the plan's kept_s.
+ */
 public final class Replay {
     private static final Map<String, Step> STEPS = new HashMap<>();
     private static final Map<String, State> STATES = new HashMap<>();
 
     public static void main(String[] arguments) throws Exception {
         var plan = Plan.of(arguments[0]);
+        var setup = new Step.Setup(1000L * plan.json.path("kept_s").asLong(20), 0);
         for (var stage : plan.stages.values()) {
-            STEPS.put(stage.name, Step.of(stage, new Step.Setup(20_000, 0)));
+            STEPS.put(stage.name, Step.of(stage, setup));
             STATES.put(stage.name, new State.Heap());
         }
         var pacer = new Pacer(0);
