@@ -335,9 +335,7 @@ def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path,
     make_folders_absolute()
     assert os.environ["TIDEGAUGE_ENGINES"] == f"{tmp_path}/one:/tmp"
     monkeypatch.setenv("TIDEGAUGE_ENGINES", "one:two")
-    with pytest.raises(
-        DefinitionError, match="^TIDEGAUGE_ENGINES names two, which is not a folder"
-    ):
+    with pytest.raises(DefinitionError, match="TIDEGAUGE_ENGINES names two, which is not a folder"):
         make_folders_absolute()
 
 
