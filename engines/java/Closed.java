@@ -38,7 +38,8 @@ final class Closed extends Step {
     private boolean hasBegun;
 
     Closed(Stage spec, Setup setup, Closings closings) {
-        super(spec, Math.max(setup.keptMs(), spec.deadlineMs + Closings.GRACE_MS));
+        // A late row may keep its window open for a deadline more.
+        super(spec, Math.max(setup.keptMs(), 2 * spec.deadlineMs + Closings.GRACE_MS));
         this.setup = setup;
         this.closings = closings;
     }
