@@ -179,7 +179,7 @@ def _later_inputs(key: Ints, output_ms: Ints, came: _Arrivals) -> Bools:
 
 
 def _renumbered(keys: Ints) -> Ints:
-    """Equal numbers for equal keys, the largest of which is in the order of their count."""
+    """Numbers for keys, equal for equal keys and at most eight times as large as their count."""
     low, high = int(keys.min()), int(keys.max())
     return keys - low if high - low <= 8 * len(keys) else np.unique(keys, return_inverse=True)[1]
 

@@ -73,11 +73,6 @@ class Aggregated(_OverCountedWindows):
         """The cells of a window."""
         return self.state.windows.get(group)
 
-    def size(self, group: int) -> int:
-        """Number of cells of a window."""
-        cells = self.state.windows.get(group)
-        return 0 if cells is None else cells.size
-
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""
         state, cells = self.state, self.state.windows[group]
@@ -141,9 +136,8 @@ class Changed(_OverCountedWindows):
 
     def size(self, group: int) -> int:
         """Number of cells of a window's newest part; 0 without a part that it requires."""
-        needed = self.parts(group)[-1:] if self.grows else self.parts(group)
-        found = [self.state.windows.get(start) for start in needed]
-        return 0 if found[-1] is None or None in found else found[-1].size
+        whole = self.grows or all(one in self.state.windows for one in self.parts(group))
+        return super().size(group) if whole else 0
 
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""

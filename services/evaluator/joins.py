@@ -140,11 +140,6 @@ class Join(KeyedOracle):
         """The cells of an event time."""
         return self.state.instants.get(group)
 
-    def size(self, group: int) -> int:
-        """Number of cells at an event time."""
-        cells = self.state.instants.get(group)
-        return 0 if cells is None else cells.size
-
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs at some indices."""
         cells, base_ms = self.state.instants[group], self._base_ms

@@ -314,6 +314,11 @@ class KeyedOracle(Oracle):
         """The keys with a code, and the group, as named values."""
         raise NotImplementedError
 
+    def size(self, group: int) -> int:
+        """Number of cells of a group."""
+        cells = self.cells_of(group)
+        return 0 if cells is None else cells.size
+
     def located(self, rows: Outputs) -> Outputs:
         """The rows with the positions of their keys."""
         cells = self.cells_of(int(rows.group[0]))

@@ -149,7 +149,11 @@ class WindowState:
         self.newest_ms: dict[int, int] = {}
         self._counted = Groups(self._flags)  # by every_s: units, of each input
         # By column; in each, by window: values.
-        self._distinct = {one.spec.column: Groups({"seen": (np.bool_, False)}) for one in sums}
+        self._distinct = {
+            one.spec.column: Groups({"seen": (np.bool_, False)})
+            for one in sums
+            if one.distinct is not None
+        }
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
 
