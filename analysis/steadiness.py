@@ -70,6 +70,14 @@ class Movement:
         """Whether it decreased."""
         return self.after < self.before
 
+    def follows(self, factor: float) -> bool:
+        """Whether something else, which changed by this factor meanwhile, changed in the same
+        direction and no less, except for an irrelevant amount."""
+        explained = self.before * factor
+        is_same_way = (factor < 1) is self.falls and factor != 1
+        goes_further = (self.after < explained) is self.falls
+        return is_same_way and not (goes_further and self.figure.differ(explained, self.after))
+
     @property
     def size(self) -> float:
         """Ratio of the levels."""
@@ -96,10 +104,11 @@ class Movement:
 @dataclass(frozen=True)
 class Judged:
     """moved: None if it did not change. certain: whether there were enough values; if not, it may
-    have changed this much."""
+    have changed this much. of_machine: a change that the speed of the machine explains."""
 
     moved: Movement | None = None
     certain: bool = True
+    of_machine: Movement | None = None
 
 
 UNKNOWN = Judged(certain=False)

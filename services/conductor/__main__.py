@@ -36,7 +36,7 @@ from services.runtime.clock import now_ms
 from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
-from services.runtime.memory import return_pages
+from services.runtime.memory import release_memory
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 from services.runtime.trusted import keep_suite
@@ -75,7 +75,7 @@ def main() -> None:
                 suites.give_way()
                 carry_out(request, settings, service, suites, waiting=waiting)
                 notes.end_run()
-                return_pages()
+                release_memory()
         telling.close()
         suites.close()
 

@@ -154,7 +154,7 @@ class Run:
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
                 lambda: not watch.look() and not self._state.missing_ready(),
-                self._settings.prepare_timeout_s * math.ceil(len(self.request.pipelines) / 2),
+                self._settings.prepare_timeout_s * len(self.request.pipelines),
                 lambda: f"not ready: {', '.join(self._state.missing_ready() + watch.unsteady)}",
             )
         finally:

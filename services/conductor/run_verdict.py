@@ -55,6 +55,7 @@ def conclude(state: RunState) -> Conclusion:
         "steady": found.steady,
         "moving": list(found.moving),
         "unknown": found.unknown,
+        "of_machine": list(found.of_machine),
         "until_steady": state.request.workload.phases.until_steady,
         "seconds": state.phases.phases.warm_up_s if state.phases else None,
     }

@@ -10,7 +10,7 @@ class ConductorSettings(WebhookSettings):
 
     suite: name or file of a suite to run from the start, without end; none if empty. stack_id:
     identifies one start of the whole stack (set by the local deployment).
-    prepare_timeout_s: per two pipelines, which start one after the other if cores are few.
+    prepare_timeout_s: per pipeline; they start one after the other if cores are few.
     restart_timeout_s: how long a run waits at its end for the remaining output of a pipeline that
     was killed and restarted.
     start_lead_s: from the `start` command to the first record, so that all services have read it.

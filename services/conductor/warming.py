@@ -1,15 +1,20 @@
 """Judges whether the pipelines of a run are steady, from events of the bus. Pure.
 
 Keeps by second the median and the 95th percentile of each stage, the processor time of each
-pipeline and of its compilers, and the number of records sent.
+pipeline, of its compilers and of the generators, and the number of records sent.
+
+A generator does the same work for each record. If its processor time per record changes, so has the
+speed of the machine: a change of a pipeline's that is not larger is the machine's.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import mean
 from typing import Any
 
+from analysis.lateness import GENERATOR
 from analysis.steadiness import (
     BLOCKS,
     COST,
@@ -43,12 +48,14 @@ What = tuple[Place, Figure]
 @dataclass(frozen=True)
 class Steadiness:
     """steady: None if too little is known, for the reason in unknown. moving: what was not steady,
-    a sentence each, largest change first; still: the same in the present tense."""
+    a sentence each, largest change first; still: the same in the present tense. of_machine:
+    changes of processor time that are the machine's, a sentence each."""
 
     steady: bool | None
     moving: tuple[str, ...] = ()
     still: tuple[str, ...] = ()
     unknown: str = ""
+    of_machine: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -152,12 +159,17 @@ class Warming:
         self._levels: defaultdict[Place, Levels] = defaultdict(Levels)
         self._used: defaultdict[str, Used] = defaultdict(Used)
         self._sent = Seconds()
+        self._generators: defaultdict[str, Used] = defaultdict(Used)  # by observer
+        self._observers: dict[str, str] = {}  # by pipeline
         self._first_s, self._newest_s = math.inf, 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Add one event of the run."""
         if topic == catalogue.RESOURCES and record["pipeline"]:
             self._used[record["pipeline"]].add(record)
+            self._observers[record["pipeline"]] = record["producer"]
+        elif topic == catalogue.RESOURCES and record["service"] == GENERATOR:
+            self._generators[record["producer"]].add(record)
         elif topic == catalogue.GENERATOR:
             second = record["second"] // 1000
             self._sent.put(second, self._sent.get(second, 0) + record["acknowledged"])
@@ -198,16 +210,18 @@ class Warming:
         return told_of(found, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
 
     def _blocks(self, end_s: int) -> dict[What, Judged]:
-        return {
+        found = {
             what: agree(self._of_turns(what, points, end_s), end_s, self.block_s, what[1])
             for what, points in self._figures()
         }
+        return self._of_pipelines(found, end_s - BLOCKS * self.block_s, end_s)
 
     def _looked_back(self, end_s: int, last_s: int) -> dict[What, Judged]:
-        return {
+        begin_s = end_s - self._look_back_s
+        found = {
             what: judge(
                 self._of_turns(what, points, end_s),
-                end_s - self._look_back_s,
+                begin_s,
                 end_s,
                 what[1],
                 cycle_s=self._cycle_s,
@@ -215,12 +229,38 @@ class Warming:
             )
             for what, points in self._figures()
         }
+        return self._of_pipelines(found, begin_s, end_s)
 
     def _judged(self, begin_s: int, end_s: int) -> dict[What, Judged]:
-        return {
+        found = {
             what: judge(points, begin_s, end_s, what[1], cycle_s=self._cycle_s)
             for what, points in self._figures()
         }
+        return self._of_pipelines(found, begin_s, end_s)
+
+    def _of_pipelines(
+        self, found: dict[What, Judged], begin_s: int, end_s: int
+    ) -> dict[What, Judged]:
+        """Judgements of a time, where processor time that changed with the machine's speed counts
+        as unchanged. Pipelines in turns are left as they are."""
+        return found | {
+            what: replace(one, moved=None, of_machine=one.moved)
+            for what, one in found.items()
+            if what[1] is COST
+            and one.moved is not None
+            and not self._turn_s
+            and one.moved.follows(self._generators_changed(what[0][0], begin_s, end_s))
+        }
+
+    def _generators_changed(self, pipeline: str, begin_s: int, end_s: int) -> float:
+        """By what factor the generators' processor time per record changed from the first to the
+        last third of a time, on the machine of a pipeline; 1 if that is not known."""
+        used = self._generators.get(self._observers.get(pipeline, ""))
+        points = used.per_million(self._sent) if used is not None else {}
+        third_s = (end_s - begin_s) // BLOCKS
+        first = [value for at, value in points.items() if begin_s <= at < begin_s + third_s]
+        last = [value for at, value in points.items() if end_s - third_s <= at < end_s]
+        return mean(last) / mean(first) if last and sum(first) else 1.0
 
     def _figures(self) -> Iterator[tuple[What, Points]]:
         """Every figure by second."""
@@ -272,11 +312,17 @@ def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Stead
         if one.moved is not None and one.certain and not (figure is P95 and found[place, P50].moved)
     ]
     findings = sorted([*findings, *compilers], key=lambda finding: -finding.size)
+    of_machine = tuple(
+        f"{' '.join(filter(None, place))}: {one.of_machine.sentence}"
+        for (place, _figure), one in found.items()
+        if one.of_machine is not None
+    )
     if findings:
         sentences = tuple(finding.sentence for finding in findings)
-        return Steadiness(False, sentences, tuple(finding.still for finding in findings))
+        stills = tuple(finding.still for finding in findings)
+        return Steadiness(False, sentences, stills, of_machine=of_machine)
     if all(one.certain for one in found.values()):
-        return Steadiness(True)
+        return Steadiness(True, of_machine=of_machine)
     names = dict.fromkeys(" ".join(place) for (place, _), one in found.items() if not one.certain)
     return Steadiness(None, unknown=f"{TOO_FEW} of {', '.join(names).strip()}")
 

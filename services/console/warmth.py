@@ -3,7 +3,7 @@
 from typing import Any
 
 Report = dict[str, Any]
-FIELDS = ("seconds", "until_steady", "moving", "unknown")
+FIELDS = ("seconds", "until_steady", "moving", "unknown", "of_machine")
 SHOWN = 3
 
 
@@ -13,7 +13,13 @@ def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
     found = conclusion.get("warm_up")
     if not found:
         return None
-    empty: dict[str, Any] = {"seconds": None, "until_steady": False, "moving": [], "unknown": ""}
+    empty: dict[str, Any] = {
+        "seconds": None,
+        "until_steady": False,
+        "moving": [],
+        "unknown": "",
+        "of_machine": [],
+    }
     return {name: found.get(name, empty[name]) for name in FIELDS}
 
 
@@ -25,7 +31,7 @@ def warm_up_sentence(report: Report) -> str:
         return ""
     after = f"after {warm_up['seconds']} s of warm-up"
     if report["steady"]:
-        return f"Steady in the measured phase, {after}."
+        return " ".join((f"Steady in the measured phase, {after}.", *_of_machine(warm_up)))
     if report["steady"] is None:
         return f"Steadiness unknown: {warm_up['unknown']}." if warm_up["unknown"] else ""
     moving = warm_up["moving"]
@@ -35,3 +41,15 @@ def warm_up_sentence(report: Report) -> str:
         f"NOT STEADY in the measured phase, {after}; still changing: "
         f"{'; '.join(moving[:SHOWN])}{more}. Warm up {longer}."
     )
+
+
+def _of_machine(warm_up: dict[str, Any]) -> list[str]:
+    """Changes of processor time that are the machine's, in a sentence; empty without any."""
+    changed = warm_up["of_machine"]
+    if not changed:
+        return []
+    more = f"; and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return [
+        "The machine's speed changed, by the generator's processor time per record: "
+        f"{'; '.join(changed[:SHOWN])}{more}."
+    ]

@@ -9,8 +9,9 @@ from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join
+from services.evaluator.output_columns import Context, OutputColumns
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import Context, Expected, Oracle, OutputColumns
+from services.evaluator.stages import Expected, Oracle
 from services.evaluator.values import Values
 
 

@@ -20,15 +20,9 @@ from schemas.domain import WINDOW_END, WINDOW_START, StageSpec, Window
 from services.evaluator.column_mapping import InputRows, RowSteps
 from services.evaluator.columns import UNKNOWN, Bools, Ints
 from services.evaluator.decode import Decoded
+from services.evaluator.output_columns import Context, OutputColumns
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import (
-    GROUP_CELLS,
-    Context,
-    Expected,
-    Oracle,
-    OutputColumns,
-    kinds_of,
-)
+from services.evaluator.stages import GROUP_CELLS, Expected, Oracle, kinds_of
 from services.evaluator.values import Values
 from services.evaluator.window_recipe import Recipe, joined_rows
 from services.evaluator.window_results import Results

@@ -13,8 +13,9 @@ import numpy as np
 from schemas.domain import WINDOW_END, WINDOW_START, StageSpec
 from services.evaluator.columns import UNKNOWN, Bools, Columns, Floats, Group, Ints
 from services.evaluator.decode import Decoded
+from services.evaluator.output_columns import Context, OutputColumns
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import NEVER, Context, Expected, KeyedOracle, OutputColumns
+from services.evaluator.stages import NEVER, Expected, KeyedOracle
 from services.evaluator.values import Values
 from services.evaluator.window_state import Sum, WindowState
 

@@ -13,16 +13,9 @@ from schemas.domain import StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
 from services.evaluator.columns import Bools, Group, Groups, Ints, first_of_each
 from services.evaluator.decode import Decoded
+from services.evaluator.output_columns import Context, OutputColumns
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import (
-    GROUP_CELLS,
-    NEVER,
-    Context,
-    Expected,
-    KeyedOracle,
-    OutputColumns,
-    kinds_of,
-)
+from services.evaluator.stages import GROUP_CELLS, NEVER, Expected, KeyedOracle, kinds_of
 from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Combination, Source, Values
 from services.runtime.cells import by_value

@@ -31,8 +31,9 @@ from services.evaluator.columns import Ints
 from services.evaluator.counted_windows import Aggregated, Changed
 from services.evaluator.decode import Decoded
 from services.evaluator.joins import Join, JoinState
+from services.evaluator.output_columns import Context
 from services.evaluator.single_rows import SequenceState, SingleRows
-from services.evaluator.stages import Context, Stage, State
+from services.evaluator.stages import Stage, State
 from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Combination, Source
 from services.evaluator.window_recipe import Recipe

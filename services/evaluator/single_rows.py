@@ -22,15 +22,9 @@ from services.evaluator.column_mapping import (
 )
 from services.evaluator.columns import UNKNOWN, Bools, Columns, Ints, first_of_each
 from services.evaluator.decode import Decoded
+from services.evaluator.output_columns import Context, OutputColumns
 from services.evaluator.outputs import Outputs
-from services.evaluator.stages import (
-    GROUP_CELLS,
-    NEVER,
-    Context,
-    Expected,
-    Oracle,
-    OutputColumns,
-)
+from services.evaluator.stages import GROUP_CELLS, NEVER, Expected, Oracle
 from services.evaluator.values import equal_columns
 from services.runtime.cells import by_value
 

@@ -14,7 +14,8 @@ import numpy as np
 from schemas.domain import Aggregate, StageSpec
 from services.evaluator.column_mapping import Column, InputRows, RowSteps
 from services.evaluator.columns import Bools, Columns, Groups, Ints, first_of_each
-from services.evaluator.stages import GROUP_CELLS, NEVER, Context, kinds_of
+from services.evaluator.output_columns import Context
+from services.evaluator.stages import GROUP_CELLS, NEVER, kinds_of
 from services.evaluator.value_codes import KeyCodes
 from services.evaluator.values import Values
 from services.runtime.cells import by_value

@@ -25,15 +25,24 @@ def warm_up_process() -> None:
 
 def release_memory() -> None:
     """Free the memory of a finished run: reference cycles, which are not collected during a run,
-    and pages that Arrow and glibc retain."""
+    and pages that Arrow, if it is in use, and glibc retain."""
     gc.collect()
-    return_arrow_memory()
+    if "pyarrow" in sys.modules:
+        return_arrow_memory()
+    else:
+        return_pages()
 
 
 def let_arrow_use_malloc() -> None:
     """Call before the first import of Arrow. Its own allocator, mimalloc, keeps pages for threads
     that are idle, and nothing returns them: with batches of changing sizes it grew for hours."""
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def leave_out_caches_of_threads() -> None:
+    """Call before the first import of chDB. The threads of its pools are idle for long, and what
+    they have cached is not returned by a purge."""
+    os.environ.setdefault("JE_MALLOC_CONF", "tcache:false")
 
 
 def return_arrow_memory() -> None:

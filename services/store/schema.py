@@ -20,6 +20,9 @@ TABLE_SETTINGS = (
     # From 100 old parts on it removes them in up to 128 threads, which then keep memory (decision
     # 0409).
     "concurrent_part_removal_threshold = 100000",
+    # Merged parts take memory until they are removed, by default after eight minutes. The kernel
+    # writes new files to the disk within half a minute (decision 0409).
+    "old_parts_lifetime = 60",
 )
 
 

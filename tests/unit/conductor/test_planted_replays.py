@@ -16,6 +16,7 @@ import pytest
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, Phases, RunRequest
 from services.conductor.evidence import Watched
+from services.conductor.warming import Warming
 from tests.faults.planted import KINDS, Kind, names_it, read
 
 pytestmark = pytest.mark.unit
@@ -41,6 +42,20 @@ def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
     found = [replayed(recordings(kind.name), seed) for seed in range(REPLAYS)]
     wrong = [told["late"] for told in found if not names_it(told, kind)]
     assert len(wrong) <= REPLAYS - RIGHTLY, wrong[:3]
+
+
+@pytest.mark.parametrize("run_id", ["1ce2", "06a3"])
+def test_a_machine_whose_speed_changed_leaves_a_run_steady(run_id: str) -> None:
+    (path,) = FOLDER.glob(f"nothing-{run_id}.json.xz")
+    run = read(path)
+    request, phases = _plan(run)
+    warming = Warming(request)
+    for topic, event in run["events"]:
+        warming.add(topic, event)
+    found = warming.conclude(phases.measure_start_ms, phases.measure_end_ms)
+    assert found.steady
+    (changed,) = found.of_machine
+    assert changed.startswith("planted: CPU time ")
 
 
 def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:

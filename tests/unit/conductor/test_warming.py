@@ -117,6 +117,37 @@ def test_the_processor_time_of_a_record_that_falls_is_not_steady() -> None:
     assert warmed([6] * 12, [1.2] * 12).look(1000 * SECONDS).steady
 
 
+def beside_a_generator(cores: Sequence[float], producer: str = "someone") -> Steadiness:
+    """A warm-up in which the pipeline's processor time falls by a third. cores: used by the
+    generator, in each block."""
+    warming = warmed([6] * SECONDS, [1.8] * 4 + [1.5] * 4 + [1.2] * 4)
+    for second in range(SECONDS):
+        used = usage(second, cores[second // 4])
+        generator = {"service": "generator", "pipeline": "", "producer": producer}
+        warming.add("results.resources", used | generator)
+    return warming.look(1000 * SECONDS)
+
+
+@pytest.mark.parametrize("cores", [(0.18, 0.15, 0.12), (0.18, 0.15, 0.134), (0.18, 0.15, 0.1)])
+def test_processor_time_that_falls_like_the_generators_is_steady(cores: Sequence[float]) -> None:
+    assert beside_a_generator(cores) == Steadiness(
+        True,
+        of_machine=(
+            "spark-realtime: CPU time fell by 1500 in 8 s, "
+            "from 4500 to 3000 core-seconds per million records",
+        ),
+    )
+
+
+@pytest.mark.parametrize("cores", [(0.18, 0.18, 0.18), (0.18, 0.17, 0.15), (0.1, 0.15, 0.2)])
+def test_processor_time_that_falls_more_than_the_generators_is_not(cores: Sequence[float]) -> None:
+    assert beside_a_generator(cores).steady is False
+
+
+def test_a_generator_on_another_machine_explains_nothing() -> None:
+    assert beside_a_generator((0.18, 0.15, 0.12), "another collector").steady is False
+
+
 def test_processor_time_that_falls_with_the_rate_is_steady() -> None:
     warming = warmed([6] * 12, [1.8] * 4 + [1.5] * 4 + [1.2] * 4, rate=0)
     for second in range(SECONDS):

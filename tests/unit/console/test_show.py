@@ -101,7 +101,7 @@ def test_an_invalid_run_says_why() -> None:
 def warm_up(**found: Any) -> dict[str, Any]:
     """A report of a run checked for steadiness."""
     steady = found.pop("steady")
-    empty = {"seconds": 10, "until_steady": False, "moving": [], "unknown": ""}
+    empty = {"seconds": 10, "until_steady": False, "moving": [], "unknown": "", "of_machine": []}
     return a_report() | {"steady": steady, "warm_up": empty | found}
 
 
@@ -109,6 +109,14 @@ def test_a_run_that_was_steady_says_after_how_long() -> None:
     report = warm_up(steady=True, seconds=23, until_steady=True)
     assert warm_up_sentence(report) == "Steady in the measured phase, after 23 s of warm-up."
     assert "Steady in the measured phase, after 23 s of warm-up." in shown(report)
+
+
+def test_a_run_on_a_machine_whose_speed_changed_says_so() -> None:
+    report = warm_up(steady=True, of_machine=["a: CPU time rose by 75 in 16 s", "b", "c", "d"])
+    assert warm_up_sentence(report) == (
+        "Steady in the measured phase, after 10 s of warm-up. The machine's speed changed, by the "
+        "generator's processor time per record: a: CPU time rose by 75 in 16 s; b; c; and 1 more."
+    )
 
 
 def test_a_run_that_was_not_steady_says_by_how_much_its_figures_still_move() -> None:
@@ -131,7 +139,7 @@ def test_a_run_of_which_too_little_is_known_says_so() -> None:
 def test_conclusions_of_earlier_versions_say_what_they_know() -> None:
     earlier = {"warm_up": {"steady": True, "moving": [], "until_steady": True, "seconds": 35}}
     assert warm_up_of(earlier) == {
-        "seconds": 35, "until_steady": True, "moving": [], "unknown": "",
+        "seconds": 35, "until_steady": True, "moving": [], "unknown": "", "of_machine": [],
     }  # fmt: skip
     assert warm_up_of({}) is None
 

@@ -74,3 +74,21 @@ def test_the_store_can_choose_malloc_for_arrow() -> None:
         [sys.executable, "-c", BACKEND], capture_output=True, check=True, text=True
     )
     assert done.stdout.strip() == "system"
+
+
+CACHES = """
+from services.store import __main__  # imports no chDB before its allocator is configured
+from services.runtime.memory import leave_out_caches_of_threads
+leave_out_caches_of_threads()
+import chdb
+query = "SELECT extract(stats, 'opt.tcache: [a-z]+') FROM system.jemalloc_stats"
+print(chdb.connect(":memory:").query(query, "TSVRaw").bytes().decode())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only chDB for Linux contains jemalloc")
+def test_chdb_can_do_without_caches_of_threads() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CACHES], capture_output=True, check=True, text=True
+    )
+    assert done.stdout.strip() == "opt.tcache: false"
