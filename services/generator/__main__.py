@@ -11,7 +11,7 @@ import sys
 from services.generator.runs import Runs
 from services.generator.settings import GeneratorSettings
 from services.runtime.logs import configure_logs
-from services.runtime.memory import leave_out_pandas
+from services.runtime.memory import leave_out_pandas, let_arrow_use_malloc
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 
@@ -23,6 +23,7 @@ def main() -> None:
     settings = load_settings(GeneratorSettings)
     log = configure_logs("generator", settings.log_level)
     sys.setswitchinterval(THREAD_SWITCH_S)
+    let_arrow_use_malloc()
     leave_out_pandas()
     with serving(settings, "generator") as service:
         runs = Runs(settings, service.events, log)

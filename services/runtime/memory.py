@@ -34,9 +34,12 @@ def release_memory() -> None:
 
 
 def let_arrow_use_malloc() -> None:
-    """Call before the first import of Arrow. Its own allocator, mimalloc, keeps pages for threads
-    that are idle, and nothing returns them: with batches of changing sizes it grew for hours."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    """Let Arrow allocate with malloc from now on. Its own allocator, mimalloc, is faster, but keeps
+    pages for threads that are idle or have ended, and nothing returns them: with batches of
+    changing sizes it grew for hours."""
+    import pyarrow as pa
+
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def leave_out_caches_of_threads() -> None:

@@ -2,7 +2,7 @@
 
 import sys
 
-from services.runtime.memory import leave_out_caches_of_threads, let_arrow_use_malloc
+from services.runtime.memory import leave_out_caches_of_threads
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 from services.store.settings import StoreSettings
@@ -20,7 +20,6 @@ def main() -> None:
     except (OSError, SecretFileError) as error:
         print(f"tidegauge: store: {error}", file=sys.stderr)
         raise SystemExit(1) from error
-    let_arrow_use_malloc()
     leave_out_caches_of_threads()
     # The engine's libraries start threads on import, and the wall does not restrict threads that
     # already exist.
