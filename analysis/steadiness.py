@@ -104,7 +104,7 @@ class Movement:
 @dataclass(frozen=True)
 class Judged:
     """moved: None if it did not change. certain: whether there were enough values; if not, it may
-    have changed this much. of_machine: a change that the speed of the machine explains."""
+    have changed this much. of_machine: a change that the performance of the machine explains."""
 
     moved: Movement | None = None
     certain: bool = True

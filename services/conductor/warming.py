@@ -4,7 +4,7 @@ Keeps by second the median and the 95th percentile of each stage, the processor 
 pipeline, of its compilers and of the generators, and the number of records sent.
 
 A generator does the same work for each record. If its processor time per record changes, so has the
-speed of the machine: a change of a pipeline's that is not larger is the machine's.
+performance of the machine: a change of a pipeline's that is not larger is the machine's.
 """
 
 import math
@@ -241,8 +241,8 @@ class Warming:
     def _of_pipelines(
         self, found: dict[What, Judged], begin_s: int, end_s: int
     ) -> dict[What, Judged]:
-        """Judgements of a time, where processor time that changed with the machine's speed counts
-        as unchanged. Pipelines in turns are left as they are."""
+        """Judgements of a time, where processor time that changed with the machine's performance
+        counts as unchanged. Pipelines in turns are left as they are."""
         return found | {
             what: replace(one, moved=None, of_machine=one.moved)
             for what, one in found.items()

@@ -50,6 +50,6 @@ def _of_machine(warm_up: dict[str, Any]) -> list[str]:
         return []
     more = f"; and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return [
-        "The machine's speed changed, by the generator's processor time per record: "
+        "The machine's performance changed, by the generator's processor time per record: "
         f"{'; '.join(changed[:SHOWN])}{more}."
     ]

@@ -45,7 +45,7 @@ def test_what_was_planted_is_named_rightly(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("run_id", ["1ce2", "06a3"])
-def test_a_machine_whose_speed_changed_leaves_a_run_steady(run_id: str) -> None:
+def test_a_machine_whose_performance_changed_leaves_a_run_steady(run_id: str) -> None:
     (path,) = FOLDER.glob(f"nothing-{run_id}.json.xz")
     run = read(path)
     request, phases = _plan(run)
