@@ -108,8 +108,11 @@ def security(kafka: dict[str, str]) -> dict[str, Any]:
     if protocol.endswith("SSL"):
         context = ssl.create_default_context(cafile=kafka.get("ssl.ca.location"))
         if "ssl.certificate.location" in kafka:
-            files = ("ssl.certificate.location", "ssl.key.location", "ssl.key.password")
-            context.load_cert_chain(*map(kafka.get, files))
+            context.load_cert_chain(
+                kafka["ssl.certificate.location"],
+                kafka.get("ssl.key.location"),
+                kafka.get("ssl.key.password"),
+            )
         found["ssl_context"] = context
     if protocol.startswith("SASL"):
         mechanism = kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", ""))

@@ -263,5 +263,5 @@ class Job:
 
     def heap_used_mb(self) -> float:
         """Used heap of the JVM, mebibytes."""
-        found = self._get("/jobmanager/metrics?get=Status.JVM.Memory.Heap.Used")
+        found = self._ask("/jobmanager/metrics?get=Status.JVM.Memory.Heap.Used")
         return round(float(found[0]["value"]) / 2**20, 1) if found else 0.0

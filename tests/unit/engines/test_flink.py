@@ -162,6 +162,16 @@ def test_the_end_of_a_cancelled_job_is_awaited(flink: Any, monkeypatch: pytest.M
     ]
 
 
+@pytest.mark.parametrize(
+    ("answer", "megabytes"),
+    [([{"id": "Status.JVM.Memory.Heap.Used", "value": "3145728"}], 3.0), ([], 0.0)],
+)
+def test_the_heap_is_that_of_the_jvm(flink: Any, answer: list[Any], megabytes: float) -> None:
+    job = flink("cluster").Job(1, "j")
+    job._open = Mock(return_value=io.BytesIO(json.dumps(answer).encode()))
+    assert job.heap_used_mb() == megabytes
+
+
 @pytest.mark.parametrize("error", [URLError(ConnectionRefusedError()), TimeoutError()])
 def test_a_job_that_cannot_be_cancelled_is_left_to_the_end_of_its_jvm(
     flink: Any, error: OSError
