@@ -3,8 +3,8 @@
 Keeps by second the median and the 95th percentile of each stage, the processor time of each
 pipeline, of its compilers and of the generators, and the number of records sent.
 
-A generator does the same work for each record. If its processor time per record changes, so has the
-performance of the machine: a change of a pipeline's that is not larger is the machine's.
+A generator does the same work for each record. If its processor time per record changes, the
+performance of the machine has changed. This explains a change of a pipeline that is not larger.
 """
 
 import math
@@ -49,7 +49,7 @@ What = tuple[Place, Figure]
 class Steadiness:
     """steady: None if too little is known, for the reason in unknown. moving: what was not steady,
     a sentence each, largest change first; still: the same in the present tense. of_machine:
-    changes of processor time that are the machine's, a sentence each."""
+    changes of processor time that the machine's performance explains, a sentence each."""
 
     steady: bool | None
     moving: tuple[str, ...] = ()
@@ -241,8 +241,8 @@ class Warming:
     def _of_pipelines(
         self, found: dict[What, Judged], begin_s: int, end_s: int
     ) -> dict[What, Judged]:
-        """Judgements of a time, where processor time that changed with the machine's performance
-        counts as unchanged. Pipelines in turns are left as they are."""
+        """The judgements of a time, without changes that the machine's performance explains. Those
+        of pipelines in turns are returned as they are."""
         return found | {
             what: replace(one, moved=None, of_machine=one.moved)
             for what, one in found.items()

@@ -34,22 +34,26 @@ def warm_up_sentence(report: Report) -> str:
         return " ".join((f"Steady in the measured phase, {after}.", *_of_machine(warm_up)))
     if report["steady"] is None:
         return f"Steadiness unknown: {warm_up['unknown']}." if warm_up["unknown"] else ""
-    moving = warm_up["moving"]
-    more = f"; and {len(moving) - SHOWN} more" if len(moving) > SHOWN else ""
     longer = "for longer (--warm-up S)" if warm_up["until_steady"] else "with --warm-up auto"
     return (
         f"NOT STEADY in the measured phase, {after}; still changing: "
-        f"{'; '.join(moving[:SHOWN])}{more}. Warm up {longer}."
+        f"{_first(warm_up['moving'])}. Warm up {longer}."
     )
 
 
 def _of_machine(warm_up: dict[str, Any]) -> list[str]:
-    """Changes of processor time that are the machine's, in a sentence; empty without any."""
+    """Changes of CPU time that the machine's performance explains, in a sentence; empty without
+    any."""
     changed = warm_up["of_machine"]
     if not changed:
         return []
-    more = f"; and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
     return [
-        "The machine's performance changed, by the generator's processor time per record: "
-        f"{'; '.join(changed[:SHOWN])}{more}."
+        "The machine's performance changed, as the generator's CPU time per record shows: "
+        f"{_first(changed)}."
     ]
+
+
+def _first(sentences: list[str]) -> str:
+    """The first SHOWN, and the number of others."""
+    more = f"; and {len(sentences) - SHOWN} more" if len(sentences) > SHOWN else ""
+    return f"{'; '.join(sentences[:SHOWN])}{more}"

@@ -42,9 +42,9 @@ def let_arrow_use_malloc() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
 
 
-def leave_out_caches_of_threads() -> None:
-    """Call before the first import of chDB. The threads of its pools are idle for long, and what
-    they have cached is not returned by a purge."""
+def disable_thread_caches() -> None:
+    """Disable the thread caches of jemalloc in chDB. Call before the first import of chDB. A purge
+    does not return the caches of idle threads."""
     os.environ.setdefault("JE_MALLOC_CONF", "tcache:false")
 
 

@@ -115,7 +115,7 @@ def test_a_run_on_a_machine_whose_performance_changed_says_so() -> None:
     report = warm_up(steady=True, of_machine=["a: CPU time rose by 75 in 16 s", "b", "c", "d"])
     assert warm_up_sentence(report) == (
         "Steady in the measured phase, after 10 s of warm-up. The machine's performance changed, "
-        "by the generator's processor time per record: a: CPU time rose by 75 in 16 s; b; c; and "
+        "as the generator's CPU time per record shows: a: CPU time rose by 75 in 16 s; b; c; and "
         "1 more."
     )
 

@@ -80,8 +80,8 @@ def test_arrow_can_use_malloc() -> None:
 
 CACHES = """
 from services.store import __main__  # imports no chDB before its allocator is configured
-from services.runtime.memory import leave_out_caches_of_threads
-leave_out_caches_of_threads()
+from services.runtime.memory import disable_thread_caches
+disable_thread_caches()
 import chdb
 query = "SELECT extract(stats, 'opt.tcache: [a-z]+') FROM system.jemalloc_stats"
 print(chdb.connect(":memory:").query(query, "TSVRaw").bytes().decode())
@@ -89,7 +89,7 @@ print(chdb.connect(":memory:").query(query, "TSVRaw").bytes().decode())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only chDB for Linux contains jemalloc")
-def test_chdb_can_do_without_caches_of_threads() -> None:
+def test_chdb_can_do_without_thread_caches() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CACHES], capture_output=True, check=True, text=True
     )
