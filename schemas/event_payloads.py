@@ -126,6 +126,7 @@ class StepJudged(StepBegun):
     moving: tuple[str, ...] = ()
     warm_up_s: int | None = None
     cpu_share: float | None
+    generator_us: float | None = None
     stages: dict[str, StageJudged]
 
 

@@ -129,6 +129,7 @@ def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
             told.moving,
             told.warm_up_s,
             told.by_input_alone,
+            told.generator_us,
         )
         past.judged_ms = record["time"]
     elif record["kind"] == "sustainable_throughput":

@@ -34,11 +34,10 @@ def warm_up_sentence(report: Report) -> str:
         return " ".join((f"Steady in the measured phase, {after}.", *_of_machine(warm_up)))
     if report["steady"] is None:
         return f"Steadiness unknown: {warm_up['unknown']}." if warm_up["unknown"] else ""
+    moving = f"NOT STEADY in the measured phase, {after}; still changing: "
+    moving += f"{_first(warm_up['moving'])}."
     longer = "for longer (--warm-up S)" if warm_up["until_steady"] else "with --warm-up auto"
-    return (
-        f"NOT STEADY in the measured phase, {after}; still changing: "
-        f"{_first(warm_up['moving'])}. Warm up {longer}."
-    )
+    return " ".join((moving, *(_of_machine(warm_up) or [f"Warm up {longer}."])))
 
 
 def _of_machine(warm_up: dict[str, Any]) -> list[str]:

@@ -8,7 +8,6 @@ which publishes `load_finished` when it is done.
 
 import sys
 
-from services.generator.runs import Runs
 from services.generator.settings import GeneratorSettings
 from services.runtime.logs import configure_logs
 from services.runtime.memory import leave_out_pandas, let_arrow_use_malloc
@@ -25,6 +24,8 @@ def main() -> None:
     sys.setswitchinterval(THREAD_SWITCH_S)
     let_arrow_use_malloc()
     leave_out_pandas()
+    from services.generator.runs import Runs  # imports Arrow
+
     with serving(settings, "generator") as service:
         runs = Runs(settings, service.events, log)
         service.follow(runs.handle_command, runs.tick, lambda: runs.poll_timeout_s)

@@ -34,12 +34,13 @@ def release_memory() -> None:
 
 
 def let_arrow_use_malloc() -> None:
-    """Let Arrow allocate with malloc from now on. Its own allocator, mimalloc, is faster, but keeps
-    pages for threads that are idle or have ended, and nothing returns them: with batches of
-    changing sizes it grew for hours."""
-    import pyarrow as pa
+    """Let Arrow allocate with malloc. Call before the first import of Arrow: `pa.set_memory_pool`
+    does not change the pool that its compute functions use.
 
-    pa.set_memory_pool(pa.system_memory_pool())
+    Arrow's own allocator, mimalloc, is faster, but keeps pages for threads that are idle or have
+    ended, and nothing returns them: with batches of changing sizes it grew for hours.
+    """
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 def disable_thread_caches() -> None:

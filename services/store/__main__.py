@@ -2,7 +2,7 @@
 
 import sys
 
-from services.runtime.memory import disable_thread_caches
+from services.runtime.memory import disable_thread_caches, let_arrow_use_malloc
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 from services.store.settings import StoreSettings
@@ -20,6 +20,7 @@ def main() -> None:
     except (OSError, SecretFileError) as error:
         print(f"tidegauge: store: {error}", file=sys.stderr)
         raise SystemExit(1) from error
+    let_arrow_use_malloc()
     disable_thread_caches()
     # The engine's libraries start threads on import, and the wall does not restrict threads that
     # already exist.

@@ -27,7 +27,8 @@ MACHINE = (
     r"CPU steal was [^:]*%\.",
     r"Processes outside the stack used [^:]*%\.",
     rf"No rate was sustained:{TOO_SLOW}",
-    rf"\d+% of the rate found was not sustained:{TOO_SLOW}",
+    rf"\d+% of the rate found was not sustained:{TOO_SLOW}"
+    r"(?: The machine became slower: [^:]*\d+\.)?",
 )
 # Reasons that one of those above can cause, accepted only beside it in the same run.
 FOLLOWS = (r"[\w-]+ published no measured output of [\w, ]+\.",)

@@ -13,6 +13,7 @@ from schemas.search import Search
 from services.conductor.search.policies import resolution
 
 SIGNIFICANT_DIGITS = 4
+SLOWER = 0.15  # least increase of the generator's CPU time per record that is told
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Done:
     """A finished step; refusals: why the rate was not sustained, empty if it was; undecided: noise
     hides it; limited_by: the part that limited the rate. number: from 1; steady: whether it was
     steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration;
-    by_input_alone: the pipeline kept up, but its input was late or incomplete."""
+    by_input_alone: the pipeline kept up, but its input was late or incomplete; generator_us: CPU
+    time of the generator per record, microseconds, None if unknown."""
 
     rate_per_second: float
     long: bool
@@ -40,6 +42,7 @@ class Done:
     moving: tuple[str, ...] = ()
     warm_up_s: int | None = None
     by_input_alone: bool = False
+    generator_us: float | None = None
 
     @property
     def planned(self) -> Planned:
@@ -144,6 +147,18 @@ def found(steps: Sequence[Done], search: Search) -> Found:
     unseen = resolution(search, search.confirm_s if confirmed else search.step_s)
     rate = low / (1 + unseen)
     return Found(rate, (rate, high), confirmed, limit, limited_by)
+
+
+def slower_than(steps: Sequence[Done], generator_us: float | None) -> tuple[Done, float] | None:
+    """The step with the highest sustained rate, and the share by which the generator has needed
+    more CPU time per record since: the machine became slower. None if it did not, or if that is
+    unknown."""
+    known = [step for step in steps if step.sustained and step.generator_us]
+    best = max(known, key=lambda step: (step.rate_per_second, step.long, step.number), default=None)
+    if best is None or best.generator_us is None or generator_us is None:
+        return None
+    more = generator_us / best.generator_us - 1
+    return (best, more) if more >= SLOWER else None
 
 
 def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from analysis.lateness import GENERATOR
 from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import Drained, LoadFinished, PhasePlan
@@ -27,7 +28,7 @@ Place = tuple[str, str]  # pipeline, stage
 
 class StepEvents:
     """Counts of one run, by second: input, outputs and their latency, and the processor time of
-    pipelines."""
+    pipelines and generators."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -41,6 +42,7 @@ class StepEvents:
         )
         self._looked_at = 0
         self._cpu: list[tuple[int, str, float, float]] = []
+        self._generator_cpu: Counter[int] = Counter()  # microseconds, by time of the sample
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Add one event; other runs and topics are ignored."""
@@ -63,6 +65,8 @@ class StepEvents:
             if record["pipeline"] or name == protocol.MACHINE:
                 sample = (name, record["cpu_seconds"], record["interval_s"])
                 self._cpu.append((record["time"], *sample))
+            elif name == GENERATOR:
+                self._generator_cpu[record["time"]] += round(1e6 * record["cpu_seconds"])
 
     def hopeless(self, max_rise: float) -> str:
         """Why this rate need not be observed any longer, or an empty string. Checked once for each
@@ -93,7 +97,8 @@ class StepEvents:
             for stage, verdicts in of_stages.items()
         )
         share = self._cpu_share(plan, cores)
-        return Observation(stages, load.intended, load.failed, share, trouble)
+        used_us = self._generator_us(plan)
+        return Observation(stages, load.intended, load.failed, share, trouble, generator_us=used_us)
 
     def _stage(self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]) -> StageObserved:
         start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
@@ -128,6 +133,16 @@ class StepEvents:
                 queue = None if ratio is None else max(0.0, total_in - ratio * total_out)
                 at_s = (second_ms - start_ms) // 1000
                 yield Second(at_s, self._pushed[second_ms], queue)
+
+    def _generator_us(self, plan: PhasePlan) -> float | None:
+        """CPU time of the generator per record in the measure phase."""
+
+        def measured(counts: Counter[int]) -> int:
+            within = (plan.measure_start_ms, plan.measure_end_ms)
+            return sum(n for at_ms, n in counts.items() if within[0] <= at_ms < within[1])
+
+        used_us, pushed = measured(self._generator_cpu), measured(self._pushed)
+        return used_us / pushed if used_us and pushed else None
 
     def _cpu_share(self, plan: PhasePlan, cores: int | None) -> float | None:
         """Share used of the cores available to the pipelines: all minus other use of the

@@ -47,7 +47,8 @@ class StageObserved:
 class Observation:
     """Observation of one step. cpu_share: mean share used of the cores available to the pipeline,
     None if not measured; trouble: why the step is not valid; broken_by: the service of Tidegauge
-    whose end ended the step."""
+    whose end ended the step; generator_us: CPU time of the generator per record, microseconds, None
+    if not measured."""
 
     stages: tuple[StageObserved, ...]
     intended: int = 0
@@ -55,6 +56,7 @@ class Observation:
     cpu_share: float | None = None
     trouble: tuple[str, ...] = ()
     broken_by: str = ""
+    generator_us: float | None = None
 
 
 @dataclass(frozen=True)

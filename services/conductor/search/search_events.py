@@ -30,6 +30,7 @@ def observation_detail(observed: Observation) -> dict[str, Any]:
         "intended": observed.intended,
         "failed_sends": observed.failed_sends,
         "cpu_share": observed.cpu_share,
+        "generator_us": observed.generator_us,
         "stages": {stage.name: _told_stage(stage) for stage in observed.stages},
     }
 

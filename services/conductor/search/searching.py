@@ -5,7 +5,7 @@ Every step is published as a conclusion `search_step`, the result as `sustainabl
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +23,14 @@ from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import Conclusion
-from services.conductor.search.bisection import Done, Planned, SoFar, ended_by, next_step
+from services.conductor.search.bisection import (
+    Done,
+    Planned,
+    SoFar,
+    ended_by,
+    next_step,
+    slower_than,
+)
 from services.conductor.search.observing import StepEvents
 from services.conductor.search.policies import Judged, Observation, judged
 from services.conductor.search.search_events import observation_detail, result_detail, step_detail
@@ -102,6 +109,7 @@ class Searching:
         limited_by = observed.broken_by or _limited_by(found, run)
         warm_up = conclusion.detail.get("warm_up", {})
         done = done_step(number, planned, found, limited_by, warm_up)
+        done = replace(done, generator_us=observed.generator_us)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
 
@@ -195,7 +203,8 @@ class Searching:
             report |= {"verified": not reasons, "verification": observation_detail(observed)}
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
-                text = f"{share} of the rate found was not sustained: {' '.join(reasons)}"
+                because = [*reasons, *slower_machine(self._so_far.steps, observed.generator_us)]
+                text = f"{share} of the rate found was not sustained: {' '.join(because)}"
                 conclusion = replace(conclusion, reasons=(text,))
         self._tell("sustainable_throughput", conclusion.reasons, report)
         detail = self._with_thresholds(conclusion.detail, report)
@@ -210,6 +219,19 @@ class Searching:
     def _tell(self, kind: str, reasons: tuple[str, ...], detail: Mapping[str, Any]) -> None:
         self._events.conclusion(kind, self.request.run_id, reasons, detail)
         log.info(kind, run_id=self.request.run_id, **detail)
+
+
+def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[str]:
+    """That the machine became slower since the highest sustained step, in a sentence; empty if it
+    did not. generator_us: CPU time of the generator per record now."""
+    found = slower_than(steps, generator_us)
+    if found is None:
+        return []
+    step, more = found
+    return [
+        f"The machine became slower: the generator used {more:.0%} more CPU time per record than in"
+        f" step {step.number}."
+    ]
 
 
 def can_stay_warm(request: RunRequest) -> bool:

@@ -106,6 +106,15 @@ def test_a_pipeline_may_use_what_the_rest_of_the_machine_leaves() -> None:
     assert observe(*pipeline, *full).cpu_share == pytest.approx(1)
 
 
+def test_processor_time_of_the_generator_is_told_per_record_of_the_measure_phase() -> None:
+    events = [cpu(second, used, "", "generator") for second, used in ((0, 9.0), (1, 0.3), (3, 0.1))]
+    records = [pushed(second, 1_000) for second in range(7)]
+    observed = observe(*events, *records)
+    assert observed.generator_us == pytest.approx(0.4e6 / 3_000)
+    assert observation_detail(observed)["generator_us"] == observed.generator_us
+    assert observe(*events).generator_us is observe(*records).generator_us is None
+
+
 def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     step = StepEvents("step")
     for second in range(20):

@@ -15,6 +15,7 @@ from services.conductor.search.policies import Judged, Observation, Second, Stag
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.runtime.domains import load_domain
+from tests.end_to_end.documented import of_the_machine
 from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
@@ -222,6 +223,40 @@ def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
     run = searching.verifying_request(request, 900, warm=True)
     sent = RunRequest.model_validate_json(run.model_dump_json())
     assert sent.workload.thresholds == ("join.p99_ms <= 50",)
+
+
+@pytest.mark.parametrize(
+    ("generator_us", "why"),
+    [
+        (
+            136.0,
+            " The machine became slower: the generator used 36% more CPU time per record than"
+            " in step 2.",
+        ),
+        (114.0, ""),
+        (None, ""),
+    ],
+)
+def test_a_run_at_the_rate_found_that_is_not_sustained_says_whether_the_machine_became_slower(
+    monkeypatch: pytest.MonkeyPatch, generator_us: float | None, why: str
+) -> None:
+    steps = (
+        Done(500, long=False, number=1, generator_us=130),
+        Done(1000, long=True, number=2, generator_us=100),
+        Done(2000, long=False, number=3, refusals=("slow.",), generator_us=90),
+    )
+
+    def observe_slow(self: Run) -> Observation:
+        medians = dict.fromkeys(range(15), 20_000.0)
+        return Observation((StageObserved("parse", medians),), generator_us=generator_us)
+
+    monkeypatch.setattr(Run, "observe", observe_slow)
+    search_after(monkeypatch, SoFar(steps, spent_s=100))
+    assert Run.told[-1].reasons == (
+        "90% of the rate found was not sustained: parse: median latency 20000 ms, allowed below "
+        f"10000.{why}",
+    )
+    assert of_the_machine(*Run.told[-1].reasons)
 
 
 def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,6 +129,11 @@ def test_a_run_that_was_not_steady_says_by_how_much_its_figures_still_move() -> 
     )
     auto = warm_up(steady=False, moving=["a: b"], seconds=180, until_steady=True)
     assert warm_up_sentence(auto).endswith("changing: a: b. Warm up for longer (--warm-up S).")
+    slower = warm_up(steady=False, moving=["a: b"], of_machine=["a: CPU time rose by 75 in 16 s"])
+    assert warm_up_sentence(slower).endswith(
+        "still changing: a: b. The machine's performance changed, as the generator's CPU time per "
+        "record shows: a: CPU time rose by 75 in 16 s."
+    )
 
 
 def test_a_run_of_which_too_little_is_known_says_so() -> None:
