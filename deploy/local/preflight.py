@@ -1,8 +1,11 @@
-"""Checks before a start: jars, disk space, folder names and free ports."""
+"""Checks before a start: settings, jars, disk space, folder names and free ports."""
 
+import difflib
 import errno
+import os
 import shutil
 import socket
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,6 +30,21 @@ def check_jars(jars: Path) -> None:
         verify_jars(jars, jars_lock())
     except (JarsError, OSError) as error:
         raise StackError(f"{error}; {mend(jars)}") from error
+
+
+def check_config() -> None:
+    """Raise StackError if the file of TIDEGAUGE_CONFIG has a key that no service reads."""
+    path = os.environ.get("TIDEGAUGE_CONFIG")
+    if not path:
+        return
+    from deploy.local.service_settings import known_settings  # imports most of the stack
+
+    known = sorted(set(known_settings()))
+    for key in tomllib.loads(Path(path).read_text()):
+        if key not in known:
+            close = difflib.get_close_matches(key, known, 1)
+            hint = f"; did you mean {close[0]}?" if close else ", see docs/settings.md"
+            raise StackError(f"TIDEGAUGE_CONFIG: there is no setting {key[:80]!r}{hint}")
 
 
 def check_room(data: Path, needed_bytes: int = NEEDED_FREE_BYTES) -> None:

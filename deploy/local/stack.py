@@ -26,7 +26,14 @@ from deploy.local.ending import end_processes, end_stack, end_unrecorded, interr
 from deploy.local.failures import StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, lasting_parts, stack_parts
-from deploy.local.preflight import check_host, check_jars, check_names, check_ports, check_room
+from deploy.local.preflight import (
+    check_config,
+    check_host,
+    check_jars,
+    check_names,
+    check_ports,
+    check_room,
+)
 from deploy.local.processes import identify, is_alive, wait_until
 from deploy.local.startup import (
     READY_DEADLINE_S,
@@ -189,6 +196,7 @@ class Stack:
 
     def _start(self, on_progress: Progress, once_leading: Callable[[], None] | None) -> None:
         settings = self.settings
+        check_config()
         check_names(settings)
         check_host(settings)
         check_room(settings.data)

@@ -65,6 +65,7 @@ class BatchProducer:
         self._partitions = {
             topic: KeyPartitions(library, count) for topic, count in partitions.items()
         }
+        self._names: dict[int, str] = {}  # of topics, by their pointers in messages
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         # To the messages of an event; guarded by the lock.
         self._pointers: Any = (ctypes.c_void_p * 1024)()
@@ -83,15 +84,19 @@ class BatchProducer:
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         if self._fatal:
             raise ClientError(self._fatal)
-        partitions = self._partitions[batch.topic].of(batch.keys[start:stop], batch.names)
+        partitions = self._partitions[batch.topic].of(batch)
         stop = min(stop, start + max(0, self._queue_records - self._open))
         if stop <= start:
             return start
-        messages, partitions = batch.messages[start:stop], partitions[: stop - start]
+        messages = batch.messages[start:stop]
         with self._queues.lock:
-            for partition, positions in by_partition(partitions):
+            for partition, positions in by_partition(partitions[start:stop]):
                 part = messages if len(positions) == len(messages) else messages[positions]
-                self._queues.put((batch.topic, partition), batch, part)
+                place = batch.topic, partition
+                if self._queues.pass_on(place, len(part)):
+                    self._produce(place, part)
+                else:
+                    self._queues.put(place, batch, part)
             self._open += stop - start
             self._hand_over()
             waiting = self._queues.waiting
@@ -109,16 +114,19 @@ class BatchProducer:
             if self._queues.expired(parts):
                 self._queues.done(partition, self._fail(parts))
                 continue
-            messages = joined(parts)
-            taken = self._library.rd_kafka_produce_batch(
-                self._topics[partition[0]],
-                partition[1],
-                librdkafka.COPY_VALUES,
-                messages.ctypes.data,
-                len(messages),
-            )
-            if taken != len(messages):
-                self._queues.done(partition, self._refused(messages))
+            self._produce(partition, joined(parts))
+
+    def _produce(self, partition: TopicPartition, messages: Any) -> None:
+        """Pass messages that count as in flight to librdkafka. Call with the lock held."""
+        taken = self._library.rd_kafka_produce_batch(
+            self._topics[partition[0]],
+            partition[1],
+            librdkafka.COPY_VALUES,
+            messages.ctypes.data,
+            len(messages),
+        )
+        if taken != len(messages):
+            self._queues.done(partition, self._refused(messages))
 
     def count_outcomes(self) -> None:
         """See ProducerBackend. The thread does it while it waits for deliveries."""
@@ -223,7 +231,11 @@ class BatchProducer:
 
     def _partition_of(self, pointer: int) -> TopicPartition:
         message = Message.from_address(pointer)
-        return self._library.rd_kafka_topic_name(message.topic).decode(), message.partition
+        name = self._names.get(message.topic)
+        if name is None:
+            name = self._library.rd_kafka_topic_name(message.topic).decode()
+            self._names[message.topic] = name
+        return name, message.partition
 
 
 def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]:
@@ -237,7 +249,8 @@ def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]
     while position < len(pointers):
         first = Message.from_address(pointers[position])
         failed = first.error != librdkafka.NO_ERROR
-        end = position + 1 if failed or not in_order else _end_of_run(pointers, position)
+        alone = failed or not in_order or position + 1 == len(pointers)
+        end = position + 1 if alone else _end_of_run(pointers, position)
         yield first.private, failed, end - position
         position = end
 

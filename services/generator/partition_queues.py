@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from schemas.records import Int64s
 from services.generator.message_batch import MESSAGE, MessageBatch, addresses
 
 # Of five requests: a batch may use two, because its first message does not wait for the others.
 PARTITIONS_IN_FLIGHT = 3
+ONLY = np.zeros(1, np.int64)  # the position of the only message
 _WHOLE = f"V{MESSAGE.itemsize}"
 
 TopicPartition = tuple[str, int]
@@ -67,6 +67,16 @@ class PartitionQueues:
         """Whether messages wait."""
         return bool(self._waiting)
 
+    def pass_on(self, partition: TopicPartition, records: int) -> bool:
+        """Whether messages of a partition need not wait. They count as in flight from now on."""
+        if self._turns or partition in self._waiting or self._is_full():
+            return False
+        under_way = self._under_way.get(partition, 0)
+        if under_way and self._max_partitions is not None:
+            return False
+        self._under_way[partition] = under_way + records
+        return True
+
     def put(self, partition: TopicPartition, batch: MessageBatch, messages: Any) -> None:
         """Queue messages of a batch."""
         parts = self._waiting.setdefault(partition, deque())
@@ -77,8 +87,7 @@ class PartitionQueues:
     def take(self) -> tuple[TopicPartition, list[QueuedMessages]] | None:
         """The next batch to send, which counts as in flight from now on; None if there is none or
         the limit is reached."""
-        full = self._max_partitions is not None and len(self._under_way) >= self._max_partitions
-        if full or not self._turns:
+        if self._is_full() or not self._turns:
             return None
         partition = self._turns.popleft()
         parts = self._waiting[partition]
@@ -108,6 +117,9 @@ class PartitionQueues:
         """Whether a batch has waited longer than the timeout."""
         return self._clock() - parts[-1].since_s > self._timeout_s
 
+    def _is_full(self) -> bool:
+        return self._max_partitions is not None and len(self._under_way) >= self._max_partitions
+
     def clear(self) -> list[QueuedMessages]:
         """Remove all waiting messages and return them."""
         parts = [part for waiting in self._waiting.values() for part in waiting]
@@ -126,7 +138,7 @@ def joined(parts: list[QueuedMessages]) -> Any:
 
 
 class KeyPartitions:
-    """Partitions of the keys of one name table, with one lookup per key. One thread.
+    """Partitions of the keys of one name table, with one lookup per key and batch. One thread.
 
     The partitions are those of Java clients: murmur2 of the key, computed by librdkafka. A lookup
     for every record would cost more than a tenth of sending it.
@@ -136,12 +148,16 @@ class KeyPartitions:
         self._library = library
         self._count = partitions
         self._known: NDArray[np.int32] = np.zeros(0, np.int32)
+        self._newest: tuple[MessageBatch, NDArray[np.int32]] | None = None
 
-    def of(self, keys: Int64s, names: pa.StringArray) -> NDArray[np.int32]:
-        """Partition of each message, given the numbers of their keys."""
-        if len(names) > len(self._known):
-            self._known = np.concatenate([self._known, self._more(names[len(self._known) :])])
-        return self._known[keys]
+    def of(self, batch: MessageBatch) -> NDArray[np.int32]:
+        """Partition of each message of a batch."""
+        if self._newest is None or self._newest[0] is not batch:
+            known, names = self._known, batch.names
+            if len(names) > len(known):
+                self._known = np.concatenate([known, self._more(names[len(known) :])])
+            self._newest = batch, self._known[batch.keys]
+        return self._newest[1]
 
     def _more(self, names: pa.StringArray) -> NDArray[np.int32]:
         starts, sizes = addresses(names, slice(None))
@@ -155,7 +171,9 @@ class KeyPartitions:
 
 def by_partition(partitions: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
     """Each partition that occurs, with the positions of its messages in order."""
-    if len(partitions) == 1 or (partitions == partitions[0]).all():
+    if len(partitions) == 1:
+        return [(int(partitions[0]), ONLY)]
+    if (partitions == partitions[0]).all():
         return [(int(partitions[0]), np.arange(len(partitions)))]
     order = np.argsort(partitions, kind="stable")
     sorted_partitions = partitions[order]

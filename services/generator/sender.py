@@ -5,8 +5,9 @@ The load is open-loop: which records are due depends on time only, never on the 
 
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from schemas.protocol import PhasePlan
 from services.generator.curves import SECOND_US
@@ -25,8 +26,7 @@ FULL_QUEUE_WAIT_S = 0.001
 STALL_US = 20_000  # a longer tick is the generator's own delay, not the queue's
 
 
-@dataclass(frozen=True)
-class Tick:
+class Tick(NamedTuple):
     """Actions of one tick: give up the oldest `give_up` records, then send the next `send`."""
 
     give_up: int
@@ -93,13 +93,14 @@ class LoadThread:
         """Send every record of a slice, or give it up if the backlog is full."""
         cursors = [BatchCursor(batch) for batch in prepared.batches]
         ours_until = self._load.plan.shard.before(prepared.slice.end)
+        end_us = prepared.slice.end_us
         while cursors and not self._stop.is_set():
             elapsed_us = self._elapsed_us()
             self._statistics.open_until(elapsed_us)
             self._leave_out_stall(elapsed_us)
             dues = [each.due(elapsed_us) for each in cursors]
             due = sum(dues)
-            later = max(0, self._load.due(elapsed_us) - ours_until)
+            later = max(0, self._load.due(elapsed_us) - ours_until) if elapsed_us >= end_us else 0
             self.waiting_records = due + later
             tick = plan_tick(due, later, self._may_wait_records(elapsed_us), SEND_LIMIT)
             if tick.give_up:
@@ -193,21 +194,28 @@ class BatchCursor:
     def __init__(self, batch: MessageBatch) -> None:
         self.batch = batch
         self.position = 0
+        # At low rates this is called for every record, and a scalar search in an array is slow.
+        self._due_us = memoryview(batch.due_us)
 
     @property
     def left(self) -> int:
         """Number of messages neither sent nor given up."""
         return len(self.batch) - self.position
 
+    @property
+    def next_us(self) -> int:
+        """Scheduled time of the first of them."""
+        due_us: int = self._due_us[self.position]
+        return due_us
+
     def due(self, elapsed_us: int) -> int:
         """Number of those that are due."""
-        end = self.batch.due_us.searchsorted(elapsed_us, side="right")
-        return max(0, int(end) - self.position)
+        return bisect_right(self._due_us, elapsed_us, self.position) - self.position
 
 
 def wake_us(cursors: list[BatchCursor], elapsed_us: int) -> int:
     """Elapsed time of the next tick if no further messages of these batches are due now."""
-    next_us = min(int(each.batch.due_us[each.position]) for each in cursors)
+    next_us = min(each.next_us for each in cursors)
     soon = sum(each.due(elapsed_us + TICK_US) for each in cursors)
     return next_wake_us(next_us, soon, elapsed_us)
 

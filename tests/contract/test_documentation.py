@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.broker import BrokerSettings
-from deploy.local.supervisor import SupervisionSettings
+from deploy.local.service_settings import known_settings
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
@@ -21,7 +20,7 @@ from services.runtime import engines
 from services.runtime.definitions import PIPELINES_DIR, load_pipeline
 from services.runtime.domains import chosen_workload, domain_names
 from services.runtime.settings import ROOT
-from tests.contract.service_settings import PREFIX, SETTINGS
+from tests.contract.service_settings import PREFIX
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
 from tests.end_to_end.documented import (
     CHANGES,
@@ -197,10 +196,8 @@ def told_to_programs() -> set[str]:
 def known_names() -> set[str]:
     """Names of settings, of variables that `./tidegauge` itself reads, and of those set for
     programs."""
-    kinds = (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
-    fields = {name for settings in kinds for name in settings.model_fields}
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
-    settings = {f"{PREFIX}{name.upper()}" for name in fields}
+    settings = {f"{PREFIX}{name.upper()}" for name in known_settings()}
     return settings | script | told_to_programs() | of_tests()
 
 

@@ -1,5 +1,7 @@
 """Messages wait for their partition's turn while others are in flight."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -37,6 +39,21 @@ def test_no_more_partitions_are_under_way_than_places():
     queues.done(("t", 1), 1)
     assert queues.take()[0] == ("t", 2)
     assert queues.take() is None
+
+
+def test_messages_pass_unless_others_wait_or_are_under_way():
+    queues = PartitionQueues(2, batch_records=10, timeout_s=30)
+    assert queues.pass_on(("t", 0), 3)
+    assert not queues.pass_on(("t", 0), 1), "others of the partition are under way"
+    assert queues.pass_on(("t", 1), 1)
+    assert not queues.pass_on(("t", 2), 1), "no place is left"
+    queues.put(("t", 2), NO_BATCH, numbered(0, 1))
+    queues.done(("t", 0), 3)
+    assert not queues.pass_on(("t", 3), 1), "another partition waits for the place"
+    assert queues.take()[0] == ("t", 2)
+    unlimited = PartitionQueues(None, batch_records=10, timeout_s=30)
+    assert unlimited.pass_on(("t", 0), 3)
+    assert unlimited.pass_on(("t", 0), 1)
 
 
 def test_a_partition_with_messages_under_way_waits_and_then_sends_all_at_once():
@@ -105,7 +122,12 @@ def test_every_message_leaves_once_and_in_its_partitions_order(puts, places, bat
             messages = numbered(number, count)
             number += count
             put.setdefault(partition, []).extend(messages["private"].tolist())
-            queues.put(("t", partition), NO_BATCH, messages)
+            if queues.pass_on(("t", partition), count):
+                assert ("t", partition) not in under_way
+                under_way["t", partition] = count
+                taken.setdefault(partition, []).extend(messages["private"].tolist())
+            else:
+                queues.put(("t", partition), NO_BATCH, messages)
         else:
             place = random.choice(list(under_way))
             queues.done(place, under_way.pop(place))
@@ -124,10 +146,14 @@ def test_every_message_leaves_once_and_in_its_partitions_order(puts, places, bat
 KEYS = ("21", "foobar", "a-little-bit-long-string")
 
 
+def with_keys(keys, names):
+    return replace(NO_BATCH, keys=np.array(keys), names=pa.array(names))
+
+
 def test_keys_go_where_java_clients_send_them():
     library = librdkafka.load()
     assert library is not None
-    found = KeyPartitions(library, 7).of(np.array([2, 0, 1, 0]), pa.array(KEYS))
+    found = KeyPartitions(library, 7).of(with_keys([2, 0, 1, 0], KEYS))
     assert found.tolist() == [1, 3, 0, 3]
 
 
@@ -135,8 +161,8 @@ def test_keys_that_are_added_later_are_looked_up_too():
     library = librdkafka.load()
     assert library is not None
     partitions = KeyPartitions(library, 7)
-    assert partitions.of(np.array([0]), pa.array(KEYS[:1])).tolist() == [3]
-    assert partitions.of(np.array([1, 2]), pa.array(KEYS)).tolist() == [0, 1]
+    assert partitions.of(with_keys([0], KEYS[:1])).tolist() == [3]
+    assert partitions.of(with_keys([1, 2], KEYS)).tolist() == [0, 1]
 
 
 def test_messages_of_a_partition_keep_their_order():

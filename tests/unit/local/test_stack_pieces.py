@@ -14,7 +14,7 @@ from deploy.local.ending import stop_order
 from deploy.local.failures import StackError, crashed, tail, worn_out
 from deploy.local.java import Java
 from deploy.local.parts import SERVICES, Part, lasting_parts, stack_parts
-from deploy.local.preflight import check_room
+from deploy.local.preflight import check_config, check_room
 from deploy.local.startup import settings_environment
 from deploy.local.state import (
     Identity,
@@ -187,6 +187,29 @@ def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(
 def test_a_full_disk_is_one_sentence(tmp_path: Path):
     with pytest.raises(StackError, match=r"^the disk is full: \d+ MB are free in .*needed$"):
         check_room(tmp_path, needed_bytes=2**62)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("input_partition = 3", "'input_partition'; did you mean input_partitions?"),
+        ("[colour]\nhue = 3", "'colour', see docs/settings.md"),
+        ("kafka_heap_mb = 512\nmax_restarts = 3\n[[webhooks]]", ""),
+        ("generator_acks = 'all'", ""),
+    ],
+)
+def test_a_file_of_settings_has_only_keys_that_a_service_reads(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text(text)
+    monkeypatch.setenv("TIDEGAUGE_CONFIG", str(file))
+    if not said:
+        check_config()
+        return
+    with pytest.raises(StackError) as refused:
+        check_config()
+    assert str(refused.value) == f"TIDEGAUGE_CONFIG: there is no setting {said}"
 
 
 def test_a_service_gets_the_settings_whole_whatever_the_environment_said(tmp_path: Path):
