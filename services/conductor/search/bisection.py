@@ -13,7 +13,7 @@ from schemas.search import Search
 from services.conductor.search.policies import resolution
 
 SIGNIFICANT_DIGITS = 4
-SLOWER = 0.15  # least increase of the generator's CPU time per record that is told
+SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ def next_step(
     steps: Sequence[Done], search: Search, guess_per_second: float, spent_s: float = 0.0
 ) -> Planned | None:
     """The next step, or None when the search is over. The last one within the budget is long, so
-    that a rate it sustains is confirmed."""
+    that a rate it sustains is confirmed. The rate found is confirmed again if the machine became
+    slower since."""
     if len(steps) >= search.max_steps or spent_s >= search.budget_s:
         return None
     if steps and steps[-1].undecided and not steps[-1].long:
@@ -104,10 +105,12 @@ def next_step(
     only_long = any(step.long for step in _refused(steps))
     low, high = _bracket(steps, only_long)
     rate = _between(low, high, search, guess_per_second)
-    to_confirm = low if low is not None and not _is_confirmed(steps, low) else None
     is_last = _is_last(len(steps), search, spent_s)
-    if to_confirm is not None and (only_long or rate is None or is_last):
-        return Planned(to_confirm, long=True)
+    if low is not None and not _is_confirmed(steps, low, high):
+        if only_long or rate is None or is_last:
+            return Planned(low, long=True)
+    elif low is not None and rate is None and slower_than(steps, steps[-1].generator_us):
+        return Planned(low, long=True)
     return None if rate is None else Planned(rate, only_long or is_last)
 
 
@@ -143,19 +146,19 @@ def found(steps: Sequence[Done], search: Search) -> Found:
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
         return Found(None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by)
-    confirmed = _is_confirmed(steps, low)
+    confirmed = _is_confirmed(steps, low, high)
     unseen = resolution(search, search.confirm_s if confirmed else search.step_s)
     rate = low / (1 + unseen)
     return Found(rate, (rate, high), confirmed, limit, limited_by)
 
 
 def slower_than(steps: Sequence[Done], generator_us: float | None) -> tuple[Done, float] | None:
-    """The step with the highest sustained rate, and the share by which the generator has needed
-    more CPU time per record since: the machine became slower. None if it did not, or if that is
-    unknown."""
-    known = [step for step in steps if step.sustained and step.generator_us]
-    best = max(known, key=lambda step: (step.rate_per_second, step.long, step.number), default=None)
-    if best is None or best.generator_us is None or generator_us is None:
+    """The newest step that sustained the rate found, and by which share `generator_us`, the
+    generator's CPU time per record, exceeds that of then: the machine became slower. None if it did
+    not, or if that is unknown."""
+    low, _high = _bracket(steps, any(step.long for step in _refused(steps)))
+    best = next((s for s in reversed(steps) if s.sustained and s.rate_per_second == low), None)
+    if best is None or not best.generator_us or generator_us is None:
         return None
     more = generator_us / best.generator_us - 1
     return (best, more) if more >= SLOWER else None
@@ -205,8 +208,12 @@ def _between(low: float | None, high: float | None, search: Search, guess: float
     return rate if low < rate < high else None
 
 
-def _is_confirmed(steps: Sequence[Done], rate: float) -> bool:
-    return any(step.long and step.sustained and step.rate_per_second >= rate for step in steps)
+def _is_confirmed(steps: Sequence[Done], low: float, high: float | None) -> bool:
+    """Whether a long step sustained a rate of the bracket."""
+    return any(
+        step.long and step.sustained and low <= step.rate_per_second < (high or math.inf)
+        for step in steps
+    )
 
 
 def _rounded(rate: float) -> float:

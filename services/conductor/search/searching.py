@@ -222,7 +222,7 @@ class Searching:
 
 
 def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[str]:
-    """That the machine became slower since the highest sustained step, in a sentence; empty if it
+    """That the machine became slower since the rate found was sustained, in a sentence; empty if it
     did not. generator_us: CPU time of the generator per record now."""
     found = slower_than(steps, generator_us)
     if found is None:

@@ -1,5 +1,7 @@
 """Bracket, bisect, confirm: on systems of known capacity."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,6 +142,27 @@ def test_a_narrow_bracket_is_confirmed_by_a_long_step_and_then_the_search_ends()
     assert found(steps, search) == Found(
         pytest.approx(970), (pytest.approx(970), 1090), confirmed=True, limit=NO
     )
+
+
+def test_a_rate_is_confirmed_again_if_the_machine_became_slower_since() -> None:
+    search = Search(precision=0.1)
+    steps = [
+        Done(900, long=False, generator_us=50),
+        Done(1000, long=False, generator_us=50),
+        Done(1000, long=True, generator_us=52),
+    ]
+    refused = Done(1090, long=False, refusals=NO, generator_us=64)
+    assert next_step([*steps, refused], search, 1000) is None, "64 is not a quarter more than 52"
+    steps.append(replace(refused, generator_us=65))
+    assert next_step(steps, search, 1000) == Planned(1000, long=True)
+    assert next_step([*steps, Done(1000, long=True, generator_us=66)], search, 1000) is None
+    assert next_step(steps, search, 1000, spent_s=search.budget_s) is None
+    steps.append(Done(1000, long=True, refusals=NO, generator_us=66))
+    assert not found(steps, search).confirmed
+    assert next_step(steps, search, 1000) == Planned(900, long=True)
+    steps.append(Done(900, long=True, generator_us=66))
+    assert next_step(steps, search, 1000) == Planned(948.7, long=True)
+    assert found(steps, search).confirmed
 
 
 def test_a_rate_that_was_sustained_above_one_that_was_not_does_not_count() -> None:
