@@ -124,7 +124,9 @@ def test_two_hours_of_the_default_suite_beside_three_watches(tmp_path: Path) -> 
     grown = {}
     if SECONDS >= TELLING_S:
         grown = {name: growth(samples) for name, samples in memory.items()}
-    told = {"grown": grown, "turns": turns, "invalid": invalid, "status": status}
+    levels = {name: levels_mb(samples) for name, samples in memory.items()}
+    told = {"grown": grown, "levels_mb": levels, "turns": turns, "invalid": invalid}
+    told["status"] = status
     print(json.dumps(told, indent=2))
     for load, (exact, others) in found.items():
         assert others == 0, load
@@ -170,14 +172,23 @@ def own_bytes(name: str, part: psutil.Process) -> int:
 
 
 def growth(samples: list[tuple[int, int]]) -> float:
-    """By which share the memory of a part grew after the first quarter. The level is the minimum
-    except for one sample in ten: between runs, so that memory used by a run does not count."""
+    """By which share the memory of a part grew after the first quarter."""
+    first = level(samples, SECONDS / 4, 3 * SECONDS / 8)
+    return level(samples, 7 * SECONDS / 8, SECONDS) / first - 1
 
-    def level(from_s: float, to_s: float) -> float:
-        values = sorted(size for at_s, size in samples if from_s <= at_s <= to_s)
-        return values[len(values) // 10]
 
-    return level(7 * SECONDS / 8, SECONDS) / level(SECONDS / 4, 3 * SECONDS / 8) - 1
+def level(samples: list[tuple[int, int]], from_s: float, to_s: float) -> float:
+    """The minimum except for one sample in ten: between runs, so that memory used by a run does not
+    count."""
+    values = sorted(size for at_s, size in samples if from_s <= at_s <= to_s)
+    return values[len(values) // 10] if values else math.nan
+
+
+def levels_mb(samples: list[tuple[int, int]]) -> list[float]:
+    """The level of each eighth, megabytes."""
+    eighth = SECONDS / 8
+    edges = (eighth * number for number in range(8))
+    return [round(level(samples, edge, edge + eighth) / 1e6, 1) for edge in edges]
 
 
 def by_chance(load: Load, count: int) -> float:
