@@ -1,5 +1,6 @@
 """The verb `doctor`: checks this machine and the running stack, and gives advice."""
 
+import difflib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from rich.text import Text
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
+from deploy.local.service_settings import known_settings
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
@@ -34,6 +36,8 @@ NO_WALL = (
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2
 MIN_MEMORY_GB = 4
+PREFIX = "TIDEGAUGE_"
+SIMILARITY = 0.85  # of a misspelled name, from 0 to 1
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def examine(
     yield from _engines(settings)
     yield _wall(settings) if running else _wall_to_be()
     yield _base_port(settings.base_port)
+    yield from _variables()
     if not running:
         yield from _ports(settings)
         return
@@ -192,6 +197,16 @@ def _base_port(base_port: int) -> Finding:
         hint or f"base port {base_port} is not used for outgoing connections",
         "a port may be taken at times; set TIDEGAUGE_BASE_PORT outside of that range",
     )
+
+
+def _variables() -> Iterator[Finding]:
+    """Environment variables whose names are nearly those of settings."""
+    known = [name.upper() for name in known_settings()]
+    for name in sorted(os.environ):
+        setting = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and setting not in known:
+            for close in difflib.get_close_matches(setting, known, 1, SIMILARITY):
+                yield Finding(False, f"{name} is no setting", f"did you mean {PREFIX}{close}?")
 
 
 def _ports(settings: ServiceSettings) -> Iterator[Finding]:

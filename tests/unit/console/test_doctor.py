@@ -37,6 +37,15 @@ def test_of_a_stack_the_parts_that_it_has_are_looked_at(
     ]
 
 
+def test_misspelled_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("INPUT_PARTITION", "KAFKA_HEAP", "INPUT_PARTITIONS", "CONFIG", "BENCH_ROUNDS"):
+        monkeypatch.setenv(f"TIDEGAUGE_{name}", "1")
+    assert [(one.text, one.advice) for one in doctor._variables()] == [
+        ("TIDEGAUGE_INPUT_PARTITION is no setting", "did you mean TIDEGAUGE_INPUT_PARTITIONS?"),
+        ("TIDEGAUGE_KAFKA_HEAP is no setting", "did you mean TIDEGAUGE_KAFKA_HEAP_MB?"),
+    ]
+
+
 def test_what_is_found_is_shown_as_it_is() -> None:
     out = io.StringIO()
     assert (
