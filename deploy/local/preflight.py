@@ -13,6 +13,7 @@ import psutil
 
 from deploy.local.failures import StackError
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
+from deploy.local.known_settings import known_settings
 from deploy.local.processes import wait_until
 from services.runtime.ports import ephemeral_hint
 from services.runtime.probe import ANY_ADDRESS
@@ -37,9 +38,7 @@ def check_config() -> None:
     path = os.environ.get("TIDEGAUGE_CONFIG")
     if not path:
         return
-    from deploy.local.service_settings import known_settings  # 30 ms, only with a file
-
-    known = sorted(set(known_settings()))
+    known = sorted(known_settings())
     for key in tomllib.loads(Path(path).read_text()):
         if key not in known:
             close = difflib.get_close_matches(key, known, 1)

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
+from deploy.local.known_settings import known_settings
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
@@ -200,9 +201,7 @@ def _base_port(base_port: int) -> Finding:
 
 def _variables() -> Iterator[Finding]:
     """Environment variables whose names are nearly those of settings."""
-    from deploy.local.service_settings import known_settings  # 30 ms, so not for every command
-
-    known = [name.upper() for name in known_settings()]
+    known = [name.upper() for name in sorted(known_settings())]
     for name in sorted(os.environ):
         setting = name.removeprefix(PREFIX)
         if name.startswith(PREFIX) and setting not in known:

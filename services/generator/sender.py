@@ -194,8 +194,8 @@ class BatchCursor:
     def __init__(self, batch: MessageBatch) -> None:
         self.batch = batch
         self.position = 0
-        # At low rates this is called for every record, and a scalar search in an array is slow.
-        self._due_us = memoryview(batch.due_us)
+        # At low rates it is searched for every record, and a scalar search in an array is slow.
+        self._due_us = batch.due_us.data
 
     @property
     def left(self) -> int:

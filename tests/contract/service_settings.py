@@ -1,9 +1,26 @@
-"""Checks of files that set settings of services."""
+"""The settings that each service reads, to check files that set them."""
 
 import re
 
-from deploy.local.service_settings import SETTINGS
+from services.collector.settings import CollectorSettings
+from services.conductor.settings import ConductorSettings
+from services.evaluator.settings import EvaluatorSettings
+from services.generator.settings import GeneratorSettings
+from services.runtime.settings import ServiceSettings
+from services.spark_pipeline.settings import SparkSettings
+from services.store.settings import StoreSettings
 
+SETTINGS: dict[str, type[ServiceSettings]] = {
+    "collector": CollectorSettings,
+    "conductor": ConductorSettings,
+    "console": ServiceSettings,
+    "evaluator": EvaluatorSettings,
+    "gateway": ServiceSettings,
+    "generator": GeneratorSettings,
+    "runner": SparkSettings,
+    "store": StoreSettings,
+    "watcher": ServiceSettings,
+}
 PREFIX = "TIDEGAUGE_"
 
 

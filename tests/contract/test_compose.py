@@ -13,14 +13,13 @@ import pytest
 import yaml
 
 from deploy.dependencies.images import SERVICES
-from deploy.local.service_settings import SETTINGS
 from services.generator.settings import GeneratorSettings
 from services.runtime.definitions import load_pipeline
 from services.runtime.engines import load_engines
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of
-from tests.contract.service_settings import PREFIX, service_of, unknown_settings
+from tests.contract.service_settings import PREFIX, SETTINGS, service_of, unknown_settings
 
 pytestmark = pytest.mark.contract
 

@@ -9,10 +9,11 @@ import pytest
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
-from deploy.local.service_settings import OF_THE_STACK, SETTINGS
+from deploy.local.broker import BrokerSettings
+from deploy.local.supervisor import SupervisionSettings
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.settings import ROOT
-from tests.contract.service_settings import PREFIX
+from tests.contract.service_settings import PREFIX, SETTINGS
 from tests.contract.test_documentation import of_tests
 
 pytestmark = pytest.mark.contract
@@ -21,7 +22,7 @@ PAGE = (ROOT / "docs" / "settings.md").read_text()
 ROWS = dict(re.findall(rf"^\| `({PREFIX}[A-Z_]+)` \| (.+?) \|", PAGE, re.M))
 FIELDS: dict[str, FieldInfo] = {
     name: field
-    for settings in (*SETTINGS.values(), *OF_THE_STACK)
+    for settings in (*SETTINGS.values(), BrokerSettings, SupervisionSettings)
     for name, field in settings.model_fields.items()
 }
 # Set by the local deployment, for its own processes.
