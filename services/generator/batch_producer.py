@@ -70,6 +70,7 @@ class BatchProducer:
         # To the messages of an event; guarded by the lock.
         self._pointers: Any = (ctypes.c_void_p * 1024)()
         self._open = 0  # sent, neither acknowledged nor failed; guarded by the lock
+        self._newest = 0  # those of the last call of `send`
         self._fatal = ""
         self.last_error = ""
         self._events = library.rd_kafka_queue_get_main(self._handle)
@@ -97,11 +98,12 @@ class BatchProducer:
                     self._produce(place, part)
                 else:
                     self._queues.put(place, batch, part)
-            self._open += stop - start
+            self._newest = stop - start
+            self._open += self._newest
             self._hand_over()
             waiting = self._queues.waiting
         if waiting:
-            self.count_outcomes()
+            self._count_known()
             with self._queues.lock:
                 if self._queues.waiting:
                     self._awaited.set()
@@ -129,7 +131,13 @@ class BatchProducer:
             self._queues.done(partition, self._refused(messages))
 
     def count_outcomes(self) -> None:
-        """See ProducerBackend. The thread does it while it waits for deliveries."""
+        """See ProducerBackend. Does not look for outcomes of the last call of `send`, which has
+        only just returned."""
+        while self._open > self._newest and not self._awaited.is_set() and self._take_event(0):
+            continue
+
+    def _count_known(self) -> None:
+        """Count all outcomes known by now. The thread does it while it waits for deliveries."""
         while not self._awaited.is_set() and self._take_event(0):
             continue
 
@@ -137,7 +145,7 @@ class BatchProducer:
         deadline_s = time.monotonic() + timeout_s
         while self._open and time.monotonic() < deadline_s:
             time.sleep(FLUSH_LOOK_S)
-            self.count_outcomes()
+            self._count_known()
         return self._open
 
     def purge(self) -> None:
@@ -180,7 +188,7 @@ class BatchProducer:
             if self._awaited.wait(COUNT_S):
                 self._take_event(POLL_MS)
             else:
-                self.count_outcomes()
+                self._count_known()
 
     def _take_event(self, wait_ms: int) -> bool:
         """Handle the next event of the client, if there is one within this time."""

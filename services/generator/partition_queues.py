@@ -87,7 +87,7 @@ class PartitionQueues:
     def take(self) -> tuple[TopicPartition, list[QueuedMessages]] | None:
         """The next batch to send, which counts as in flight from now on; None if there is none or
         the limit is reached."""
-        if self._is_full() or not self._turns:
+        if not self._turns or self._is_full():
             return None
         partition = self._turns.popleft()
         parts = self._waiting[partition]

@@ -131,6 +131,8 @@ class LoadThread:
         dues: number of due records in each batch."""
         left, done = records, 0
         for number, each in enumerate(cursors):
+            if not dues[number]:
+                continue
             part = -(-left // (len(cursors) - number))
             rest = sum(dues[number + 1 :])
             stop = each.position + min(dues[number], max(part, left - rest))

@@ -78,16 +78,16 @@ def test_acknowledgements_of_all_brokers_come_with_idempotence(tmp_path):
     assert (one["enable.idempotence"], one["acks"]) == (False, "1")
 
 
-@pytest.fixture
-def producing(monkeypatch):
+@pytest.fixture(params=[1])
+def producing(request, monkeypatch):
     """A producer with a simulated broker, whose thread counts nothing unless messages wait, and the
-    outcomes by thread. At most one partition has messages in flight."""
+    outcomes by thread. The parameter is the limit of partitions with messages in flight."""
     monkeypatch.setattr(batch_producer, "COUNT_S", 60)
     library = librdkafka.load()
     assert library is not None
     batches = next(iter(a_load(400, 1).prepared())).batches
     properties = {"test.mock.num.brokers": 1, "queue.buffering.max.messages": 1000}
-    queues = PartitionQueues(1, 100, 60)
+    queues = PartitionQueues(request.param, 100, 60)
     producer = BatchProducer(library, properties, {batches[0].topic: 4}, queues, in_order=True)
     counted = Counter()
 
@@ -100,13 +100,17 @@ def producing(monkeypatch):
     producer.close()
 
 
+@pytest.mark.parametrize("producing", [None], indirect=True)
 def test_the_caller_counts_deliveries_while_nothing_waits(producing):
     producer, _queues, batch, counted = producing
     assert producer.send(batch, 0, 1) == 1
+    assert producer.send(batch, 1, 2) == 2
     deadline_s = time.monotonic() + 30
     while not counted and time.monotonic() < deadline_s:
         producer.count_outcomes()
-    assert counted == {"MainThread": 1}
+    assert set(counted) == {"MainThread"}
+    assert producer.flush(30) == 0
+    assert counted == {"MainThread": 2}
 
 
 def test_messages_that_wait_for_a_delivery_leave_without_the_caller(producing):
