@@ -4,9 +4,12 @@ ClickHouse's `quantileExactWeighted` returns the same values, so SQL and reports
 """
 
 import math
+from array import array
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+MOST_PARTS: Final = 16
 LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0}
 
 
@@ -25,6 +28,36 @@ def quantile(counts: Counter[int], level: float) -> int | None:
         if counts[value] and seen >= rank:
             return value
     return None
+
+
+class PackedCounts:
+    """A histogram that is added to often and read seldom, as arrays: a fifth of the memory of a
+    Counter, and no small objects that leave the heap of a process fragmented.
+
+    >>> packed = PackedCounts()
+    >>> packed.add([7, 9], [1, 2])
+    >>> packed.add([9], [1])
+    >>> packed.counts()
+    Counter({9: 3, 7: 1})
+    """
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[array[int], array[int]]] = []
+
+    def add(self, values: Sequence[int], counts: Sequence[int]) -> None:
+        """Add the count of each value."""
+        self._parts.append((array("q", values), array("q", counts)))
+        if len(self._parts) > MOST_PARTS:
+            whole = self.counts()
+            self._parts = [(array("q", whole.keys()), array("q", whole.values()))]
+
+    def counts(self) -> Counter[int]:
+        """The counts by value."""
+        found: Counter[int] = Counter()
+        for values, counts in self._parts:
+            for value, count in zip(values, counts, strict=True):
+                found[value] += count
+        return found
 
 
 def levels(counts: Counter[int]) -> dict[str, int | None]:

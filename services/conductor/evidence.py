@@ -5,7 +5,7 @@ watched.add("results.latency", record)
 watched.told(phases)        # the conclusion's `disturbed`, `late` and `room`
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from statistics import median
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from analysis.lateness import OTHERS_SHARE_OF_RUN, Evidence
 from analysis.room import Use, added, room, room_sentence
 from schemas import catalogue, protocol
 from schemas.event_payloads import EvaluationLag
-from schemas.percentiles import quantile
+from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import PhasePlan, RunRequest
 
 MOST_SECONDS = 10_800  # the newest seconds of longer runs
@@ -34,7 +34,7 @@ class _Percentiles:
     counts."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Counter[int]] = {}
+        self._open: dict[int, PackedCounts] = {}
         self._closed: dict[int, float] = {}
         self._sizes: dict[int, int] = {}
 
@@ -43,10 +43,8 @@ class _Percentiles:
         at = second_ms // 1000
         if at in self._closed:
             return
-        of_second = self._open.setdefault(at, Counter())
+        self._open.setdefault(at, PackedCounts()).add(values, counts)
         _put(self._sizes, at, self._sizes.get(at, 0) + sum(counts))
-        for value, count in zip(values, counts, strict=True):
-            of_second[value] += count
         if len(self._open) > OPEN_SECONDS:
             self._close(min(self._open))
 
@@ -56,11 +54,11 @@ class _Percentiles:
             self._close(at)
 
     def _close(self, at: int) -> None:
-        _put(self._closed, at, float(quantile(self._open.pop(at), LEVEL) or 0))
+        _put(self._closed, at, _percentile(self._open.pop(at)))
 
     def by_second(self) -> dict[int, float]:
         """All percentiles, in order of time."""
-        now = {at: float(quantile(counts, LEVEL) or 0) for at, counts in self._open.items()}
+        now = {at: _percentile(of_second) for at, of_second in self._open.items()}
         return dict(sorted((self._closed | now).items()))
 
     def of_whole_seconds(self) -> dict[int, float]:
@@ -72,6 +70,10 @@ class _Percentiles:
             if self._sizes[last] < LEAST_OF_LAST * median(self._sizes.values()):
                 del found[last]
         return found
+
+
+def _percentile(of_second: PackedCounts) -> float:
+    return float(quantile(of_second.counts(), LEVEL) or 0)
 
 
 class Watched:

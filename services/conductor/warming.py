@@ -8,7 +8,7 @@ performance of the machine has changed. This explains a change of a pipeline tha
 """
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
@@ -30,7 +30,7 @@ from analysis.steadiness import (
     together,
 )
 from schemas import catalogue
-from schemas.percentiles import quantile
+from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import RunRequest
 from schemas.workload import EVEN_SHAPES, Load, Workload
 
@@ -87,7 +87,7 @@ class Levels:
 
     def __init__(self) -> None:
         self._p50, self._p95 = Seconds(), Seconds()
-        self._open: dict[int, Counter[int]] = {}
+        self._open: dict[int, PackedCounts] = {}
         self._changed: set[int] = set()
         self._newest = 0
 
@@ -96,9 +96,7 @@ class Levels:
         self._newest = max(self._newest, second)
         if second < self._newest - OPEN_S:
             return
-        known = self._open.setdefault(second, Counter())
-        for value, count in zip(values, counts, strict=True):
-            known[value] += count
+        self._open.setdefault(second, PackedCounts()).add(values, counts)
         self._changed.add(second)
         if min(self._open) < self._newest - OPEN_S:
             self._settle()
@@ -110,8 +108,9 @@ class Levels:
 
     def _settle(self) -> None:
         for second in self._changed:
+            counts = self._open[second].counts()
             for points, level in ((self._p50, 0.5), (self._p95, 0.95)):
-                points.put(second, float(quantile(self._open[second], level) or 0))
+                points.put(second, float(quantile(counts, level) or 0))
         self._changed.clear()
         for past in [at for at in self._open if at < self._newest - OPEN_S]:
             del self._open[past]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.percentiles import quantile
+from schemas.percentiles import MOST_PARTS, PackedCounts, quantile
 
 pytestmark = pytest.mark.unit
 
@@ -42,3 +42,16 @@ def test_a_percentile_has_the_nearest_rank_in_the_sorted_data(values, level):
 def test_a_higher_level_never_has_a_lower_value(values, one, other):
     counts = Counter(values)
     assert quantile(counts, min(one, other)) <= quantile(counts, max(one, other))
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(-1_000, 1_000_000), st.integers(-5, 5)), max_size=40),
+)
+def test_packed_counts_are_those_of_a_counter(added):
+    packed, counter = PackedCounts(), Counter()
+    for counts in added:
+        packed.add([*counts], [*counts.values()])
+        for value, count in counts.items():
+            counter[value] += count
+    assert packed.counts() == counter
+    assert len(packed._parts) <= MOST_PARTS
