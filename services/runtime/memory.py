@@ -12,6 +12,8 @@ from typing import Final
 
 YOUNG_OBJECTS: Final = 200_000  # more than the messages of one batch
 M_ARENA_MAX: Final = -8  # of <malloc.h>
+M_MMAP_THRESHOLD: Final = -3
+LARGE_BYTES: Final = 128 * 1024  # glibc's initial threshold
 ARENAS: Final = 2
 
 
@@ -61,9 +63,14 @@ def limit_arenas() -> None:
     """Limit the arenas of glibc's malloc, which keep pages that `malloc_trim` cannot return. By
     default there are up to eight per core, and every Kafka client has threads that use others. Does
     nothing with another C library."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(M_ARENA_MAX, ARENAS)
+    _set_malloc_option(M_ARENA_MAX, ARENAS)
+
+
+def map_large_blocks() -> None:
+    """Let glibc's malloc map every large block on its own, so that freeing it returns its pages.
+    Otherwise the first such block that is freed raises the threshold, up to 32 MB, and later ones
+    fragment the heap. This costs page faults. Does nothing with another C library."""
+    _set_malloc_option(M_MMAP_THRESHOLD, LARGE_BYTES)
 
 
 def expect_batches() -> None:
@@ -72,6 +79,12 @@ def expect_batches() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
+
+
+def _set_malloc_option(name: int, value: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(name, value)
 
 
 def return_pages() -> None:

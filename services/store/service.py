@@ -11,7 +11,7 @@ from services.runtime.events import open_events
 from services.runtime.health import PortTakenError
 from services.runtime.kafka import KafkaUnavailableError, admin_client
 from services.runtime.logs import configure_logs
-from services.runtime.memory import leave_out_pandas, limit_arenas
+from services.runtime.memory import leave_out_pandas, limit_arenas, map_large_blocks
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
@@ -43,6 +43,7 @@ REASONS_TO_STOP = (
 def run(settings: StoreSettings, users: Users, wall: Wall) -> None:
     """Run the store behind its wall. On a fatal error it exits with code 1 and one line."""
     limit_arenas()
+    map_large_blocks()
     leave_out_pandas()
     try:
         engine = open_engine(settings, users)
