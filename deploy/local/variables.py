@@ -18,8 +18,8 @@ EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
 # Gets the secrets of engines, and the user's own, such as AWS_SECRET_ACCESS_KEY for storage that
 # an engine writes to.
 OTHERS = "runner"
-# Python's own allocator returns memory in blocks of 1 MB. A small object that outlives a run keeps a
-# whole block, so the conductor grew with each long run. malloc returns pages of 4 KB.
+# Python's own allocator returns memory in blocks of 1 MB. A small object that outlives a run keeps
+# a whole block, so the conductor grew with each long run. malloc returns pages of 4 KB.
 ALLOCATORS = {"conductor": {"PYTHONMALLOC": "malloc"}}
 
 
