@@ -17,7 +17,7 @@ from rich.text import Text
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
-from deploy.local.known_settings import known_settings
+from deploy.local.preflight import known_settings
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
@@ -36,7 +36,7 @@ NO_WALL = (
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2
 MIN_MEMORY_GB = 4
-PREFIX = "TIDEGAUGE_"
+PREFIX = ServiceSettings.model_config["env_prefix"]
 SIMILARITY = 0.85  # of a misspelled name, from 0 to 1
 
 

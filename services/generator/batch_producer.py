@@ -88,6 +88,7 @@ class BatchProducer:
         partitions = self._partitions[batch.topic].of(batch)
         stop = min(stop, start + max(0, self._queue_records - self._open))
         if stop <= start:
+            self._newest = 0  # the queue is full: look for all outcomes
             return start
         messages = batch.messages[start:stop]
         with self._queues.lock:

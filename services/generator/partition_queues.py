@@ -68,7 +68,8 @@ class PartitionQueues:
         return bool(self._waiting)
 
     def pass_on(self, partition: TopicPartition, records: int) -> bool:
-        """Whether messages of a partition need not wait. They count as in flight from now on."""
+        """Count messages of a partition as in flight if they need not wait; returns whether it did
+        so."""
         if self._turns or partition in self._waiting or self._is_full():
             return False
         under_way = self._under_way.get(partition, 0)
@@ -117,15 +118,15 @@ class PartitionQueues:
         """Whether a batch has waited longer than the timeout."""
         return self._clock() - parts[-1].since_s > self._timeout_s
 
-    def _is_full(self) -> bool:
-        return self._max_partitions is not None and len(self._under_way) >= self._max_partitions
-
     def clear(self) -> list[QueuedMessages]:
         """Remove all waiting messages and return them."""
         parts = [part for waiting in self._waiting.values() for part in waiting]
         self._waiting.clear()
         self._turns.clear()
         return parts
+
+    def _is_full(self) -> bool:
+        return self._max_partitions is not None and len(self._under_way) >= self._max_partitions
 
 
 def joined(parts: list[QueuedMessages]) -> Any:
@@ -138,7 +139,7 @@ def joined(parts: list[QueuedMessages]) -> Any:
 
 
 class KeyPartitions:
-    """Partitions of the keys of one name table, with one lookup per key and batch. One thread.
+    """Partitions of the keys of one name table, with one lookup per key. Not thread-safe.
 
     The partitions are those of Java clients: murmur2 of the key, computed by librdkafka. A lookup
     for every record would cost more than a tenth of sending it.

@@ -81,12 +81,6 @@ def expect_batches() -> None:
     gc.set_threshold(YOUNG_OBJECTS, 20, 20)
 
 
-def _set_malloc_option(name: int, value: int) -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(name, value)
-
-
 def return_pages() -> None:
     """Return free pages that glibc keeps to the operating system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
@@ -114,3 +108,9 @@ def leave_out_pandas() -> None:
         pa.array([b""])
     finally:
         sys.meta_path.remove(finder)
+
+
+def _set_malloc_option(name: int, value: int) -> None:
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(name, value)

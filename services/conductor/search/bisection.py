@@ -102,8 +102,8 @@ def next_step(
         return steps[-1].planned
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
     # from then on, first at the highest lower rate that a short one sustained.
-    only_long = any(step.long for step in _refused(steps))
-    low, high = _bracket(steps, only_long)
+    only_long = _leaks(steps)
+    low, high = _bracket(steps)
     rate = _between(low, high, search, guess_per_second)
     is_last = _is_last(len(steps), search, spent_s)
     if low is not None and not _is_confirmed(steps, low, high):
@@ -118,7 +118,7 @@ def ended_by(steps: Sequence[Done], search: Search, spent_s: float) -> str:
     """Why a search has no next step: the bracket is narrow enough (`precision`), a rate at a bound
     (`highest rate`, `lowest rate`), or the number of steps or the time is used up (`steps`,
     `budget`)."""
-    low, high = _bracket(steps, any(step.long for step in _refused(steps)))
+    low, high = _bracket(steps)
     if high is None and low is not None and low >= search.max_rate_per_second:
         return "highest rate"
     if low is None and high is not None and high <= search.min_rate_per_second:
@@ -139,10 +139,8 @@ def _is_last(steps: int, search: Search, spent_s: float) -> bool:
 
 def found(steps: Sequence[Done], search: Search) -> Found:
     """The result of the steps."""
-    refused = _refused(steps)
-    only_long = any(step.long for step in refused)
-    low, high = _bracket(steps, only_long)
-    at_limit = [step for step in refused if step.rate_per_second == high]
+    low, high = _bracket(steps)
+    at_limit = [step for step in _refused(steps) if step.rate_per_second == high]
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
         return Found(None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by)
@@ -156,7 +154,7 @@ def slower_than(steps: Sequence[Done], generator_us: float | None) -> tuple[Done
     """The newest step that sustained the rate found, and by which share `generator_us`, the
     generator's CPU time per record, exceeds that of then: the machine became slower. None if it did
     not, or if that is unknown."""
-    low, _high = _bracket(steps, any(step.long for step in _refused(steps)))
+    low, _high = _bracket(steps)
     best = next((s for s in reversed(steps) if s.sustained and s.rate_per_second == low), None)
     if best is None or not best.generator_us or generator_us is None:
         return None
@@ -164,13 +162,18 @@ def slower_than(steps: Sequence[Done], generator_us: float | None) -> tuple[Done
     return (best, more) if more >= SLOWER else None
 
 
-def _bracket(steps: Sequence[Done], only_long: bool) -> tuple[float | None, float | None]:
-    """The highest sustained rate below the lowest unsustained one, and the latter. only_long: short
-    steps count only while no long one was sustained."""
+def _bracket(steps: Sequence[Done]) -> tuple[float | None, float | None]:
+    """The highest sustained rate below the lowest unsustained one, and the latter. Once a long step
+    was not sustained, short steps count only while no long one was sustained."""
     high = min((step.rate_per_second for step in _refused(steps)), default=None)
     sustained = [s for s in steps if s.sustained and (high is None or s.rate_per_second < high)]
-    counted = (only_long and [step for step in sustained if step.long]) or sustained
+    counted = (_leaks(steps) and [step for step in sustained if step.long]) or sustained
     return max((step.rate_per_second for step in counted), default=None), high
+
+
+def _leaks(steps: Sequence[Done]) -> bool:
+    """Whether a long step was not sustained."""
+    return any(step.long for step in _refused(steps))
 
 
 def _refused(steps: Sequence[Done]) -> list[Done]:

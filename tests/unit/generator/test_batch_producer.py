@@ -113,6 +113,19 @@ def test_the_caller_counts_deliveries_while_nothing_waits(producing):
     assert counted == {"MainThread": 2}
 
 
+@pytest.mark.parametrize("producing", [None], indirect=True)
+def test_a_caller_whose_queue_is_full_counts_all_deliveries(producing, monkeypatch):
+    producer, _queues, batch, counted = producing
+    monkeypatch.setattr(producer, "_queue_records", 1)
+    assert producer.send(batch, 0, 2) == 1
+    assert producer.send(batch, 1, 2) == 1
+    deadline_s = time.monotonic() + 30
+    while not counted and time.monotonic() < deadline_s:
+        producer.count_outcomes()
+    assert counted == {"MainThread": 1}
+    assert producer.send(batch, 1, 2) == 2
+
+
 def test_messages_that_wait_for_a_delivery_leave_without_the_caller(producing):
     producer, queues, batch, counted = producing
     assert producer.send(batch, 0, len(batch)) == len(batch)
