@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from schemas.protocol import RunRequest
 from schemas.suite import Pace, Step
 from services.conductor.run_state import RunState
-from services.conductor.search.searching import can_stay_warm, keeps_up
+from services.conductor.search.requests import can_stay_warm
+from services.conductor.search.searching import keeps_up
 
 PREPARING_MS = 10_000  # kept pipelines must not expire while a run asks for them
 

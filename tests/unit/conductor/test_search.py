@@ -16,7 +16,7 @@ from services.conductor.search.bisection import (
     found,
     next_step,
 )
-from services.conductor.search.searching import step_request, verifying_request
+from services.conductor.search.requests import step_request, verifying_request
 from tests.unit.conductor.simulated import System, search_on
 from tests.unit.requests import RUN_ID, a_request
 
