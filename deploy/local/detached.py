@@ -19,8 +19,9 @@ PREFIX = "tidegauge: "
 def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
     """Start the stack of `settings.data` (absolute); returns when it is ready.
 
-    Relays progress from `logs/stack.log`. If interrupted, it stops what it started. Raises
-    StackError with the sentence of the process that failed.
+    Relays `logs/stack.log`, which includes the last lines of the log of a part that failed. If
+    interrupted, it stops what it started. Raises StackError with the sentence of the process that
+    failed.
     """
     make_private(settings.data, on_progress)
     log = log_path(settings.data, "stack")
@@ -39,7 +40,7 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
     if process.poll():
         said = [line for line in tail(log) if line.startswith(PREFIX)]
         text = said[-1].removeprefix(PREFIX) if said else f"the stack did not start; see {log}"
-        raise StackError(text, tail(log))
+        raise StackError(text)
     on_progress("the stack is up")
 
 

@@ -244,3 +244,4 @@ def test_a_detached_stack_that_cannot_start_says_why(settings):
     assert f"port {settings.port('evaluator')}, which evaluator needs, is taken" in str(
         caught.value
     )
+    assert not caught.value.log_tail  # the process that failed has already printed it
