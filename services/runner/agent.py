@@ -27,6 +27,7 @@ from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
 from services.runner.lines import MAX_LINE_BYTES, refused
 from services.runner.processes import (
     PipelineProcess,
+    keep_log,
     last_meaningful_line,
     read_tail,
     reap,
@@ -77,7 +78,8 @@ class Agent:
     same. Outputs belong to the run of their input. The files of kept pipelines do not move.
 
     settings.data: the stack's state folder. Plans and pipeline files of a run are in
-    `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
+    `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`, also that of the
+    last failure of each pipeline.
     objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
     remove_topics: deletes the topics with one of these prefixes.
     """
@@ -263,6 +265,8 @@ class Agent:
             reason = f"the program of {name} exited (code {code}): {line_of_log}"
             if not self._restart(session, member, process, reason):
                 self._fail(session, member, reason)
+        if member.state == "ended":
+            keep_log(process, ".failed.log")
 
     def _publish(self, session: RunSession, member: Member, line: Line) -> None:
         """Publish one line of a program as an event of the run, unless the program has failed."""
@@ -320,7 +324,7 @@ class Agent:
         member.state = "down"
         detail: dict[str, JsonValue] = {"reason": reason, "restart": member.restarts}
         self._say(protocol.PIPELINE_DOWN, session, member, detail)
-        ended.log.replace(ended.log.with_suffix(".log.1"))
+        keep_log(ended, ".log.1")
         self._launch(session, member)
         return True
 

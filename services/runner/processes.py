@@ -163,6 +163,12 @@ def reap(ended: PipelineProcess) -> None:
             pipe.close()
 
 
+def keep_log(ended: PipelineProcess, suffix: str) -> None:
+    """Rename the log of a program that has ended, because the next start would truncate it."""
+    with contextlib.suppress(FileNotFoundError):
+        ended.log.replace(ended.log.with_suffix(suffix))
+
+
 def read_tail(log: Path) -> str:
     """The last 64 KiB of a log."""
     with log.open("rb") as file:

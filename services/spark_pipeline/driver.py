@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -31,12 +32,16 @@ from services.spark_pipeline.session import (
     counts_state_rows,
     driver_archive,
     effective,
+    is_stopped,
     open_session,
     spark_conf,
 )
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
 from services.spark_pipeline.undecodable import Undecodable
 from services.spark_pipeline.watching import Failure, watch
+
+# Queries then fail with an error that hides the cause (SPARK-59242).
+CONTEXT_STOPPED = "Spark stopped its context, for a reason that is in the log"
 
 
 def main() -> int:
@@ -78,6 +83,8 @@ def main() -> int:
         undecodable.pass_on(voice)
 
     failure = watch(queries, stop, lambda: voice.ready(**effective(spark, conf)), report)
+    if failure is not None and is_stopped(spark):
+        failure = replace(failure, reason=f"{CONTEXT_STOPPED}: {failure.reason}")
     undecodable.close()
     _close(spark, queries, scratch)
     return 0 if failure is None else _say_failed(voice, failure)

@@ -251,6 +251,11 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
         path.unlink()
 
 
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether Spark itself stopped its context."""
+    return bool(spark.sparkContext._jsc.sc().isStopped())
+
+
 def class_path(spark: SparkSession) -> str:
     """The class path of the driver's JVM."""
     return str(spark.sparkContext._jvm.java.lang.System.getProperty("java.class.path"))

@@ -209,6 +209,20 @@ def test_a_driver_that_dies_is_a_failure_told_once_with_the_last_line_of_its_log
     assert said.events[1:] == [("stopped", "r1", "a", None)]
 
 
+def test_the_log_of_a_failure_outlives_the_next_start(tmp_path):
+    starter = Starter("raise SystemExit(1)", "Out of memory\n")
+    agent = an_agent(tmp_path, Said(), starter)
+    agent.prepare(plan("r1", "a"))
+    starter.started[0].process.wait()
+    agent.watch()
+    agent.stop("r1")
+    starter.log = "all is well\n"
+    agent.prepare(plan("r2", "a"))
+    logs = {one.name: one.read_text() for one in (tmp_path / "logs").iterdir()}
+    assert logs == {"pipeline-a.failed.log": "Out of memory\n", "pipeline-a.log": "all is well\n"}
+    agent.close()
+
+
 def test_the_log_of_a_running_program_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr("services.runtime.logs.MAX_LOG_BYTES", 1_000)
     starter = Starter(log="x" * 2_000)
