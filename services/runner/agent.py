@@ -27,7 +27,6 @@ from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
 from services.runner.lines import MAX_LINE_BYTES, refused
 from services.runner.processes import (
     PipelineProcess,
-    keep_log,
     last_meaningful_line,
     read_tail,
     reap,
@@ -78,8 +77,7 @@ class Agent:
     same. Outputs belong to the run of their input. The files of kept pipelines do not move.
 
     settings.data: the stack's state folder. Plans and pipeline files of a run are in
-    `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`, also that of the
-    last failure of each pipeline.
+    `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
     objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
     remove_topics: deletes the topics with one of these prefixes.
     """
@@ -264,9 +262,8 @@ class Agent:
             line_of_log = last_meaningful_line(read_tail(process.log))
             reason = f"the program of {name} exited (code {code}): {line_of_log}"
             if not self._restart(session, member, process, reason):
+                process.keep_log()
                 self._fail(session, member, reason)
-        if member.state == "ended":
-            keep_log(process, ".failed.log")
 
     def _publish(self, session: RunSession, member: Member, line: Line) -> None:
         """Publish one line of a program as an event of the run, unless the program has failed."""
@@ -324,13 +321,15 @@ class Agent:
         member.state = "down"
         detail: dict[str, JsonValue] = {"reason": reason, "restart": member.restarts}
         self._say(protocol.PIPELINE_DOWN, session, member, detail)
-        keep_log(ended, ".log.1")
+        ended.log.replace(ended.log.with_suffix(".log.1"))
         self._launch(session, member)
         return True
 
     def _fail(self, session: RunSession, member: Member, reason: str, stage: str = "") -> None:
         """Publish once that a pipeline has failed."""
         member.state = "ended"
+        if member.process is not None:
+            member.process.keep_log()  # now: the run may be stopped before the program has ended
         self._events.lifecycle(
             protocol.FAILED,
             session.run_id,

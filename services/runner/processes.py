@@ -65,6 +65,14 @@ class PipelineProcess:
                 break
         return found
 
+    def keep_log(self) -> None:
+        """Rename the log to `NAME.failed.log`, because the next start would truncate it. A program
+        that still runs continues to write to it."""
+        kept = self.log.with_suffix(".failed.log")
+        with contextlib.suppress(FileNotFoundError):
+            self.log.replace(kept)
+        self.log = kept
+
     def _read(self) -> bytes:
         if self.process.stdout is None:
             return b""
@@ -161,12 +169,6 @@ def reap(ended: PipelineProcess) -> None:
     for pipe in (ended.process.stdin, ended.process.stdout):
         if pipe is not None:
             pipe.close()
-
-
-def keep_log(ended: PipelineProcess, suffix: str) -> None:
-    """Rename the log of a program that has ended, because the next start would truncate it."""
-    with contextlib.suppress(FileNotFoundError):
-        ended.log.replace(ended.log.with_suffix(suffix))
 
 
 def read_tail(log: Path) -> str:

@@ -40,8 +40,8 @@ from services.spark_pipeline.settings import SparkSettings, forget_secret_variab
 from services.spark_pipeline.undecodable import Undecodable
 from services.spark_pipeline.watching import Failure, watch
 
-# Queries then fail with an error that hides the cause (SPARK-59242).
-CONTEXT_STOPPED = "Spark stopped its context, for a reason that is in the log"
+# The queries then fail with an error that hides the cause (SPARK-59242).
+CONTEXT_STOPPED = "Spark stopped its SparkContext; the log has the cause"
 
 
 def main() -> int:

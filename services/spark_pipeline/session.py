@@ -252,7 +252,7 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
 
 
 def is_stopped(spark: SparkSession) -> bool:
-    """Whether Spark itself stopped its context."""
+    """Whether the SparkContext is stopped."""
     return bool(spark.sparkContext._jsc.sc().isStopped())
 
 

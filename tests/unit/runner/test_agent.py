@@ -103,6 +103,11 @@ class Starter:
         return self.started[-1]
 
 
+def logs(folder):
+    """The logs of a data folder by name."""
+    return {one.name: one.read_text() for one in (folder / "logs").iterdir()}
+
+
 def until(agent, condition, deadline_s=10):
     """Run the agent until a condition is true."""
     end = time.monotonic() + deadline_s
@@ -218,8 +223,27 @@ def test_the_log_of_a_failure_outlives_the_next_start(tmp_path):
     agent.stop("r1")
     starter.log = "all is well\n"
     agent.prepare(plan("r2", "a"))
-    logs = {one.name: one.read_text() for one in (tmp_path / "logs").iterdir()}
-    assert logs == {"pipeline-a.failed.log": "Out of memory\n", "pipeline-a.log": "all is well\n"}
+    assert logs(tmp_path) == {
+        "pipeline-a.failed.log": "Out of memory\n",
+        "pipeline-a.log": "all is well\n",
+    }
+    agent.close()
+
+
+def test_the_log_of_a_failed_program_is_kept_if_the_run_is_stopped_before_it_ends(tmp_path):
+    failure = {"event": "failed", "stage": "join", "reason": "no broker"}
+    code = f"import sys; print({json.dumps(failure)!r}, 'cause', sep='\\n', flush=True)"
+    said, starter = Said(), Starter(f"{code}; sys.stdin.read()", "halfway\n")
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(plan("r1", "a"))
+    until(agent, lambda: said.events)
+    assert starter.started[0].code is None
+    agent.stop("r1")
+    agent.prepare(plan("r2", "a"))
+    assert logs(tmp_path) == {
+        "pipeline-a.failed.log": "halfway\ncause\n",
+        "pipeline-a.log": "halfway\n",
+    }
     agent.close()
 
 
