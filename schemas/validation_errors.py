@@ -1,27 +1,73 @@
-"""Error messages about external data, for users."""
+"""Error messages about external data, for users: the one place that puts pydantic's into words."""
 
 import difflib
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 _ONE_OF = re.compile(r"\^\(([\w|]+)\)\$")
-_WORDS = {
-    "missing": "It is missing",
-    "int_parsing": "It must be a whole number",
-    "int_type": "It must be a whole number",
-    "int_from_float": "It must be a whole number",
-    "float_parsing": "It must be a number",
-    "float_type": "It must be a number",
-    "greater_than_equal": "It must be at least {ge}",
-    "greater_than": "It must be greater than {gt}",
-    "less_than_equal": "It must be at most {le}",
-    "less_than": "It must be less than {lt}",
+_CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\](?:\{0,(\d+)\}|\*)\$")
+_OPTIONAL = re.compile(r"\^\((.+)\)\?\$")
+# The patterns of other forms. tests/unit/schemas/test_validation_errors.py finds one without words.
+_FORMS: Final = {
+    r"^https?://[^\s]+$": "must be an address: https://host[:port] or http://host[:port]",
+    r"^https?://[^\s/]+$": "must be an address: https://host[:port] or http://host[:port]",
+    r"^https?://\S+$": "must be an address: https://host[:port] or http://host[:port]",
+    r"^[a-z][a-z0-9_]{0,40}_s$": "must be a name that ends with _s",
+    r"^3\.\d+$": "must be a version of Python, such as 3.13",
+    r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
+    r"^[^:]+:[0-9]{1,5}$": "must be host:port",
+    r"^local\[[0-9]+\]|spark://.+|k8s://.+$": "must be local[N], spark://… or k8s://…",
+    r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",
 }
-_BOUNDS = ("ge", "gt", "le", "lt")
-_CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\]\{0,(\d+)\}\$")
+_WORDS: Final = {
+    "missing": "is missing",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "must be a smaller number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "string_unicode": "must be valid UTF-8",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "path_type": "must be a path",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "set_type": "must be a list",
+    "frozen_set_type": "must be a list",
+    "dict_type": "must be a table",
+    "mapping_type": "must be a table",
+    "model_type": "must be a table",
+    "model_attributes_type": "must be a table",
+    "dataclass_type": "must be a table",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "recursion_loop": "contains itself",
+    "invalid_key": "must have text as keys",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "union_tag_invalid": "must have as {discriminator} one of {expected_tags}",
+    "union_tag_not_found": "must have the field {discriminator}",
+    "greater_than_equal": "must be at least {ge}",
+    "greater_than": "must be greater than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "less_than": "must be less than {lt}",
+    "multiple_of": "must be a multiple of {multiple_of}",
+    "json_type": "must be JSON text",
+    "json_invalid": "is not valid JSON: {error}",
+    "none_required": "must be left out",
+}
+_OTHERWISE: Final = "has a form that is not allowed here"
+# What pydantic adds to the location of an error in a union, or of a key: not a field.
+_LABEL = re.compile(r"[\w-]+\[.*\]|\[key\]|constrained-\w+|str|int|float|bool|none")
 
 
 class DefinitionError(ValueError):
@@ -44,33 +90,64 @@ def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> 
     whole: name of the object, used if it is invalid as a whole; within: the field that contains it,
     which then comes first.
     """
-    first = error.errors()[0]
-    above = (within,) if within else ()
-    field = ".".join(str(part) for part in (*above, *first["loc"])) or whole
-    return f"{field}: {sentence(first)}" if field else sentence(first)
+    place = _place(error.errors()[0])
+    field = ".".join((within, *place) if within else place) or whole
+    return f"{field}: {first_sentence(error)}" if field else first_sentence(error)
+
+
+def first_sentence(error: ValidationError) -> str:
+    """The first error in words, without its field. A value that fits none of several kinds is told
+    what each of them allows."""
+    first, *others = error.errors()
+    if not _is_in_union(first):
+        return sentence(first)
+    same = [one for one in others if _is_in_union(one) and _place(one) == _place(first)]
+    told = dict.fromkeys(sentence(one) for one in (first, *same) if not _allows_only_empty(one))
+    start, *more = told or {sentence(first): None}
+    return " or ".join((start, *(one.removeprefix("It must be ") for one in more)))
 
 
 def sentence(error: ErrorDetails) -> str:
     """One of pydantic's errors in words, without its field."""
-    kind = error["type"]
+    kind, given = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
         return "There is no such field"
+    if kind in ("value_error", "assertion_error"):
+        return str(given["error"]) or f"It {_OTHERWISE}"
     if kind == "string_pattern_mismatch":
-        return _allowed(error["ctx"]["pattern"]) or error["msg"]
-    if kind in _WORDS:
-        bounds = {
-            name: f"{one:.15g}" for name, one in error.get("ctx", {}).items() if name in _BOUNDS
-        }
-        return _WORDS[kind].format(**bounds)
-    return error["msg"].removeprefix("Value error, ")
+        return allowed(given["pattern"]) or f"It {_OTHERWISE}"
+    shown = {name: f"{one:.15g}" if _is_number(one) else one for name, one in given.items()}
+    return f"It {_WORDS.get(kind, _OTHERWISE).format(**shown)}"
 
 
-def _allowed(pattern: str) -> str:
-    """The texts that match a pattern of one of two common forms; empty for others."""
+def allowed(pattern: str) -> str:
+    """The sentence for the texts that match a pattern; empty for a pattern without words."""
+    if found := _OPTIONAL.fullmatch(pattern):
+        return allowed(f"^{found[1]}$")
     if found := _ONE_OF.fullmatch(pattern):
         *names, last = found[1].split("|")
         return f"Allowed: {', '.join(names)} or {last}"
+    if pattern in _FORMS:
+        return f"It {_FORMS[pattern]}"
     if found := _CHARACTERS.fullmatch(pattern):
         start, rest = (" ".join(re.findall(r".-.|.", one)) for one in found.groups()[:2])
-        return f"Allowed: 1 to {int(found[3]) + 1} characters of {rest}, the first of {start}"
+        many = f"1 to {int(found[3]) + 1} characters" if found[3] else "characters"
+        return f"Allowed: {many} of {rest}, the first of {start}"
     return ""
+
+
+def _place(error: ErrorDetails) -> tuple[str, ...]:
+    """The field of an error, as in the file."""
+    return tuple(str(one) for one in error["loc"] if not _LABEL.fullmatch(str(one)))
+
+
+def _is_in_union(error: ErrorDetails) -> bool:
+    return len(_place(error)) < len(error["loc"])
+
+
+def _allows_only_empty(error: ErrorDetails) -> bool:
+    return error.get("ctx", {}).get("expected") == "''"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

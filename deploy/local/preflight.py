@@ -5,7 +5,6 @@ import errno
 import os
 import shutil
 import socket
-import tomllib
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
@@ -18,6 +17,7 @@ from deploy.local.processes import wait_until
 from services.runtime.ports import ephemeral_hint
 from services.runtime.probe import ANY_ADDRESS
 from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.toml_files import read_toml
 
 NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0
@@ -54,7 +54,7 @@ def check_config() -> None:
     if not path:
         return
     known = sorted(known_settings())
-    for key in tomllib.loads(Path(path).read_text("utf-8")):
+    for key in read_toml(Path(path)):
         if key not in known:
             close = difflib.get_close_matches(key, known, 1)
             hint = f"; did you mean {close[0]}?" if close else ", see docs/settings.md"

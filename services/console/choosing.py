@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from schemas.protocol import Interleaving, Workload
-from schemas.validation_errors import first_mistake, sentence
+from schemas.validation_errors import first_mistake, first_sentence
 from schemas.workload import KillTarget
 from services.runtime.definitions import DEFAULT_PIPELINE, DefinitionError, changed
 
@@ -74,7 +74,7 @@ def _mistake(error: ValidationError) -> str:
     """The first error, with the option of its field if there is one."""
     first = error.errors()[0]
     for name in (one for one in first["loc"] if one in _OPTIONS):
-        return f"{_OPTIONS[name]}: {sentence(first)}"
+        return f"{_OPTIONS[name]}: {first_sentence(error)}"
     return first_mistake(error)
 
 

@@ -5,7 +5,6 @@ ends and has a page. A file that is not TOML or does not fit its model raises De
 text is one sentence with the file, the field and the allowed values.
 """
 
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from schemas.threshold import EVERY_STAGE, INPUT, PIPELINE, parse_threshold
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.engines import checked_pipeline, stages_published
 from services.runtime.settings import ROOT
+from services.runtime.toml_files import parse_toml
 
 __all__ = [
     "DEFAULT_PIPELINE",
@@ -277,7 +277,7 @@ def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directo
     if data is None:
         raise DefinitionError(unknown(what, name, names(directory)))
     try:
-        fields = _toml(data)
+        fields = parse_toml(data)
     except ValueError as error:
         raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
     try:
@@ -290,14 +290,6 @@ def _load(what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directo
 
 def _path(name: str, directory: Path) -> Path:
     return Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
-
-
-def _toml(data: bytes) -> dict[str, Any]:
-    """Parse TOML. Raises ValueError, also for errors that Python's parser raises otherwise."""
-    try:
-        return tomllib.loads(data.decode())
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
 
 
 def _one_line(text: str) -> str:

@@ -11,7 +11,6 @@ recording       a key of domain.toml: the CSV or Parquet that a load replays wit
 import hashlib
 import json
 import sys
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -32,6 +31,7 @@ from services.runtime.definitions import WORKLOADS_DIR, load_workload, names
 from services.runtime.domain_columns import check_columns
 from services.runtime.domain_tables import with_table
 from services.runtime.settings import ROOT
+from services.runtime.toml_files import read_toml
 
 DOMAINS_DIR = ROOT / "domains"
 FILE = "domain.toml"
@@ -67,7 +67,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
         here = f" The folder is ./{name}." if (Path(name) / FILE).is_file() else ""
         raise DefinitionError(unknown("domain", name, domain_names(directory)) + here)
     try:
-        fields = tomllib.loads((folder / FILE).read_text())
+        fields = read_toml(folder / FILE)
         schemas = fields["schemas"] = dict(_schema(path) for path in _newest(folder))
         fields["stages"] = [with_table(folder, one, schemas) for one in fields.get("stages", [])]
         recording = fields.pop("recording", {})
@@ -237,7 +237,7 @@ def _newest(folder: Path) -> list[Path]:
 
 def _schema(path: Path) -> tuple[str, str]:
     try:
-        raw = _without_docs(json.loads(path.read_text()))
+        raw = _without_docs(json.loads(path.read_bytes()))
         return raw["name"], json.dumps(raw, separators=(",", ":"))
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"{path.name} is not a named Avro schema: {said_by(error)}") from error

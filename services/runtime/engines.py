@@ -5,7 +5,6 @@ several. Pipeline files are checked against their engine here.
 """
 
 import os
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from schemas.model import Stage
 from schemas.pipeline import Pipeline, secret_among
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.settings import ROOT
+from services.runtime.toml_files import read_toml
 
 FILE = "engine.toml"
 FOLDERS = "TIDEGAUGE_ENGINES"
@@ -88,10 +88,10 @@ def _folders() -> Iterator[Path]:
 def _load(folder: Path) -> Engine:
     path = folder / FILE
     try:
-        return Engine(EngineSpec.model_validate(tomllib.loads(path.read_text())), folder.resolve())
+        return Engine(EngineSpec.model_validate(read_toml(path)), folder.resolve())
     except ValidationError as error:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise DefinitionError(f"{path}: {' '.join(str(error).split())}.") from error
 
 

@@ -6,22 +6,25 @@ names the field and the allowed values.
 """
 
 import os
+import re
 import sys
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
+    SettingsError,
 )
 
 from schemas.validation_errors import first_mistake
 from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.secret_files import existing_secret, kept_secret
+from services.runtime.toml_files import read_toml
 
 KAFKA_USER = "tidegauge"  # login of the services at a broker with two listeners
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,8 +151,18 @@ class ServiceSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Precedence: arguments, then the environment, then the TOML file."""
         path = os.environ.get("TIDEGAUGE_CONFIG")
-        toml = TomlConfigSettingsSource(settings_cls, Path(path)) if path else None
-        return (init_settings, env_settings, *([toml] if toml else []))
+        toml = [InitSettingsSource(settings_cls, _config(Path(path)))] if path else []
+        return (init_settings, env_settings, *toml)
+
+
+def _config(path: Path) -> dict[str, Any]:
+    """The content of the file of TIDEGAUGE_CONFIG. Raises ValueError with one sentence."""
+    try:
+        return read_toml(path) if path.is_file() else {}  # the model refuses a missing file
+    except OSError as error:
+        raise ValueError(f"TIDEGAUGE_CONFIG: {path} cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise ValueError(f"TIDEGAUGE_CONFIG: {path} is not valid TOML: {error}.") from error
 
 
 SettingsT = TypeVar("SettingsT", bound=ServiceSettings)
@@ -161,6 +174,10 @@ def load_settings(kind: type[SettingsT]) -> SettingsT:
         return kind()
     except ValidationError as error:
         print(f"tidegauge: setting {first_mistake(error, 'settings')}", file=sys.stderr)
+    except SettingsError as error:
+        named = re.search(r'field "(\w+)"', str(error))
+        name = f"TIDEGAUGE_{named[1].upper()}" if named else "a variable TIDEGAUGE_…"
+        print(f"tidegauge: settings: {name} is not valid JSON.", file=sys.stderr)
     except (OSError, ValueError) as error:
         print(f"tidegauge: settings: {error}", file=sys.stderr)
     raise SystemExit(EXIT_USAGE)

@@ -6,7 +6,6 @@ exists. Only the owner may read them because they contain logins.
 
 import base64
 import json
-import tomllib
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -16,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from schemas.codec import checked_schema, without_logical_types
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
+from services.runtime.toml_files import read_toml
 from services.runtime.whole_files import write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
@@ -38,10 +38,10 @@ def read_cluster(path: Path) -> Cluster:
 
 def _fields(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
+        return read_toml(path)
     except OSError as error:
         raise DefinitionError(f"{path} cannot be read: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise DefinitionError(f"{path} is not valid TOML: {error}.") from error
 
 
@@ -150,7 +150,7 @@ def _avro_schema(path: Path) -> str:
 
 def _text(path: Path) -> str:
     try:
-        return _content(path).decode()
+        return _content(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DefinitionError(f"{path} is not text.") from error
 

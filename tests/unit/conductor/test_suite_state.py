@@ -47,15 +47,21 @@ def test_a_suite_asked_for_by_command_ends_with_the_stack_but_its_place_stays(
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "conductor.json: Invalid JSON: EOF while parsing a value at line 1 column 0"),
-        (b"{", "conductor.json: Invalid JSON: EOF while parsing an object at line 1 column 1"),
-        (b"\0" * 300, "conductor.json: Invalid JSON: expected value at line 1 column 1"),
-        (b"\xff\xfe", "conductor.json: Invalid JSON: expected value at line 1 column 1"),
-        (b"[" * 100_000, "conductor.json: Invalid JSON: recursion limit exceeded at line 1 column"),
-        (b"[]", "conductor.json: Input should be an object"),
-        (b'{"run_id": 7}', "run_id: Input should be a valid string"),
+        (b"", "conductor.json: It is not valid JSON: EOF while parsing a value at line 1 column 0"),
+        (
+            b"{",
+            "conductor.json: It is not valid JSON: EOF while parsing an object at line 1 column 1",
+        ),
+        (b"\0" * 300, "conductor.json: It is not valid JSON: expected value at line 1 column 1"),
+        (b"\xff\xfe", "conductor.json: It is not valid JSON: expected value at line 1 column 1"),
+        (
+            b"[" * 100_000,
+            "conductor.json: It is not valid JSON: recursion limit exceeded at line 1 column",
+        ),
+        (b"[]", "conductor.json: It must be a table"),
+        (b'{"run_id": 7}', "run_id: It must be text"),
         (b'{"run_began_ms": "x"}', "run_began_ms: It must be a whole number"),
-        (b'{"places": []}', "places: Input should be an object"),
+        (b'{"places": []}', "places: It must be a table"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_set_aside_and_told(

@@ -8,6 +8,7 @@ from pydantic import Field, ValidationError
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.webhooks import WebhookSettings
 
 pytestmark = pytest.mark.unit
 
@@ -139,3 +140,15 @@ def test_an_open_listener_of_no_broker_is_refused():
 def test_settings_cannot_change():
     with pytest.raises(ValidationError, match="frozen"):
         ServiceSettings().data = Path("elsewhere")
+
+
+def test_a_byte_order_mark_in_the_file_is_no_mistake(tmp_path, monkeypatch):
+    a_file(tmp_path, monkeypatch, "\ufeffbase_port = 18000\n")
+    assert ServiceSettings().base_port == 18_000
+
+
+def test_a_variable_that_is_not_json_is_named(monkeypatch, capsys):
+    monkeypatch.setenv("TIDEGAUGE_WEBHOOKS", "{team}")
+    with pytest.raises(SystemExit):
+        load_settings(WebhookSettings)
+    assert "TIDEGAUGE_WEBHOOKS is not valid JSON" in capsys.readouterr().err
