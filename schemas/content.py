@@ -15,6 +15,7 @@ class Content(Model):
 
     source: `domain`, the domain's own data; `file`, a CSV or Parquet at `path`; or another name
     that the domain defines. columns: the file's column for each field with another name there.
+    time_unit: of times in the file that are numbers since 1970; empty: milliseconds, from 1973 on.
     second_ms: duration of a second of event time (temporal scaling: below 1000, event time runs
     faster than the clock). copies: spatial scaling of a replay: number of copies of each recorded
     key. format: `avro` (single-object encoding) or `json` (UTF-8, no marker:
@@ -29,6 +30,7 @@ class Content(Model):
     columns: dict[str, str] = Field(default_factory=dict)
     format: Literal["avro", "json"] = "avro"
     second_ms: int = Field(1000, ge=10, le=3_600_000)
+    time_unit: Literal["", "s", "ms", "us", "ns"] = ""
     copies: int = Field(1, ge=1, le=100_000)
 
     @model_validator(mode="after")
@@ -45,6 +47,7 @@ class DrawnContent(Content):
 
     @model_validator(mode="after")
     def _has_no_columns(self) -> "DrawnContent":
-        if self.columns:
-            raise ValueError("columns applies only to a file, and this domain reads none")
+        for name in ("columns", "time_unit"):
+            if getattr(self, name):
+                raise ValueError(f"{name} applies only to a file, and this domain reads none")
         return self

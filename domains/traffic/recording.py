@@ -95,7 +95,7 @@ def read_observations(content: Content, folder: Path) -> tuple[list[Observation]
     """Observations of the file named by a content, or of the sample, which has no bad rows. Raises
     InputError."""
     path = Path(content.path) if content.source == "file" else folder / SAMPLE
-    read = read_rows(path, _FIELDS, content.columns)
+    read = read_rows(path, _FIELDS, content.columns, content.time_unit)
     return [Observation(**row) for row in read.rows], read.bad_rows
 
 

@@ -23,9 +23,10 @@ from schemas.records import (
     probe_time_ms,
 )
 from services.generator.message_batch import arrow_types
+from services.runtime.csv_files import InputError
 from services.runtime.domains import Domain, content_of, domain_module
 from services.runtime.events import Refused
-from services.runtime.recordings import FieldSpec, InputError, Read, read_rows
+from services.runtime.recordings import FieldSpec, Read, read_rows
 
 MIN_PERIOD_US = 1_000_000
 
@@ -178,7 +179,9 @@ class RecordedRecords:
             rows.sort(key=lambda row: row[one.event_time])
         found = {}
         for name, kind in _types(self._setup, one).items():
-            values = [row[name] for row in rows]
+            values = [
+                row.get(name, 0) for row in rows
+            ]  # 0: event time of a load that replays nothing
             if kind == pa.timestamp("ms"):
                 values = [value // 1000 for value in values]
             found[name] = pa.array(values, kind)
@@ -206,16 +209,16 @@ def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
     )
     if unknown:
         raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(fields)}")
-    return read_rows(path, list(fields.values()), renamed)
+    return read_rows(path, list(fields.values()), renamed, setup.content.time_unit)
 
 
 def _fields(setup: Setup, one: InputSpec) -> list[FieldSpec]:
-    """The fields to read for an input. Only a replay needs event time."""
+    """The fields to read for an input. Only a replay reads event time."""
     found = []
     for name, kind in _types(setup, one).items():
         if pa.types.is_timestamp(kind):
-            needed = name != one.event_time or setup.replays
-            found.append(FieldSpec(name, "time", None if needed else 0))
+            if name != one.event_time or setup.replays:
+                found.append(FieldSpec(name, "time"))
         elif kind == pa.string():
             found.append(FieldSpec(name, "text", None if name == one.key else ""))
         elif kind == pa.float64():

@@ -28,6 +28,7 @@ from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics, load_summary
 from services.runtime.clock import now_ms, now_us
+from services.runtime.csv_files import InputError
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -37,7 +38,6 @@ from services.runtime.kafka import (
     idempotent_producer,
 )
 from services.runtime.memory import release_memory
-from services.runtime.recordings import InputError
 from services.runtime.trusted import content_objection, trusted_domain
 
 IDLE_POLL_S = 0.5

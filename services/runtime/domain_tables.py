@@ -1,11 +1,11 @@
 """Reads the static table of a lookup from a CSV file in the folder of its domain."""
 
-import csv
 import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from services.runtime.csv_files import InputError, check_header, no_column, opened_csv
 from services.runtime.domain_columns import check
 
 
@@ -31,23 +31,37 @@ def _rows(
     path: Path, key: str, columns: Sequence[str], texts: Collection[str]
 ) -> dict[str, tuple[float | str, ...]]:
     """Values of the columns by that of the key. Raises ValueError with the file and the line."""
-    rows = {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        try:
-            header = reader.fieldnames or ["none"]
+    rows: dict[str, tuple[float | str, ...]] = {}
+    try:
+        with opened_csv(path) as (header, lines):
+            check_header(path, header, (key, *columns))
             for name in (key, *columns):
-                check(name in header, f"no column {name!r}; there are: {', '.join(header)}")
-            for row in reader:
-                is_whole = None not in (*row, *row.values())
-                check(is_whole, "the row has more or fewer columns than the header")
-                check(row[key] != "", f"{key} is empty")
-                rows[row[key]] = tuple(
-                    row[one] if one in texts else _number(one, row[one]) for one in columns
-                )
-        except (ValueError, csv.Error) as error:
-            raise ValueError(f"{path.name}, line {reader.line_num}: {error}") from error
+                if name not in header:
+                    raise no_column(path, header, name, "")
+            for line, cells in lines:
+                try:
+                    found = _row(header, cells, key, columns, texts)
+                    check(found[0] not in rows, f"{key} {found[0]!r} occurs a second time")
+                except ValueError as error:
+                    raise ValueError(f"{path.name}, line {line}: {error}") from error
+                rows[found[0]] = found[1]
+    except InputError as error:
+        raise ValueError(str(error).rstrip(".")) from error
     return rows
+
+
+def _row(
+    header: Sequence[str],
+    cells: Sequence[str],
+    key: str,
+    columns: Sequence[str],
+    texts: Collection[str],
+) -> tuple[str, tuple[float | str, ...]]:
+    """The key and the values of a row. Raises ValueError."""
+    check(len(cells) == len(header), "the row has more or fewer columns than the header")
+    row = dict(zip(header, cells, strict=True))
+    check(row[key] != "", f"{key} is empty")
+    return row[key], tuple(row[one] if one in texts else _number(one, row[one]) for one in columns)
 
 
 def _number(column: str, cell: str) -> float:

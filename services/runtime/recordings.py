@@ -4,32 +4,24 @@ An unusable row does not stop the import. It is returned with its line and the r
 dead letter.
 """
 
-import csv
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from services.runtime.csv_files import InputError, check_header, no_column, opened_csv
 from services.runtime.events import Refused
+from services.runtime.recorded_times import MOST_SHOWN, time_us
 
 MAX_ROWS = 1_000_000
+_PARQUET = b"PAR1"
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
-# A time outside these years has another unit or is not a time.
-_FIRST_YEAR, _LAST_YEAR = 1900, 2199
-_FIRST_US, _END_US = (
-    int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) * 1_000_000
-    for year in (_FIRST_YEAR, _LAST_YEAR + 1)
-)
-
-
-class InputError(ValueError):
-    """The file is unusable; the text is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -52,33 +44,50 @@ class Read:
     bad_rows: list[Refused] = field(default_factory=list)
 
 
-def read_rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Read:
-    """Read a file. columns: its column for each field with another name there.
+def read_rows(
+    path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str], time_unit: str = ""
+) -> Read:
+    """Read a file. columns: its column for each field with another name there. time_unit: of times
+    that are numbers (services/runtime/recorded_times.py).
 
-    Raises InputError if the file is missing, is neither CSV nor Parquet, lacks a column, has more
-    than MAX_ROWS rows or no usable one.
+    Raises InputError if the file is missing, is neither CSV nor Parquet, lacks a column or has two
+    of its name, has more than MAX_ROWS rows or no usable one.
     """
     read = Read()
     named = {one.name: columns.get(one.name, one.name) for one in fields}
     try:
-        reader = _parquet if path.suffix == ".parquet" else _csv
+        is_parquet = _is_parquet(path)
+        reader = _parquet if is_parquet else _csv
         for number, (line, row) in enumerate(reader(path, fields, named)):
             if number == MAX_ROWS:
                 raise InputError(f"{path} has more than {MAX_ROWS} rows.")
             try:
-                read.rows.append(values_of(row, fields, named))
+                read.rows.append(values_of(row, fields, named, time_unit))
             except ValueError as error:
                 text = row if isinstance(row, str) else json.dumps(row, default=str)
                 read.bad_rows.append(Refused(str(path), text.encode(), str(error), at=line))
-    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
-        raise InputError(f"{path} cannot be read: {error}.") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except pa.ArrowException as error:
+        raise InputError(f"{path} is not a Parquet file that can be read.") from error
+    if not read.rows and not read.bad_rows:
+        raise InputError(f"{path} has no rows after its header.")
     if not read.rows:
-        raise InputError(f"{path} has no usable row.")
+        first, word = read.bad_rows[0], "row" if is_parquet else "line"
+        raise InputError(f"{path} has no usable row; {word} {first.offset()}: {first.reason}.")
     return read
 
 
+def _is_parquet(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_PARQUET)) == _PARQUET or path.suffix == ".parquet"
+
+
 def values_of(
-    row: Mapping[str, Any] | str, fields: Sequence[FieldSpec], columns: Mapping[str, str]
+    row: Mapping[str, Any] | str,
+    fields: Sequence[FieldSpec],
+    columns: Mapping[str, str],
+    time_unit: str = "",
 ) -> dict[str, Any]:
     """The values of a row; columns maps fields to its columns. Raises ValueError."""
     if isinstance(row, str):
@@ -92,7 +101,7 @@ def values_of(
                 raise ValueError(f"{column} is empty")
             values[one.name] = one.default
         elif one.kind == "time":
-            values[one.name] = _time_us(given, column)
+            values[one.name] = time_us(given, column, time_unit)
         elif one.kind == "text":
             values[one.name] = str(given)
         elif one.kind == "flag":
@@ -103,17 +112,20 @@ def values_of(
 
 
 def _flag(given: Any, column: str) -> bool:
-    flag = _FLAGS.get(str(given).lower())
+    flag = _FLAGS.get(str(given).strip().lower())
     if flag is None:
-        raise ValueError(f"{column} is {given!r}, which is neither true nor false")
+        raise ValueError(f"{column} is {_shown(given)}, which is neither true nor false")
     return flag
 
 
 def _number(one: FieldSpec, given: Any, column: str) -> float | int:
+    number: float | None
     try:
         number = float(given)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"{column} is {given!r}, which is not a number") from None
+        number = None
+    if number is None or isinstance(given, bool):
+        raise ValueError(f"{column} is {_shown(given)}, which is not a number")
     if not one.low <= number <= one.high or math.isinf(number):
         raise ValueError(f"{column} is {given}, which is not possible")
     if one.kind == "number":
@@ -126,65 +138,64 @@ def _number(one: FieldSpec, given: Any, column: str) -> float | int:
         return int(number)
 
 
-def _time_us(given: Any, column: str) -> int:
-    """A time: text (ISO 8601, UTC by default), a datetime, or a number in epoch milliseconds.
-
-    Raises ValueError for anything else and for years outside 1900 to 2199.
-    """
-    try:
-        if isinstance(given, str) and given.lstrip("-").isdigit():
-            given = int(given)
-        time_us = given * 1000 if isinstance(given, int) else _moment_us(given)
-    except ValueError:
-        raise ValueError(f"{column} is {given!r}, which is not a time") from None
-    if not _FIRST_US <= time_us < _END_US:
-        raise ValueError(
-            f"{column} is {given}, which is not in the years {_FIRST_YEAR} to {_LAST_YEAR}; "
-            "a number must be milliseconds since 1970"
-        )
-    return time_us
-
-
-def _moment_us(given: Any) -> int:
-    moment = given if isinstance(given, datetime) else datetime.fromisoformat(str(given))
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    whole_s = int(moment.replace(microsecond=0).timestamp())
-    return whole_s * 1_000_000 + moment.microsecond
+def _shown(given: Any) -> str:
+    return repr(str(given)[:MOST_SHOWN])
 
 
 def _csv(
     path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
 ) -> Iterator[tuple[int, dict[str, str] | str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(file)
-        header = next(reader, [])
+    with opened_csv(path) as (header, rows):
         _check_columns(path, header, fields, columns)
-        for cells in reader:
+        for line, cells in rows:
             if len(cells) == len(header):
-                yield reader.line_num, dict(zip(header, cells, strict=True))
-            elif cells:
-                yield reader.line_num, ",".join(cells)
+                yield line, dict(zip(header, cells, strict=True))
+            else:
+                yield line, ",".join(cells)
 
 
 def _parquet(
     path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     with pq.ParquetFile(path) as file:
-        _check_columns(path, file.schema_arrow.names, fields, columns)
-        wanted = [name for name in file.schema_arrow.names if name in columns.values()]
+        schema = file.schema_arrow
+        _check_columns(path, schema.names, fields, columns)
+        wanted = [name for name in schema.names if name in columns.values()]
+        for name in wanted:
+            if pa.types.is_nested(schema.field(name).type):
+                raise InputError(f"{path}: the column {name} is not of single values.")
         line = 0
         for batch in file.iter_batches(columns=wanted):
-            for row in batch.to_pylist():
+            names = batch.schema.names
+            plain = [_plain(path, *one) for one in zip(names, batch.columns, strict=True)]
+            for row in pa.table(plain, names).to_pylist():
                 line += 1
                 yield line, row
 
 
+def _plain(path: Path, name: str, column: pa.Array) -> pa.Array:
+    """A column with values that Python has: times in microseconds, text from bytes. Raises
+    InputError."""
+    kind = column.type
+    try:
+        if pa.types.is_timestamp(kind):
+            whole = pa.timestamp("us", kind.tz)
+            return pc.cast(column, options=pc.CastOptions(whole, allow_time_truncate=True))
+        if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+            return column.cast(pa.string())
+    except pa.ArrowInvalid as error:
+        is_time = pa.types.is_timestamp(kind)
+        reason = "times that are out of range" if is_time else "bytes that are not text in UTF-8"
+        raise InputError(f"{path}: the column {name} has {reason}.") from error
+    return column
+
+
 def _check_columns(
-    path: Path, header: list[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
+    path: Path, header: Sequence[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
 ) -> None:
+    check_header(path, header, [columns[one.name] for one in fields])
     for one in fields:
         column = columns[one.name]
         if column not in header and (column != one.name or one.default is None):
-            there = ", ".join(header) or "none"
-            raise InputError(f"{path} has no column {column!r} for {one.name}; it has: {there}.")
+            what = "" if column == one.name else f" for {one.name}"
+            raise no_column(path, header, column, what)

@@ -33,23 +33,29 @@ def test_a_table_may_begin_with_the_mark_of_a_spreadsheet(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("", "line 0: no column 'departure'; there are: none"),
-        ("departure,airport\n", "line 1: no column 'country'; there are: departure, airport"),
-        ("LFPO,Orly,France,,2.4", "line 2: airport_latitude is empty"),
-        ("LFPO,Orly,France,n,2.4", "line 2: airport_latitude is 'n', which is not a number"),
-        (",Orly,France,48.7,2.4", "line 2: departure is empty"),
-        ("LFPO,Orly", "line 2: the row has more or fewer columns"),
-        ("LFPO,Orly,France,48.7,2.4,x", "line 2: the row has more or fewer columns"),
+        ("", " is empty"),
+        ("departure,airport\n", " has no column 'country'; it has: departure, airport"),
+        ("departure;airport\n", " has semicolons between its columns"),
+        ("departure,airport, Airport\n", ": the columns 'airport' and 'Airport' differ only in"),
+        (
+            "LFPO,Orly,France,48.7,2.4\nLFPO,Orly,Spain,48.7,2.4",
+            ", line 3: departure 'LFPO' occurs",
+        ),
+        ("LFPO,Orly,France,,2.4", ", line 2: airport_latitude is empty"),
+        ("LFPO,Orly,France,n,2.4", ", line 2: airport_latitude is 'n', which is not a number"),
+        (",Orly,France,48.7,2.4", ", line 2: departure is empty"),
+        ("LFPO,Orly", ", line 2: the row has more or fewer columns"),
+        ("LFPO,Orly,France,48.7,2.4,x", ", line 2: the row has more or fewer columns"),
     ],
 )
 def test_an_error_in_a_table_names_file_line_and_column(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     folder = shutil.copytree(DOMAINS_DIR / "flights", tmp_path / "flights")
-    if text and "\n" not in text:
+    if text.startswith(("LFPO", ",")):
         text = f"departure,airport,country,airport_latitude,airport_longitude\n{text}\n"
     (folder / "airports.csv").write_text(text)
-    with pytest.raises(DefinitionError, match=rf"domain\.toml: airports\.csv, {reason}"):
+    with pytest.raises(DefinitionError, match=rf"domain\.toml: \S*airports\.csv{reason}"):
         load_domain(str(folder))
 
 

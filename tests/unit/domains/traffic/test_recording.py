@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from services.runtime.recordings import InputError
+from services.runtime.csv_files import InputError
 from tests.unit.domains.traffic.sample import recording, traffic_content
 from tests.unit.generator.made import TRAFFIC, records_of
 
@@ -17,7 +17,7 @@ COLUMNS = {
     "speed_km_per_hour": "kmh",
 }
 NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
-NO_SUCH_YEAR = "is not in the years 1900 to 2199; a number must be milliseconds since 1970"
+NO_SUCH_YEAR = "is not in the years 1900 to 2199"
 
 
 def read(path, columns=COLUMNS):
@@ -51,9 +51,9 @@ def test_a_file_needs_only_four_columns(tmp_path):
         (",2026-01-01T12:00:00Z,1,2", "site is empty"),
         ("A,yesterday,1,2", "at is 'yesterday', which is not a time"),
         ("A,--5,1,2", "at is '--5', which is not a time"),
-        (f"A,{NOON_US * 1000},1,2", f"at is {NOON_US * 1000}, which {NO_SUCH_YEAR}"),
-        (f"A,{NOON_US},1,2", f"at is {NOON_US}, which {NO_SUCH_YEAR}"),
-        (f"A,-{'9' * 40},1,2", f"at is -{'9' * 40}, which {NO_SUCH_YEAR}"),
+        (f"A,{NOON_US * 1000},1,2", f"at is {NOON_US * 1000}, which looks like nanoseconds"),
+        (f"A,{NOON_US},1,2", f"at is {NOON_US}, which looks like microseconds"),
+        (f"A,-{'9' * 40},1,2", f"at is -{'9' * 40}, whose unit is not clear"),
         ("A,9999-12-31T00:00:00Z,1,2", f"at is 9999-12-31T00:00:00Z, which {NO_SUCH_YEAR}"),
         (
             "A,0001-01-01T00:00:00+14:00,1,2",
@@ -66,7 +66,8 @@ def test_a_file_needs_only_four_columns(tmp_path):
 def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row, reason):
     path = a_csv(tmp_path, "B,2026-01-01T12:00:00Z,1,2", row, "C,2026-01-01T12:00:00Z,3,4")
     observations, (bad,) = read(path)
-    assert (bad.offset(), bad.reason) == (3, reason)
+    assert bad.offset() == 3
+    assert bad.reason.startswith(reason)
     assert bad.topic().endswith("mine.csv")
     assert bad.value().startswith((row.encode(), b"{"))
     assert [o.measurement_id for o in observations] == ["B", "C"]
@@ -112,7 +113,7 @@ def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
     ("rows", "header", "reason"),
     [
         (["A,1,2"], "site,at,cars", "has no column 'kmh' for speed_km_per_hour; it has: site, at"),
-        ([], "site,at,cars,kmh", "has no usable row"),
+        ([], "site,at,cars,kmh", "has no rows after its header"),
         (["A,x,1,2"], "site,at,cars,kmh", "has no usable row"),
     ],
 )
@@ -128,7 +129,7 @@ def test_what_is_not_a_table_says_so(tmp_path, name, content):
     path = tmp_path / name
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(InputError, match=r"cannot be read|has no column"):
+    with pytest.raises(InputError, match=r"cannot be read|can be read|is in UTF-16"):
         read(path)
 
 
