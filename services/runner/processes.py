@@ -15,8 +15,8 @@ from typing import Any
 from schemas.engine import Line
 from schemas.pipeline import Pipeline
 from services.runner.lines import Lines
-from services.runtime.engines import Engine
 from services.runtime.installed import Installed
+from services.runtime.jvm_options import without_jvm_options
 from services.runtime.settings import ROOT
 
 STOP_TIMEOUT_S = 20.0
@@ -25,6 +25,7 @@ TAIL_BYTES = 65_536
 # Bytes and reads of standard output per poll. The rest waits for the next poll.
 READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
+PYTHON = "python"
 SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
 COLLECTOR = "TIDEGAUGE_COLLECTOR"  # the option, for a program that starts a JVM itself
 # Log lines that do not give a cause: stack frames and shutdown notices.
@@ -98,7 +99,7 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
     log.write_bytes(b"")
     with log.open("ab") as errors:
         process = subprocess.Popen(
-            [*command_of(engine, pipeline.settings), str(plan)],
+            [*command_of(place, pipeline.settings), str(plan)],
             cwd=ROOT if engine.spec.module else engine.folder,
             env=environment(place, os.environ),
             stdin=subprocess.PIPE,
@@ -120,23 +121,27 @@ def with_concurrent_collector(place: Installed) -> Installed:
     return replace(place, engine=engine, variables={COLLECTOR: G1})
 
 
-def command_of(engine: Engine, settings: Mapping[str, Any]) -> list[str]:
+def command_of(place: Installed, settings: Mapping[str, Any]) -> list[str]:
     """The command of an engine's program: a module of this Python, or an executable, looked up in
-    the engine's folder first."""
+    the engine's folder first. `python` is never looked up on PATH if the engine has its own."""
+    engine = place.engine
     if engine.spec.module:
         return [sys.executable, "-m", engine.spec.module]
     program, *options = engine.spec.command_for(dict(settings))
+    if program == PYTHON and place.python_lock:
+        return [str(place.venv / "bin" / PYTHON), *options]
     own = engine.folder / program
     return [str(own) if own.is_file() else program, *options]
 
 
 def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program: the KEPT variables and those of its engine's installation.
-    `python` is the engine's interpreter, or this one."""
+    """The environment of a program: the KEPT variables and those of its engine's installation,
+    never options for all JVMs, which could clash with its own. `python` is the engine's
+    interpreter, or this one."""
     more = [re.compile(pattern) for pattern in place.engine.spec.environment]
     kept = {
         name: value
-        for name, value in ours.items()
+        for name, value in without_jvm_options(ours).items()
         if KEPT.fullmatch(name) or any(pattern.fullmatch(name) for pattern in more)
     }
     own = place.environment()

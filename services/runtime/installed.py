@@ -18,6 +18,7 @@ from pathlib import Path
 
 from services.runtime.engines import Engine
 from services.runtime.settings import ServiceSettings
+from services.runtime.virtual_environments import has_python
 
 STAMP = "installed.lock"
 CLASSES_STAMP = "installed.sha256"
@@ -83,12 +84,13 @@ class Installed:
         return digest.hexdigest()
 
     def lacking(self) -> tuple[str, ...]:
-        """What is missing or outdated: `packages`, `jars`, `classes`. Raises OSError if files of
-        the engine are missing."""
+        """What is missing or outdated: `packages`, also if their Python was replaced or removed,
+        `jars`, `classes`. Raises OSError if files of the engine are missing."""
         return tuple(self._lacking())
 
     def _lacking(self) -> Iterator[str]:
-        if self.python_lock and not _same(self.python_lock, self.venv / STAMP):
+        is_same = self.python_lock and _same(self.python_lock, self.venv / STAMP)
+        if self.python_lock and not (is_same and has_python(self.venv)):
             yield "packages"
         if self.jars_lock and not _same(self.jars_lock, self.jars / STAMP):
             yield "jars"

@@ -1,5 +1,6 @@
 """The command line of a pipeline's program."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ pytestmark = pytest.mark.unit
 
 def test_figures_to_be_cited_have_a_jvm_that_collects_as_on_a_server() -> None:
     engine = load_engine("kafka-streams")
-    usual = command_of(engine, {"heap_mb": 512})
-    cited = with_concurrent_collector(Installed(engine, Path("x"))).engine
+    usual = command_of(Installed(engine, Path("x")), {"heap_mb": 512})
+    cited = with_concurrent_collector(Installed(engine, Path("x")))
     assert "-XX:+UseSerialGC" in usual
     assert command_of(cited, {"heap_mb": 512}) == [
         "-XX:+UseG1GC" if word == "-XX:+UseSerialGC" else word for word in usual
@@ -24,6 +25,28 @@ def test_figures_to_be_cited_have_a_jvm_that_collects_as_on_a_server() -> None:
 def test_a_program_that_starts_a_jvm_itself_is_told_the_collector() -> None:
     place = Installed(load_engine("flink"), Path("x"))
     cited = with_concurrent_collector(place)
-    assert command_of(cited.engine, {}) == command_of(place.engine, {})
+    assert command_of(cited, {}) == command_of(place, {})
     assert environment(cited, {})["TIDEGAUGE_COLLECTOR"] == "-XX:+UseG1GC"
     assert "TIDEGAUGE_COLLECTOR" not in environment(place, {"TIDEGAUGE_COLLECTOR": "-XX:+UseZGC"})
+
+
+def test_an_engine_with_packages_of_its_own_never_runs_on_another_python() -> None:
+    place = Installed(load_engine("faust"), Path("/engines/faust"))
+    assert command_of(place, {})[0] == "/engines/faust/venv/bin/python"
+
+
+def test_an_engine_without_packages_runs_on_the_python_of_the_path() -> None:
+    faust = load_engine("faust")
+    install = faust.spec.install.model_copy(update={"python": ""})
+    engine = replace(faust, spec=faust.spec.model_copy(update={"install": install}))
+    assert command_of(Installed(engine, Path("x")), {})[0] == "python"
+
+
+@pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"])
+def test_options_for_all_jvms_do_not_reach_even_an_engine_that_gets_every_variable(
+    name: str,
+) -> None:
+    ours = {name: "-XX:+UseConcMarkSweepGC", "AWS_REGION": "eu-west-1"}
+    found = environment(Installed(load_engine("spark"), Path("x")), ours)
+    assert found["AWS_REGION"] == "eu-west-1"
+    assert name not in found

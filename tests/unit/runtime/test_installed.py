@@ -1,5 +1,6 @@
 """The location of an engine's own environment, and its missing parts."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,14 @@ def stamp(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def environment(folder: Path, python: Path = Path(sys.executable)) -> None:
+    """A virtual environment of a Python of this version."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "lib" / version / "site-packages").mkdir(parents=True)
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").symlink_to(python)
+
+
 def test_an_engine_without_an_installation_lacks_nothing(tmp_path: Path) -> None:
     found = place(tmp_path)
     assert found.lacking() == ()
@@ -51,11 +60,36 @@ def test_what_has_no_stamp_or_another_lacks(tmp_path: Path) -> None:
     found = place(tmp_path, python="requirements.lock", jars="ivy.xml", sources=["."])
     assert found.lacking() == ("packages", "jars", "classes")
     stamp(found.venv / "installed.lock", (found.engine.folder / "requirements.lock").read_text())
+    environment(found.venv)
     stamp(found.jars / "installed.lock", "of another lock")
     stamp(found.classes / "installed.sha256", found.sources_digest)
     assert found.lacking() == ("jars",)
     (found.engine.folder / "Main.java").write_text("class Main { int changed; }")
     assert found.lacking() == ("jars", "classes")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",  # no such file
+        "#!/bin/sh\necho python3.99\n",  # another version
+        "#!/bin/sh\necho libpython3.11.so: cannot open shared object file >&2\nexit 127\n",
+    ],
+)
+def test_packages_whose_python_was_replaced_or_removed_are_lacking(
+    tmp_path: Path, said: str
+) -> None:
+    found = place(tmp_path, python="requirements.lock")
+    stamp(found.venv / "installed.lock", (found.engine.folder / "requirements.lock").read_text())
+    python = tmp_path / "python3"
+    environment(found.venv, python)
+    if said:
+        python.write_text(said)
+        python.chmod(0o755)
+    assert found.lacking() == ("packages",)
+    python.unlink(missing_ok=True)
+    python.symlink_to(sys.executable)
+    assert found.lacking() == ()
 
 
 def test_classes_depend_on_the_jars(tmp_path: Path) -> None:

@@ -1,0 +1,24 @@
+"""Whether a virtual environment still has its Python. Standard library only."""
+
+import subprocess
+from pathlib import Path
+
+ASK_TIMEOUT_S = 20
+ASKED = "import sys; print('python%d.%d' % sys.version_info[:2])"
+
+
+def has_python(venv: Path) -> bool:
+    """Whether its interpreter starts and is of the version for which its packages are installed.
+
+    An environment links to a Python elsewhere. An upgrade of that Python may remove it, or put
+    another version in its place, which does not see the packages.
+    """
+    command = [str(venv / "bin" / "python"), "-I", "-S", "-c", ASKED]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    version = done.stdout.strip()
+    return done.returncode == 0 and (venv / "lib" / version / "site-packages").is_dir()
