@@ -1,5 +1,6 @@
 """The store. Reads settings and secrets, raises the wall, and only then imports what runs SQL."""
 
+import mimetypes
 import sys
 
 from services.runtime.memory import disable_thread_caches, let_arrow_use_malloc
@@ -22,6 +23,7 @@ def main() -> None:
         raise SystemExit(1) from error
     let_arrow_use_malloc()
     disable_thread_caches()
+    mimetypes.knownfiles.clear()  # which aiohttp would read, and the wall hides
     # The engine's libraries start threads on import, and the wall does not restrict threads that
     # already exist.
     from services.store.service import run

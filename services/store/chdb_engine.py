@@ -24,6 +24,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -38,7 +39,6 @@ from services.store.engine import Answer, EngineError, Query, want_size
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE, Insert, Judge
 from services.store.settings import StoreSettings, admin_bounds, bounds
-from services.store.slots import Slots
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
@@ -72,7 +72,8 @@ class ChdbEngine:
         self._settings = settings
         self._judge = judge
         self._closing = False
-        self._slots = Slots(settings.query_slots, settings.query_wait_seconds)
+        self._running = 0
+        self._changed = threading.Condition()
         with _engine_errors():
             self._writer: Connection = chdb.connect(str(folder))
 
@@ -96,9 +97,7 @@ class ChdbEngine:
             _insert(self._writer, into, "ArrowStream", data.getbuffer())
 
     def answer(self, query: Query) -> Answer:
-        if self._closing:
-            raise EngineError("Code: 202. DB::Exception: The store is shutting down.")
-        with self._slots.taken(query.is_known), self._reader() as connection:
+        with self._counted(), self._reader() as connection:
             return self._answer(connection, query)
 
     def cancel(self, query_id: str) -> None:
@@ -113,12 +112,28 @@ class ChdbEngine:
 
     def close(self) -> None:
         """Cancel running queries, wait for them up to five seconds, and close the folder."""
-        self._closing = True
+        with self._changed:
+            self._closing = True
         with _engine_errors():
             self._writer.query("KILL QUERY WHERE query NOT LIKE 'KILL%'", "Null")
-        self._slots.drain(CLOSE_TIMEOUT_S)
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0, CLOSE_TIMEOUT_S)
         self._writer.close()
         self._lock.close()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """While the block runs, the engine is not closed."""
+        with self._changed:
+            if self._closing:
+                raise EngineError("Code: 202. DB::Exception: The store is shutting down.")
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+                self._changed.notify_all()
 
     @contextmanager
     def _reader(self) -> Iterator[Connection]:
@@ -156,6 +171,10 @@ class ChdbEngine:
                 rows_read=result.storage_rows_read(),
                 bytes_read=result.storage_bytes_read(),
                 elapsed_s=time.monotonic() - started,
+                result_rows=result.rows_read(),
+                result_bytes=result.bytes_read(),
+                rows_written=result.rows_written(),
+                bytes_written=result.bytes_written(),
             )
 
 

@@ -13,9 +13,8 @@ See services/store/dashboard_queries.py for the fields of a query.
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from email.message import Message
 from functools import lru_cache
 from http import HTTPStatus
 from pathlib import Path
@@ -54,7 +53,7 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Page:
-    """A response as `http.server` sends it."""
+    """A response."""
 
     status: HTTPStatus
     body: bytes
@@ -73,9 +72,9 @@ class Request:
 
     method: str
     path: str
-    headers: Message
-    read_body: Callable[[int], bytes]
-    ask: Callable[[Query], Answer]
+    headers: Mapping[str, str]
+    read_body: Callable[[int], Awaitable[bytes]]
+    ask: Callable[[Query], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ class DashboardsSite:
 
     folder: Path = DASHBOARDS_DIR
 
-    def answer(self, request: Request) -> Page:
+    async def answer(self, request: Request) -> Page:
         """The response, also to invalid requests. Raises BodyError for an invalid body."""
         name = request.path.removeprefix(PREFIX)
         if name == "/api/query":
-            return self._answer_query(request)
+            return await self._answer_query(request)
         if request.method == "POST":
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "This address does not accept POST.")
         if name.startswith("/api/"):
@@ -109,28 +108,28 @@ class DashboardsSite:
         except NotThereError as error:
             return _refused(HTTPStatus.NOT_FOUND, str(error))
 
-    def _answer_query(self, request: Request) -> Page:
+    async def _answer_query(self, request: Request) -> Page:
         if request.method != "POST":
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "A query must be sent by POST.")
         if not request.headers.get("Content-Type", "").startswith("application/json"):
             # A form of another origin can post text, but this type requires a preflight request.
             return _refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "The query must be JSON.")
-        body = request.read_body(MAX_REQUEST_BYTES)
+        body = await request.read_body(MAX_REQUEST_BYTES)
         try:
             asked = asked_from(body)
             found = dashboard(asked.dashboard, load_dashboards(self.folder))
             query, interval_s = query_for(asked, found)
         except (AskingError, NotThereError) as error:
             return _refused(HTTPStatus.BAD_REQUEST, str(error))
-        return _compressed(_result(query, interval_s, request.ask), request.headers)
+        return _compressed(await _result(query, interval_s, request.ask), request.headers)
 
 
-def _result(query: Query, interval_s: int, ask: Callable[[Query], Answer]) -> Page:
+async def _result(query: Query, interval_s: int, ask: Callable[[Query], Awaitable[Answer]]) -> Page:
     """{"sql": the query, "interval_s": interval between points of a graph, "elapsed_s", "result":
     ClickHouse's JSONCompact} or {"sql", "error"}."""
     sql, headers = json.dumps(query.text).encode(), {"Content-Type": JSON_TYPE}
     try:
-        found = ask(query)
+        found = await ask(query)
     except EngineError as error:
         text = json.dumps(str(error)).encode()
         return Page(status_of(error.code), b'{"sql":%b,"error":%b}' % (sql, text), headers)
@@ -143,7 +142,7 @@ def _result(query: Query, interval_s: int, ask: Callable[[Query], Answer]) -> Pa
     return Page(HTTPStatus.OK, body, headers | {"Cache-Control": "no-store"})
 
 
-def _file(name: str, headers: Message) -> Page:
+def _file(name: str, headers: Mapping[str, str]) -> Page:
     found = _files().get(name)
     if found is None:
         return _refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
@@ -190,7 +189,7 @@ def _refused(status: HTTPStatus, sentence: str) -> Page:
     return _json(status, {"error": sentence})
 
 
-def _compressed(page: Page, headers: Message) -> Page:
+def _compressed(page: Page, headers: Mapping[str, str]) -> Page:
     if len(page.body) < 1024 or "gzip" not in headers.get("Accept-Encoding", ""):
         return page
     body = gzip.compress(page.body, 1)

@@ -51,13 +51,18 @@ class Query:
 
 @dataclass(frozen=True)
 class Answer:
-    """Result of a query: the bytes in `output_format`, and statistics of reading it."""
+    """Result of a query: the bytes in `output_format`, and statistics of what it read, returned and
+    wrote."""
 
     data: bytes
     output_format: str
     rows_read: int
     bytes_read: int
     elapsed_s: float
+    result_rows: int = 0
+    result_bytes: int = 0
+    rows_written: int = 0
+    bytes_written: int = 0
 
 
 def want_size(size: int, most: int) -> None:

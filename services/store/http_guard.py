@@ -6,8 +6,7 @@ of another origin, including another port of this machine, sends its own address
 browser marks the request with Sec-Fetch-Site.
 """
 
-from collections.abc import Iterable
-from email.message import Message
+from collections.abc import Iterable, Mapping
 
 from services.runtime.hosts import LOOPBACK, host_of, is_known
 
@@ -16,7 +15,7 @@ OWN_ORIGINS = ("same-origin", "none")  # none: a person typed the address
 
 
 def intrusion(
-    headers: Message,
+    headers: Mapping[str, str],
     names: Iterable[str],
     own: str = "",
     linked: bool = False,

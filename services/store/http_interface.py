@@ -1,45 +1,64 @@
-"""ClickHouse's HTTP interface, as far as curl, clickhouse-connect and clickhouse-go need it.
+"""ClickHouse's HTTP interface, as its clients use it.
 
-Also `/health/live`, `/health/ready`, `/health/wall`, `/metrics` and `/dashboards/`. Every
-connection has a thread; there are at most 64. Each request must arrive completely within a timeout,
-and the engine bounds queries.
+Also `/health/live`, `/health/ready`, `/health/wall`, `/metrics` and `/dashboards/`. Requests are
+served in one event loop (services/store/http_server.py), queries run in threads, and the engine
+bounds them. A result is complete before the first byte of it is sent, so an error is always a
+status.
 """
 
-import io
+import asyncio
 import json
 import socket
-import threading
 import uuid
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler
-from typing import Final
+from typing import Final, TypeVar
 
+from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
-from services.runtime.health import PortTakenError
+from services.store import http_server
 from services.store.dashboards_site import DashboardsSite, Page, Request, is_page
 from services.store.engine import Answer, Engine, EngineError, Query
-from services.store.http_body import BodyError, compressed, read_body
-from services.store.http_connections import ConnectionServer, Departures, Responses
 from services.store.http_guard import intrusion
-from services.store.http_head import Head, HeadError, read_head
-from services.store.http_patience import Received, linger
-from services.store.http_query import answer_headers, parameters_of, query_of, status_of
+from services.store.http_query import (
+    content_type_of,
+    headers_of,
+    parameters_of,
+    query_of,
+    status_of,
+    summary_of,
+)
+from services.store.http_request import (
+    BodyError,
+    HeadError,
+    accepted,
+    check_head,
+    encoded,
+    form_of,
+    read_body,
+)
+from services.store.http_server import Connection, HttpServer, connection_of, listen, send
+from services.store.native_blocks import BlockError, framed, unframed
 from services.store.native_hello import hello, is_hello
 from services.store.rebuild import Rebuilds
+from services.store.sessions import Session, Sessions
 from services.store.settings import StoreSettings
-from services.store.users import Role, Users, credentials
+from services.store.slots import Slots
+from services.store.users import ANONYMOUS, Role, Users, credentials
 from services.store.wall import NOT_RAISED, Wall
 
-IDLE_TIMEOUT_S: Final = 30
-REQUEST_TIMEOUT_S: Final = 30  # for a whole request
-INSERT_TIMEOUT_S: Final = 600  # for the body of an admin's request
+INSERT_TIMEOUT_S: Final = 600.0  # for the body of an admin's request
+LOOK_S: Final = 0.25
 MAX_QUERY_BYTES: Final = 256 * 1024
 MAX_INSERT_BYTES: Final = 128 * 1024 * 1024
+MIN_COMPRESSED_BYTES: Final = 1024
 VERSION_DIGITS: Final = 10
+QUERY_PATHS: Final = ("/", "/query")
 TEXT: Final = "text/plain; charset=UTF-8"
 # Browsers must not treat any response as a page, whatever its content.
 NO_PAGE: Final = {
@@ -51,11 +70,12 @@ NO_PAGE: Final = {
 QUERY_SECONDS = Histogram("tidegauge_store_query_seconds", "Duration of answered queries")
 WALL = Gauge("tidegauge_store_wall", "Whether the store is confined to its own files")
 REFUSED = Counter("tidegauge_store_queries_failed", "Queries that ended with an error", ["code"])
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Served:
-    """What the handlers serve, the users, and the names accepted as Host."""
+    """What is served, the users, and the names accepted as Host."""
 
     engine: Engine
     users: Users
@@ -64,8 +84,6 @@ class Served:
     names: tuple[str, ...]
     rebuilds: Rebuilds | None
     dashboards: DashboardsSite
-    departures: Departures
-    responses: Responses
     wall: Wall
 
 
@@ -77,232 +95,287 @@ def serve_sql(
     *,
     rebuilds: Rebuilds | None = None,
     wall: Wall = NOT_RAISED,
-) -> ConnectionServer:
+) -> HttpServer:
     """Start serving in daemon threads. Raises PortTakenError.
 
     rebuilds: handles the admin's `POST /rebuild`; None if rebuilds are unavailable.
     """
-    host, port = settings.host, settings.port("store")
     WALL.set(wall.stands)
-
-    class Handler(_Handler):
-        served = Served(
-            engine=engine,
-            users=users,
-            is_ready=is_ready,
-            host=host,
-            names=settings.allowed_hosts,
-            rebuilds=rebuilds,
-            dashboards=DashboardsSite(settings.dashboards_dir),
-            departures=Departures(),
-            responses=Responses(settings.query_slots * settings.query_max_result_bytes),
-            wall=wall,
-        )
-
-    try:
-        server = ConnectionServer((host, port), Handler)
-    except OSError as error:
-        raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
-    threading.Thread(target=server.serve_forever, name="http", daemon=True).start()
-    return server
+    served = Served(
+        engine=engine,
+        users=users,
+        is_ready=is_ready,
+        host=settings.host,
+        names=settings.allowed_hosts,
+        rebuilds=rebuilds,
+        dashboards=DashboardsSite(settings.dashboards_dir),
+        wall=wall,
+    )
+    interface = _Interface(served, settings)
+    return listen(settings.host, settings.port("store"), interface.handle, _refusal)
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    timeout = IDLE_TIMEOUT_S
-    disable_nagle_algorithm = True
-    server: ConnectionServer
-    served: Served
-    received: Received
-    unread: bool  # whether a body is unread, which makes the next request unreadable
+def _refusal(status: HTTPStatus, sentence: str) -> web.Response:
+    """The response to what is not a request."""
+    response = web.Response(status=status, body=f"{sentence}\n".encode(), headers=NO_PAGE)
+    response.force_close()
+    return response
 
-    def setup(self) -> None:
-        super().setup()
-        self.rfile.close()
-        self.received = Received(self.connection, IDLE_TIMEOUT_S, REQUEST_TIMEOUT_S)
-        self.rfile = io.BufferedReader(self.received)
 
-    def finish(self) -> None:
-        super().finish()
-        linger(self.connection)
+@dataclass(frozen=True)
+class Client:
+    """Who sends a request: the user's role and name, and whether it has given a password."""
 
-    def handle_one_request(self) -> None:
-        self.close_connection, self.unread = True, True
-        self.command, self.request_version = "GET", self.protocol_version
-        self.requestline = ""  # required by the log, which is disabled
-        self.server.connections.waits(self.connection)
+    role: Role
+    name: str
+    is_known: bool
+
+
+class _Interface:
+    """Answers requests."""
+
+    def __init__(self, served: Served, settings: StoreSettings) -> None:
+        self._served = served
+        self._sessions = Sessions()
+        most = max(1, http_server.CONNECTIONS // 2)
+        self._slots = Slots(settings.query_slots, settings.query_wait_seconds, most)
+        self.responses = _Responses(settings.query_slots * settings.query_max_result_bytes)
+        self._queries = ThreadPoolExecutor(self._slots.count, "query")
+        self._others = ThreadPoolExecutor(2, "http")
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to a request, which has been sent."""
         try:
-            head = read_head(self.rfile)
-            if head is not None:
-                self._serve(head)
-                self.received.next_request()
+            check_head(request)
+            return await self._route(request)
         except HeadError as error:
-            self.command = error.method
-            self._send(error.status, f"{error}\n".encode())
-        except TimeoutError:
-            self.close_connection = True
+            return await _send(request, Page(error.status, f"{error}\n".encode()), closes=True)
 
-    def _serve(self, head: Head) -> None:
-        self.command, self.path, self.headers = head.method, head.target, head.headers
-        self.request_version, self.unread = head.version, head.has_body
-        self.close_connection = not head.keeps_alive
-        path, _, target = self.path.partition("?")
+    async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
+        path, _, target = request.raw_path.partition("?")
+        is_post = request.method == "POST"
         is_health = path == "/metrics" or path.startswith("/health/")
         reason = intrusion(
-            self.headers,
-            self.served.names,
-            self.served.host,
-            linked=is_page(path) and self.command != "POST",
+            request.headers,
+            self._served.names,
+            self._served.host,
+            linked=is_page(path) and not is_post,
             by_number=is_health,
         )
         if reason is not None:
-            self._send(HTTPStatus.FORBIDDEN, f"{reason}\n".encode())
-        elif is_health and self.command != "POST":
-            self._tell_health(path)
-        elif self.command != "POST" and (path == "/ping" or (path == "/" and not target)):
-            self._send(HTTPStatus.OK, b"Ok.\n")
-        elif path == "/rebuild" and self.served.rebuilds is not None:
-            self._rebuild(self.served.rebuilds, parameters_of(target))
+            return await _send(request, Page(HTTPStatus.FORBIDDEN, f"{reason}\n".encode()))
+        if is_health and not is_post:
+            return await _send(request, self._health(path))
+        if not is_post and (path in ("/ping", "/replicas_status") or (path == "/" and not target)):
+            return await _send(request, Page(HTTPStatus.OK, b"Ok.\n"))
+        if path in QUERY_PATHS:
+            return await _Asked(self, request, target).answered()
+        page = Page(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n")
+        if path == "/rebuild" and self._served.rebuilds is not None:
+            page = self._rebuild(request, self._served.rebuilds, target)
         elif path.split("/")[1] == "dashboards":
-            self._show_dashboards(path)
-        elif path != "/":
-            self._send(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n")
-        else:
-            self._answer_query(parameters_of(target))
+            page = await self._dashboards(request, path)
+        return await _send(request, page)
 
-    def _tell_health(self, path: str) -> None:
+    def _health(self, path: str) -> Page:
         if path == "/metrics":
-            self._send(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
-            return
-        wall, name = self.served.wall, path.rpartition("/")[2]
+            return Page(HTTPStatus.OK, generate_latest(), {"Content-Type": CONTENT_TYPE_LATEST})
+        wall, name, ready = self._served.wall, path.rpartition("/")[2], self._served.is_ready()
         good, text = {
             "live": (True, name),
-            "ready": (self.served.is_ready(), name if self.served.is_ready() else f"not {name}"),
+            "ready": (ready, name if ready else f"not {name}"),
             "wall": (wall.stands, wall.sentence),
         }.get(name, (None, "There is no handler for this path."))
         bad = HTTPStatus.NOT_FOUND if good is None else HTTPStatus.SERVICE_UNAVAILABLE
-        self._send(HTTPStatus.OK if good else bad, f"{text}\n".encode())
+        return Page(HTTPStatus.OK if good else bad, f"{text}\n".encode())
 
-    def _answer_query(self, given: dict[str, str]) -> None:
-        refusal = self._refusal(given)
-        if refusal is not None:
-            self._send(refusal.status, refusal.body, refusal.headers)
-
-    def _refusal(self, given: dict[str, str]) -> Page | None:
-        """Answer a query, or return the refusal. It is sent when the answer, which its exception
-        refers to, is no longer in memory."""
-        query_id = given.get("query_id") or str(uuid.uuid4())
+    async def _dashboards(self, request: web.BaseRequest, path: str) -> Page:
+        """The dashboards page and its queries, for clients with read access; a browser is asked to
+        log in."""
         try:
-            name, password = credentials(self.headers, given)
-            role, is_known = self.served.users.role_of(name, password), bool(password)
-            query = query_of(given, self._body(role), may_write=role is Role.ADMIN)
-            with QUERY_SECONDS.time():
-                answer = self._hello(query, given, is_known) or self._ask(query, is_known)
-            with self.served.responses.held(0 if is_known else len(answer.data)):
-                self._send_answer(answer, given, query_id)
-        except BodyError as error:
-            return Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
-        except EngineError as error:
-            REFUSED.labels(str(error.code)).inc()
-            headers = {"X-ClickHouse-Exception-Code": str(error.code)}
-            return Page(status_of(error.code), f"{error}\n".encode(), headers)
-        return None
-
-    def _send_answer(self, answer: Answer, given: Mapping[str, str], query_id: str) -> None:
-        wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
-        data, encoding = compressed(answer.data, self.headers, wanted)
-        self._send(HTTPStatus.OK, data, answer_headers(answer, query_id) | _encoding(encoding))
-
-    def _ask(self, query: Query, is_known: bool) -> Answer:
-        """The engine's answer. The query is cancelled if the client disconnects."""
-        query, engine = replace(query, id=uuid.uuid4().hex, is_known=is_known), self.served.engine
-
-        def end() -> None:
-            with suppress(EngineError):
-                engine.cancel(query.id)
-
-        with (
-            self.server.connections.kept(self.connection, is_known),
-            self.served.departures.watching(self.connection, end),
-        ):
-            return engine.answer(query)
-
-    def _show_dashboards(self, path: str) -> None:
-        """Serve the dashboards page and its queries to clients with read access; a browser is asked
-        to log in."""
-        try:
-            name, password = credentials(self.headers, {})
-            self.served.users.role_of(name, password)
-            request = Request(
-                self.command,
+            client = self.client(request, {})
+            asked = Request(
+                request.method,
                 path,
-                self.headers,
-                self._read,
-                lambda query: self._ask(query, bool(password)),
+                request.headers,
+                partial(read_body, request),
+                lambda query: self.ask(query, connection_of(request), client),
             )
-            page = self.served.dashboards.answer(request)
+            return await self._served.dashboards.answer(asked)
         except BodyError as error:
-            page = Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {"Content-Type": TEXT})
+            return Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), {"Content-Type": TEXT})
         except EngineError as error:
             challenge = {"WWW-Authenticate": 'Basic realm="Tidegauge, user reader"'}
-            page = Page(HTTPStatus.UNAUTHORIZED, f"{error}\n".encode(), challenge)
-        self._send(page.status, page.body, page.headers)
+            return Page(HTTPStatus.UNAUTHORIZED, f"{error}\n".encode(), challenge)
 
-    def _rebuild(self, rebuilds: Rebuilds, given: dict[str, str]) -> None:
+    def _rebuild(self, request: web.BaseRequest, rebuilds: Rebuilds, target: str) -> Page:
         """POST requests a rebuild, GET returns its status. Both require the admin."""
         try:
-            role = self.served.users.role_of(*credentials(self.headers, given))
+            given = parameters_of(target)
+            role = self.client(request, given).role
         except EngineError:
             role = Role.READER
         if role is not Role.ADMIN:
-            self._send(HTTPStatus.FORBIDDEN, b"Only the admin can rebuild.\n")
-            return
-        if self.command == "POST":
+            return Page(HTTPStatus.FORBIDDEN, b"Only the admin can rebuild.\n")
+        if request.method == "POST":
             rebuilds.ask(force=given.get("force") == "1")
         body = json.dumps(rebuilds.status.as_json()) + "\n"
-        self._send(HTTPStatus.OK, body.encode(), {"Content-Type": "application/json"})
+        return Page(HTTPStatus.OK, body.encode(), {"Content-Type": "application/json"})
 
-    def _body(self, role: Role) -> bytes:
-        if self.command != "POST":
-            return b""
-        if role is Role.ADMIN:
-            self.received.allow(INSERT_TIMEOUT_S)
-            return self._read(MAX_INSERT_BYTES)
-        return self._read(MAX_QUERY_BYTES)
+    def client(self, request: web.BaseRequest, given: Mapping[str, str]) -> Client:
+        """Who sends a request. Raises EngineError."""
+        name, password = credentials(request.headers, given)
+        role = self._served.users.role_of(name, password)
+        return Client(role, name or ANONYMOUS, self._served.users.is_known(name))
 
-    def _read(self, limit: int) -> bytes:
-        """The body. Raises BodyError, after which the connection must be closed."""
-        if self.headers.get("Expect") and self.request_version != "HTTP/1.0":
-            self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        body = read_body(self.rfile, self.headers, limit)
-        self.unread = False
-        return body
+    def session(self, client: Client, given: Mapping[str, str]) -> Session:
+        """The session of a request. Raises EngineError."""
+        return self._sessions.of(client.name, given)
 
-    def _hello(self, query: Query, given: Mapping[str, str], is_known: bool) -> Answer | None:
-        """The answer to clickhouse-go's first query; None for any other query."""
-        version = given.get("client_protocol_version", "")
-        number = int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
+    async def ask(self, query: Query, connection: Connection, client: Client) -> Answer:
+        """The engine's answer. The query is cancelled if the client disconnects."""
+        query = replace(query, id=uuid.uuid4().hex, is_known=client.is_known)
+        connection.serves()
+        loop, engine = asyncio.get_running_loop(), self._served.engine
+        begun_s = loop.time()
+        async with self._slots.taken(client.is_known):
+            if loop.time() - begun_s > LOOK_S and connection.is_left():
+                raise ConnectionResetError
+            found = loop.run_in_executor(self._queries, engine.answer, query)
+            was_left = False
+            while not (await asyncio.wait([found], timeout=LOOK_S))[0]:
+                if was_left:  # not at once: it may only have shut down its sending side
+                    with suppress(EngineError):
+                        await self.beside(lambda: engine.cancel(query.id))
+                was_left = connection.is_left()
+            return found.result()
+
+    async def beside(self, work: Callable[[], Result]) -> Result:
+        """Do something that takes a while, in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._others, work)
+
+
+class _Asked:
+    """One request with a query."""
+
+    def __init__(self, interface: _Interface, request: web.BaseRequest, target: str) -> None:
+        self._interface = interface
+        self._request = request
+        self._target = target
+        self._given: dict[str, str] = {}
+        self._headers: dict[str, str] = {}
+        self._is_in = False  # whether the client has been let in
+
+    async def answered(self) -> web.StreamResponse:
+        """Answer the query. A refusal is sent when the answer, to which its exception refers, is no
+        longer in memory."""
+        refusal = None
+        try:
+            return await self._send_answer()
+        except (BodyError, BlockError) as error:
+            page = Page(HTTPStatus.BAD_REQUEST, f"{error}\n".encode())
+            return await _send(self._request, page, closes=isinstance(error, BodyError))
+        except EngineError as error:
+            REFUSED.labels(str(error.code)).inc()
+            refusal = error.code, f"{error}\n".encode()
+        code, text = refusal
+        headers = self._headers | {"X-ClickHouse-Exception-Code": str(code)}
+        body, encoding = await self._packed(text)
+        return await _send(self._request, Page(status_of(code), body, headers | encoding))
+
+    async def _send_answer(self) -> web.StreamResponse:
+        given = self._given = parameters_of(self._target)
+        query_id = given.get("query_id") or str(uuid.uuid4())
+        self._headers = headers_of(query_id, Query.output_format, "UTC")
+        client = self._interface.client(self._request, given)
+        self._is_in = True
+        session = self._interface.session(client, given)
+        query = await self._query(client, session)
+        timezone = query.settings.get("session_timezone", "UTC")
+        self._headers = headers_of(query_id, query.output_format, timezone)
+        with QUERY_SECONDS.time():
+            answer = await self._answer(query, client)
+        self._headers = headers_of(query_id, answer.output_format, timezone)
+        with self._interface.responses.held(0 if client.is_known else len(answer.data)):
+            body, encoding = await self._packed(answer.data)
+            headers = self._headers | encoding | _statistics(answer, given)
+            headers["Content-Type"] = content_type_of(answer.output_format)
+            return await _send(self._request, Page(HTTPStatus.OK, body, headers))
+
+    async def _query(self, client: Client, session: Session) -> Query:
+        """The query of the request. Raises EngineError, BodyError, BlockError."""
+        request, may_write = self._request, client.role is Role.ADMIN
+        body = b""
+        if request.method == "POST":
+            if may_write:
+                connection_of(request).expects(INSERT_TIMEOUT_S)
+            limit = MAX_INSERT_BYTES if may_write else MAX_QUERY_BYTES
+            body = await read_body(request, limit)
+            form = form_of(body, request.headers.get("Content-Type", ""))
+            if form is not None:
+                own = {name: form[name] for name in form if name not in ("user", "password")}
+                self._given, body = self._given | own, b""
+            elif self._given.get("decompress") == "1":
+                body = await self._interface.beside(partial(unframed, body, limit))
+        query = query_of(self._given, body, may_write, request.headers)
+        return replace(query, settings=session.settings | dict(query.settings))
+
+    async def _answer(self, query: Query, client: Client) -> Answer:
+        connection, ask = connection_of(self._request), self._interface.ask
+        number = _version(self._given)
         if not is_hello(query.text, query.output_format, number):
-            return None
-        engine = self._ask(Query("SELECT version()", "TSVRaw"), is_known).data.decode().strip()
-        return Answer(hello(socket.gethostname(), engine, number), "Native", 1, 1, 0.0)
+            return await ask(query, connection, client)
+        found = await ask(Query("SELECT version()", "TSVRaw"), connection, client)
+        data = hello(socket.gethostname(), found.data.decode().strip(), number)
+        return Answer(data, "Native", 1, 1, 0.0)
 
-    def _send(
-        self, status: HTTPStatus, body: bytes, headers: Mapping[str, str] | None = None
-    ) -> None:
-        self.close_connection = self.close_connection or self.unread
-        self.send_response(status)
-        for name, value in (NO_PAGE | dict(headers or {})).items():
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Connection", "close" if self.close_connection else "keep-alive")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Requests are counted, not logged: they may contain passwords."""
+    async def _packed(self, data: bytes) -> tuple[bytes, dict[str, str]]:
+        """A body in ClickHouse's framing and in a content encoding, if the request asks for them,
+        and the header that names the latter."""
+        given = self._given
+        if self._is_in and given.get("compress") == "1":
+            data = await self._interface.beside(lambda: b"".join(framed(data)))
+        wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
+        encoding = accepted(self._request.headers) if wanted else ""
+        if not encoding or len(data) < MIN_COMPRESSED_BYTES:
+            return data, {}
+        packed = await self._interface.beside(partial(encoded, data, encoding))
+        return packed, {"Content-Encoding": encoding}
 
 
-def _encoding(name: str) -> dict[str, str]:
-    return {"Content-Encoding": name} if name else {}
+class _Responses:
+    """Bounds the bytes of the responses that clients without a password are receiving. A slow
+    client holds its response in memory, but no slot."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """While the block runs, a response of this size is being sent. Raises EngineError if there
+        are too many."""
+        if size > self._left:
+            raise EngineError("Code: 202. DB::Exception: Too many responses are being sent.")
+        self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+
+
+def _statistics(answer: Answer, given: Mapping[str, str]) -> dict[str, str]:
+    summary = summary_of(answer)
+    progress = given.get("send_progress_in_http_headers") == "1"
+    return {"X-ClickHouse-Summary": summary} | (
+        {"X-ClickHouse-Progress": summary} if progress else {}
+    )
+
+
+def _version(given: Mapping[str, str]) -> int:
+    version = given.get("client_protocol_version", "")
+    return int(version) if version.isdecimal() and len(version) < VERSION_DIGITS else 0
+
+
+async def _send(request: web.BaseRequest, page: Page, closes: bool = False) -> web.StreamResponse:
+    unread = not request.content.is_eof()
+    return await send(request, page.status, page.body, NO_PAGE | page.headers, closes or unread)

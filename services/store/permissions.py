@@ -69,7 +69,8 @@ FORMATS: Final = re.compile(
     r"|Markdown|MD|XML|SQLInsert|TSKV|HiveText|Hash|Null",
     re.I,
 )
-# Settings of a request that only change how a result is written or joined.
+# Settings of a request that only change how a result is written or computed, and limits that the
+# store does not set itself.
 FREE_SETTINGS: Final = _words("""
     date_time_input_format date_time_output_format date_time_overflow_behavior
     date_time_64_output_format_cut_trailing_zeros_align_to_groups_of_thousands session_timezone
@@ -117,8 +118,29 @@ FREE_SETTINGS: Final = _words("""
     output_format_values_escape_quote_with_quote output_format_write_statistics
     join_algorithm join_any_take_last_row join_default_strictness join_use_nulls
     distinct_overflow_mode extremes final group_by_use_nulls limit offset union_default_mode
-    cancel_http_readonly_queries_on_client_close cast_string_to_dynamic_use_inference
-    max_bytes_to_read max_rows_to_group_by max_rows_to_read
+    aggregate_functions_null_for_empty any_join_distinct_right_table_keys
+    asterisk_include_alias_columns asterisk_include_materialized_columns
+    cancel_http_readonly_queries_on_client_close cast_ipv4_ipv6_default_on_conversion_error
+    cast_keep_nullable cast_string_to_dynamic_use_inference count_distinct_implementation
+    decimal_check_overflow describe_compact_output describe_include_subcolumns
+    empty_result_for_aggregation_by_empty_set enable_named_columns_in_function_tuple
+    enable_positional_arguments exact_rows_before_limit joined_subquery_requires_alias
+    low_cardinality_allow_in_native_format output_format_avro_codec
+    output_format_csv_header_serialize_tuple_into_separate_columns
+    output_format_parallel_formatting output_format_parquet_compliant_nested_types
+    output_format_parquet_enum_as_byte_array output_format_parquet_row_group_size
+    output_format_pretty_fallback_to_vertical_max_rows_per_chunk
+    output_format_pretty_fallback_to_vertical_min_columns
+    output_format_pretty_fallback_to_vertical_min_table_width
+    output_format_pretty_max_column_name_width_cut_to
+    output_format_pretty_max_column_name_width_min_chars_to_cut prefer_column_name_to_alias
+    short_circuit_function_evaluation totals_auto_threshold totals_mode transform_null_in
+    use_mysql_types_in_show_columns use_variant_as_common_type
+    group_by_overflow_mode join_overflow_mode max_bytes_in_distinct max_bytes_in_join
+    max_bytes_in_set max_bytes_to_read max_bytes_to_sort max_columns_to_read
+    max_estimated_execution_time max_rows_in_distinct max_rows_in_join max_rows_in_set
+    max_rows_to_group_by max_rows_to_read max_rows_to_sort max_temporary_columns
+    max_temporary_non_const_columns read_overflow_mode set_overflow_mode sort_overflow_mode
     """)
 # Settings of the admin only.
 ADMIN_SETTINGS: Final = _words("""
@@ -131,6 +153,42 @@ ADMIN_SETTINGS: Final = _words("""
     input_format_tsv_empty_as_default input_format_tsv_skip_first_lines
     input_format_with_names_use_header input_format_with_types_use_header
     """)
+# Settings that clients send on connect, and that change no result of a query: of transport, of
+# logging, of INSERTs and replicas. They are accepted, and the engine does not get them.
+IGNORED_SETTINGS: Final = _words("""
+    add_http_cors_header alter_sync async_insert async_insert_busy_timeout_ms
+    async_insert_deduplicate async_insert_max_data_size async_query_sending_for_remote
+    connect_timeout connect_timeout_with_failover_ms connect_timeout_with_failover_secure_ms
+    connections_with_failover_max_tries enable_analyzer
+    http_native_compression_disable_checksumming_on_decompress http_response_buffer_size
+    http_wait_end_of_query http_write_exception_in_output_format http_zlib_compression_level
+    database_replicated_enforce_synchronous_settings
+    deduplicate_blocks_in_dependent_materialized_views distributed_ddl_task_timeout
+    distributed_product_mode enable_job_stack_trace enable_lightweight_delete
+    enable_unaligned_array_join fsync_metadata idle_connection_timeout implicit_transaction
+    input_format_native_allow_types_conversion insert_deduplicate insert_distributed_sync
+    insert_null_as_default insert_quorum insert_quorum_parallel insert_quorum_timeout
+    interactive_delay lightweight_deletes_sync load_balancing log_comment log_formatted_queries
+    log_processors_profiles log_profile_events log_queries log_queries_cut_to_length
+    log_queries_min_query_duration_ms log_queries_min_type log_queries_probability
+    log_query_settings log_query_threads log_query_views max_compress_block_size
+    max_concurrent_queries_for_user max_insert_block_size max_insert_threads
+    max_parallel_replicas max_partitions_per_insert_block
+    min_compress_block_size min_insert_block_size_bytes min_insert_block_size_rows
+    mutations_sync network_compression_method network_zstd_compression_level
+    normalize_function_names poll_interval prefer_localhost_replica priority
+    query_profiler_cpu_time_period_ns query_profiler_real_time_period_ns queue_max_wait_ms
+    readonly receive_timeout replication_alter_partitions_sync
+    replication_wait_for_inactive_replica_timeout select_sequential_consistency send_logs_level
+    send_logs_source_regexp
+    send_profile_events send_timeout skip_unavailable_shards tcp_keep_alive_timeout
+    use_client_time_zone use_hedged_requests use_query_cache
+    use_skip_indexes use_uncompressed_cache wait_for_async_insert wait_for_async_insert_timeout
+    """)
+_IGNORED_FAMILIES: Final = re.compile(
+    r"(?:allow_experimental|allow_suspicious|compile|optimize|query_cache|query_plan)_\w+"
+    r"|http_(?:max|retry|headers|connection|receive|send)_\w+"
+)
 EXPLAIN_SETTINGS: Final = _words("""
     actions compact description distributed dump_ast dump_passes dump_tree graph header indexes
     json keep_logical_steps oneline optimize passes projections query_tree_passes run_passes
@@ -223,6 +281,14 @@ def is_table(parts: Sequence[str]) -> bool:
     if database[0] == "system":
         return table in SYSTEM_TABLES
     return database[0] == DATABASE and bool(_TABLE_NAME.fullmatch(table))
+
+
+def is_ignored(name: str, may_write: bool) -> bool:
+    """Whether a setting is accepted without any effect. may_write: whether the request is the
+    admin's, who may change some of them."""
+    if may_write and name in ADMIN_SETTINGS:
+        return False
+    return name in IGNORED_SETTINGS or bool(_IGNORED_FAMILIES.fullmatch(name))
 
 
 def refused_setting(name: str, may_write: bool) -> bool:

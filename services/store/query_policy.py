@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from services.store.engine import EngineError, Query
-from services.store.permissions import quoted, refused_format, refused_setting
+from services.store.permissions import is_ignored, quoted, refused_format, refused_setting
 from services.store.sql_statements import (
     NotAllowedError,
     data_begins,
@@ -89,7 +89,7 @@ class FirstWall:
         for name, value in query.settings.items():
             if not _NAME.fullmatch(name):
                 raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
-            if name in bounds or name == "readonly":
+            if name in bounds or is_ignored(name, query.may_write):
                 continue
             if refused_setting(name, query.may_write):
                 raise _refused(f"The setting {name} cannot be changed here.")

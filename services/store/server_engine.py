@@ -30,7 +30,6 @@ from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE
 from services.store.settings import StoreSettings, admin_bounds, bounds
-from services.store.slots import Slots
 from services.store.tables import DATABASE
 
 READER = "tidegauge_reader"
@@ -49,7 +48,6 @@ class ServerEngine:
         self._opener = opener(self._url)
         self._own = (settings.clickhouse_user, settings.clickhouse_secret())
         self._reader = self._own
-        self._slots = Slots(settings.query_slots, settings.query_wait_seconds)
         self.rows("SELECT 1 AS one")
         if settings.clickhouse_manage_reader:
             self.execute(reader_statements(settings, reader_password))
@@ -72,10 +70,6 @@ class ServerEngine:
         text = f"INSERT INTO {DATABASE}.{table} ({names}) FORMAT ArrowStream"
         self._ask(data.getvalue(), {"query": text, "async_insert": "0"}, self._own)
 
-    def answer(self, query: Query) -> Answer:
-        with self._slots.taken(query.is_known):
-            return self._answer(query)
-
     def cancel(self, query_id: str) -> None:
         self.execute([f"KILL QUERY WHERE query_id = {quoted(query_id)} ASYNC"])
 
@@ -85,7 +79,7 @@ class ServerEngine:
     def close(self) -> None:
         """Nothing to close."""
 
-    def _answer(self, query: Query) -> Answer:
+    def answer(self, query: Query) -> Answer:
         user = self._own if query.may_write else self._reader
 
         def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
@@ -117,6 +111,10 @@ class ServerEngine:
             rows_read=int(summary.get("read_rows", 0)),
             bytes_read=int(summary.get("read_bytes", 0)),
             elapsed_s=time.monotonic() - started,
+            result_rows=int(summary.get("result_rows", 0)),
+            result_bytes=int(summary.get("result_bytes", 0)),
+            rows_written=int(summary.get("written_rows", 0)),
+            bytes_written=int(summary.get("written_bytes", 0)),
         )
 
     def _ask(

@@ -1,43 +1,49 @@
-"""Bounds the number of concurrent queries, and reserves a slot."""
+"""Bounds the number of concurrent queries and of those that wait, and reserves a slot."""
 
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Final
 
 from services.store.engine import EngineError
 
 FEWEST: Final = 2
+FULL: Final = (
+    "Code: 202. DB::Exception: Too many simultaneous queries. (TOO_MANY_SIMULTANEOUS_QUERIES)"
+)
 
 
 class Slots:
-    """Slots for `count` queries, at least two. Clients without a password leave the last one free,
-    so that they cannot block the console."""
+    """Slots for `count` queries, at least two. Used in one event loop.
 
-    def __init__(self, count: int, wait_s: float) -> None:
+    Others wait up to `wait_s` seconds. Clients without a password leave the last slot free, so that
+    they cannot block the console, and at most `most_waiting` of them run or wait.
+    """
+
+    def __init__(self, count: int, wait_s: float, most_waiting: int) -> None:
         self.count = max(FEWEST, count)
         self._wait_s = wait_s
-        self._all = threading.BoundedSemaphore(self.count)
-        self._anonymous = threading.BoundedSemaphore(self.count - 1)
+        self._all = asyncio.Semaphore(self.count)
+        self._anonymous = asyncio.Semaphore(self.count - 1)
+        self._places = most_waiting
 
-    @contextmanager
-    def taken(self, is_known: bool) -> Iterator[None]:
+    @asynccontextmanager
+    async def taken(self, is_known: bool) -> AsyncIterator[None]:
         """Hold a slot while the block runs. Raises EngineError if none becomes free in time."""
-        kinds = (self._all,) if is_known else (self._anonymous, self._all)
-        held = []
-        try:
-            for kind in kinds:
-                if not kind.acquire(timeout=self._wait_s):
-                    raise EngineError("Code: 202. DB::Exception: Too many simultaneous queries.")
-                held.append(kind)
+        async with AsyncExitStack() as held:
+            if not is_known:
+                if self._places == 0:
+                    raise EngineError(FULL)
+                self._places -= 1
+                held.callback(self._leave)
+            try:
+                async with asyncio.timeout(self._wait_s):
+                    if not is_known:
+                        await held.enter_async_context(self._anonymous)
+                    await held.enter_async_context(self._all)
+            except TimeoutError:
+                raise EngineError(FULL) from None
             yield
-        finally:
-            for kind in held:
-                kind.release()
 
-    def drain(self, timeout_s: float) -> None:
-        """Take every slot, waiting up to this time for running queries."""
-        until_s = time.monotonic() + timeout_s
-        for _place in range(self.count):
-            self._all.acquire(timeout=max(0.0, until_s - time.monotonic()))
+    def _leave(self) -> None:
+        self._places += 1

@@ -1,8 +1,9 @@
 """Users of the HTTP interface and their roles.
 
 There are three users. `reader` can only read the projection. `admin` may also change tables.
-`default`, the user of a client that gives no name, has no password and is the reader. It exists
-while `anonymous_reads` is on, by default on a loopback address only.
+`default`, the user of a client that gives no name, has no password and is the reader: it is let in
+with any, as in ClickHouse. It exists while `anonymous_reads` is on, by default on a loopback
+address only.
 The engine has no accounts of its own, so `services/store/query_policy.py` enforces these roles.
 """
 
@@ -10,7 +11,6 @@ import base64
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from email.message import Message
 from enum import Enum
 from pathlib import Path
 
@@ -37,9 +37,13 @@ class Users:
     admin: str = field(repr=False)
     anonymous: bool = True
 
+    def is_known(self, name: str) -> bool:
+        """Whether a user who was let in has given a password of its own."""
+        return not (self.anonymous and name in ("", ANONYMOUS))
+
     def role_of(self, name: str, password: str) -> Role:
         """The role of a user. Raises EngineError (AUTHENTICATION_FAILED) without the reason."""
-        if name in ("", ANONYMOUS) and self.anonymous and not password:
+        if name in ("", ANONYMOUS) and self.anonymous:
             return Role.READER
         for role, known in ((Role.READER, self.reader), (Role.ADMIN, self.admin)):
             # Compared even if the name differs, so that the time reveals nothing.
@@ -52,7 +56,7 @@ class Users:
         )
 
 
-def credentials(headers: Message, parameters: Mapping[str, str]) -> tuple[str, str]:
+def credentials(headers: Mapping[str, str], parameters: Mapping[str, str]) -> tuple[str, str]:
     """Name and password of a request: from X-ClickHouse-User and -Key, else basic authentication,
     else the parameters `user` and `password`. Raises EngineError for a malformed header."""
     if headers.get("X-ClickHouse-User") or headers.get("X-ClickHouse-Key"):

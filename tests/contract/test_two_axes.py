@@ -20,7 +20,7 @@ MEANT_OTHERWISE = {
     ("services/generator/dataset_plan.py", "speed"): "of a replay",
     ("services/runtime/installed.py", "site"): "the folder site-packages of an environment",
     ("services/store/http_guard.py", "site"): "the header Sec-Fetch-Site",
-    ("services/store/http_head.py", "site"): "the header Sec-Fetch-Site",
+    ("services/store/http_request.py", "site"): "the header Sec-Fetch-Site",
     ("services/store/http_interface.py", "site"): "a web site",
 }
 PIPELINE = re.compile(

@@ -1,23 +1,24 @@
 """Invalid requests to the store and to a service's health port: a response, and it keeps
 running."""
 
-import io
 import secrets
 import socket
+import struct
 from email.message import Message
 from http.client import HTTPConnection
 
 import pytest
+from clickhouse_cityhash.cityhash import CityHash128
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.health import serve_health
 from services.store.engine import Answer, EngineError, Query
-from services.store.http_body import BodyError, read_body
 from services.store.http_guard import intrusion
-from services.store.http_head import HeadError, read_head
 from services.store.http_interface import serve_sql
 from services.store.http_query import parameters_of, query_of
+from services.store.http_request import BodyError, decoded, form_of
+from services.store.native_blocks import BlockError, unframed
 from services.store.settings import StoreSettings
 from services.store.users import Role, Users, credentials, known_users
 from tests.unit.bad_input.outcomes import count, fuzzed
@@ -39,46 +40,59 @@ def headers(**named: str) -> Message:
 
 @fuzzed
 @given(
-    length=HEADER_TEXT | st.integers(0, 40).map(str),
     encoding=st.sampled_from(["", "gzip", "zstd", "lz4", "deflate", "br"]),
     body=st.binary(max_size=40),
 )
-@example("9" * 5000, "", b"")
-@example("5", "", b"abc")
-@example("3", "", b"abc")
-@example("-1", "", b"abc")
-def test_a_body_is_read_whole_or_refused(length: str, encoding: str, body: bytes) -> None:
-    given_headers = headers(Content_Length=length, Content_Encoding=encoding)
+def test_a_body_is_decoded_or_refused(encoding: str, body: bytes) -> None:
     try:
-        data = read_body(io.BytesIO(body), given_headers, LIMIT)
+        data = decoded(body, encoding, LIMIT)
     except BodyError:
         count("bodies", "refused")
     else:
         assert len(data) <= LIMIT
-        assert encoding or len(data) == int(length)
+        assert encoding or data == body
         count("bodies", "read")
 
 
 @fuzzed
 @given(
-    st.one_of(
-        st.binary(max_size=300), st.lists(st.binary(max_size=9), max_size=9).map(b"\r\n".join)
-    )
+    head=st.builds(
+        struct.pack,
+        st.just("<QQBII"),
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**64 - 1),
+        st.sampled_from([0x02, 0x82, 0x90, 0x91]),
+        st.integers(0, 60) | st.integers(0, 2**32 - 1),
+        st.integers(0, 60) | st.integers(0, 2**32 - 1),
+    ),
+    data=st.binary(max_size=40),
+    is_signed=st.booleans(),
 )
-@example(b"-5\r\n" + b"x" * 50_000)
-@example(b"0x5\r\nabcde\r\n0\r\n\r\n")
-@example(b"3e8\r\nabc")
-@example(b"3\r\nabc\r\n0\r\n\r\n")
-def test_a_body_in_chunks_never_exceeds_its_limit(body: bytes) -> None:
-    stream = io.BytesIO(body)
+def test_a_compressed_block_never_exceeds_its_limit(
+    head: bytes, data: bytes, is_signed: bool
+) -> None:
+    block = head + data
+    if is_signed:
+        value = CityHash128(block[16:])
+        block = struct.pack("<QQ", value >> 64, value & (2**64 - 1)) + block[16:]
     try:
-        data = read_body(stream, headers(Transfer_Encoding="chunked"), LIMIT)
-    except BodyError:
-        count("chunked bodies", "refused")
+        found = unframed(block, LIMIT)
+    except BlockError:
+        count("blocks", "refused")
     else:
-        assert len(data) <= LIMIT
-        count("chunked bodies", "read")
-    assert stream.tell() < 10 * LIMIT
+        assert len(found) <= LIMIT
+        count("blocks", "read")
+
+
+@fuzzed
+@given(body=st.binary(max_size=120), kind=HEADER_TEXT)
+def test_a_form_is_read_or_refused(body: bytes, kind: str) -> None:
+    try:
+        form_of(b"--x\r\n" + body, f"multipart/form-data; boundary={kind}")
+    except BodyError:
+        count("forms", "refused")
+    else:
+        count("forms", "read")
 
 
 @fuzzed
@@ -113,20 +127,6 @@ def test_nobody_becomes_the_admin_by_odd_headers(named: dict[str, str]) -> None:
     else:
         assert role is Role.READER
         count("credentials", "reader")
-
-
-def test_blanks_around_a_header_are_stripped() -> None:
-    lines = b"GET / HTTP/1.1\r\nHost: \t a b \t\r\n\r\n"
-    head = read_head(io.BytesIO(lines))
-    assert head is not None
-    assert head.headers["Host"] == "a b"
-
-
-def test_a_malformed_header_of_many_blanks_is_refused_at_once() -> None:
-    """With a pattern that backtracks it takes hours."""
-    lines = b"GET / HTTP/1.1\r\nA:" + b" " * 16_000 + b"\x01\r\n\r\n"
-    with pytest.raises(HeadError, match="A header line is malformed"):
-        read_head(io.BytesIO(lines))
 
 
 class Echo:

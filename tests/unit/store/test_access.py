@@ -2,8 +2,8 @@
 
 import base64
 import gzip
-import io
 import stat
+import zlib
 from email.message import Message
 
 import lz4.frame
@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from services.store.engine import EngineError
-from services.store.http_body import BodyError, compressed, read_body
 from services.store.http_guard import intrusion
+from services.store.http_request import BodyError, accepted, decoded, encoded, form_of
 from services.store.native_hello import hello, is_hello
 from services.store.users import Role, Users, credentials, kept_passwords
 
@@ -32,6 +32,14 @@ def test_who_says_nothing_is_the_reader():
     assert USERS.role_of("default", "") is Role.READER
 
 
+def test_a_user_without_a_password_is_let_in_with_any_as_in_clickhouse():
+    assert USERS.role_of("default", "null") is Role.READER
+    assert not USERS.is_known("default")
+    assert USERS.is_known("reader")
+    with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
+        Users("read", "rule", anonymous=False).role_of("default", "null")
+
+
 def test_a_password_makes_the_reader_or_the_admin():
     assert USERS.role_of("reader", "read") is Role.READER
     assert USERS.role_of("admin", "rule") is Role.ADMIN
@@ -39,7 +47,7 @@ def test_a_password_makes_the_reader_or_the_admin():
 
 @pytest.mark.parametrize(
     ("name", "password"),
-    [("reader", ""), ("admin", ""), ("admin", "read"), ("default", "x"), ("root", "rule")],
+    [("reader", ""), ("admin", ""), ("admin", "read"), ("root", "rule")],
 )
 def test_everybody_else_is_refused(name, password):
     with pytest.raises(EngineError, match="AUTHENTICATION_FAILED"):
@@ -133,36 +141,86 @@ def test_any_host_can_be_allowed_but_no_foreign_origin():
     ("encoding", "encode"),
     [
         ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("deflate", lambda data: zlib.compress(data, wbits=-15)),
         ("lz4", lz4.frame.compress),
         ("zstd", lambda data: pa.Codec("zstd").compress(data, asbytes=True)),
+        ("br", lambda data: pa.Codec("brotli").compress(data, asbytes=True)),
         ("", bytes),
     ],
 )
 def test_a_body_is_decoded_and_bounded(encoding, encode):
     raw = encode(b"x" * 100)
-    given = headers(Content_Length=str(len(raw)), Content_Encoding=encoding)
-    assert read_body(io.BytesIO(raw), given, 100) == b"x" * 100
-    with pytest.raises(BodyError, match="longer than 99"):
-        read_body(io.BytesIO(raw), given, 99)
+    assert decoded(raw, encoding, 100) == b"x" * 100
+    if encoding:
+        with pytest.raises(BodyError, match="longer than 99"):
+            decoded(raw, encoding, 99)
 
 
-def test_chunks_are_put_together_and_bounded():
-    chunked = headers(Transfer_Encoding="chunked")
-    raw = b"3\r\nSEL\r\n5;x=1\r\nECT 1\r\n0\r\n\r\n"
-    assert read_body(io.BytesIO(raw), chunked, 8) == b"SELECT 1"
-    with pytest.raises(BodyError, match="longer than 7"):
-        read_body(io.BytesIO(raw), chunked, 7)
-    with pytest.raises(BodyError, match="chunked body"):
-        read_body(io.BytesIO(b"zz\r\n"), chunked, 7)
+def test_an_encoding_that_is_not_known_or_not_what_it_says_is_refused():
+    with pytest.raises(BodyError, match="snappy is not supported"):
+        decoded(b"x", "snappy", 100)
+    for encoding in ("gzip", "deflate", "lz4", "zstd", "br"):
+        with pytest.raises(BodyError, match=f"not valid {encoding}"):
+            decoded(b"not compressed at all", encoding, 100)
 
 
-def test_only_what_is_worth_it_is_compressed_and_only_when_asked_for():
-    takes = headers(Accept_Encoding="deflate, gzip")
-    assert compressed(b"x" * 2000, takes, wanted=False) == (b"x" * 2000, "")
-    assert compressed(b"x", takes, wanted=True) == (b"x", "")
-    assert compressed(b"x" * 2000, headers(), wanted=True) == (b"x" * 2000, "")
-    data, encoding = compressed(b"x" * 2000, takes, wanted=True)
-    assert (gzip.decompress(data), encoding) == (b"x" * 2000, "gzip")
+@pytest.mark.parametrize("encoding", ["br", "gzip", "deflate", "zstd", "lz4"])
+def test_a_response_is_written_in_an_encoding_that_the_client_accepts(encoding):
+    assert accepted({"Accept-Encoding": f"snappy, {encoding};q=0.5"}) == encoding
+    assert decoded(encoded(b"x" * 2000, encoding), encoding, 2000) == b"x" * 2000
+
+
+def test_an_encoding_with_weight_zero_is_not_accepted():
+    assert accepted({"Accept-Encoding": "br;q=0, gzip"}) == "gzip"
+    assert accepted({"Accept-Encoding": "identity"}) == ""
+    assert accepted({}) == ""
+
+
+def form(*fields, boundary=b"xyz"):
+    parts = b"".join(b"--" + boundary + b"\r\n" + each + b"\r\n" for each in fields)
+    return parts + b"--" + boundary + b"--\r\n"
+
+
+def field(name, data, more=b""):
+    return b'Content-Disposition: form-data; name="' + name + b'"' + more + b"\r\n\r\n" + data
+
+
+MULTIPART = "multipart/form-data; charset=UTF-8; boundary=xyz"
+
+
+def test_the_fields_of_a_form_are_parameters():
+    body = form(field(b"query", b"SELECT 1\r\n+ 1"), field(b"param_x", "ä".encode()))
+    assert form_of(body, MULTIPART) == {"query": "SELECT 1\r\n+ 1", "param_x": "ä"}
+    assert form_of(b"SELECT 1", "application/x-www-form-urlencoded") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"SELECT 1",
+        form(field(b"query", b"SELECT 1"))[:-6],
+        b"before" + form(field(b"query", b"SELECT 1")),
+        form(field(b"query", b"SELECT 1")) + b"after",
+        form(b"no head"),
+        form(field(b"query", b"x", b'; filename="/etc/passwd"')),
+        form(field(b"query", b"x", b"\r\nContent-Transfer-Encoding: base64")),
+        form(field(b"query", b"x", b"\r\nContent-Type: multipart/mixed; boundary=abc")),
+        form(field(b"query", b"\xff")),
+        form(*[field(b"a", b"")] * 1001),
+        form(field(b"query", b"x", b"\r\nX: " + b"y" * 5000)),
+    ],
+)
+def test_a_malformed_form_is_refused(body):
+    with pytest.raises(BodyError):
+        form_of(body, MULTIPART)
+
+
+def test_only_a_form_with_a_boundary_is_read():
+    for kind in ("multipart/mixed; boundary=xyz", "multipart/form-data"):
+        with pytest.raises(BodyError, match="form-data with a boundary"):
+            form_of(form(field(b"query", b"x")), kind)
 
 
 def test_the_hello_of_clickhouse_go_is_known_by_its_text_format_and_version():

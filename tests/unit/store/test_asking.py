@@ -7,6 +7,7 @@ from services.store.engine import EngineError, Query
 from services.store.http_query import content_type_of, parameters_of, query_of, status_of
 from services.store.permissions import is_function, quoted, refused_setting
 from services.store.positions import starts
+from services.store.query_policy import JUDGE
 from services.store.settings import PARSING, StoreSettings, bounds
 
 pytestmark = pytest.mark.unit
@@ -74,11 +75,42 @@ def test_the_bytes_behind_an_insert_are_its_data():
     assert (beside.text, beside.data) == (insert, b"\xff\n")
 
 
-def test_another_database_and_native_compression_are_refused():
+def test_headers_go_before_parameters():
+    headers = {"X-ClickHouse-Format": "JSON", "X-ClickHouse-Database": "system"}
+    asked = query_of({"default_format": "CSV", "database": "x"}, b"SELECT 1", headers=headers)
+    assert (asked.output_format, asked.database) == ("JSON", "system")
+
+
+def test_another_database_is_refused():
     with pytest.raises(EngineError, match="UNKNOWN_DATABASE"):
-        query_of({"database": "system"}, b"SELECT * FROM users")
-    with pytest.raises(EngineError, match="NOT_IMPLEMENTED"):
-        query_of({"compress": "1"}, b"SELECT 1")
+        query_of({"database": "mysql"}, b"SELECT 1")
+    with pytest.raises(EngineError, match="UNKNOWN_DATABASE"):
+        query_of({}, b"SELECT 1", headers={"X-ClickHouse-Database": "mysql"})
+
+
+def test_a_request_has_a_bounded_number_of_parameters():
+    assert len(parameters_of("&".join(f"a{number}=1" for number in range(1000)))) == 1000
+    with pytest.raises(EngineError, match="at most 1000 parameters"):
+        parameters_of("a=1&" * 1001)
+
+
+def test_what_clients_send_on_connect_is_accepted_and_ignored():
+    asked = {
+        "async_insert": "0",
+        "add_http_cors_header": "1",
+        "log_queries": "0",
+        "allow_experimental_json_type": "1",
+        "http_max_uri_size": "1048576",
+        "readonly": "2",
+        "join_use_nulls": "1",
+    }
+    assert JUDGE.settings(Query("SELECT 1", settings=asked), {}) == {"join_use_nulls": "1"}
+
+
+def test_a_setting_that_reaches_further_is_refused_by_its_name():
+    for name in ("allow_ddl", "format_schema", "http_allow_table_as_file", "s3_max_connections"):
+        with pytest.raises(EngineError, match=name):
+            JUDGE.settings(Query("SELECT 1", settings={name: "1"}), {})
 
 
 def test_an_error_keeps_its_code_and_becomes_a_status():

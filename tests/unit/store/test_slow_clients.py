@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 import pytest
 
 from services.runtime.settings import PORT_OFFSETS
-from services.store import http_connections, http_interface
+from services.store import http_server
 from services.store.engine import Answer, Query
 from services.store.http_interface import serve_sql
 from services.store.settings import StoreSettings
@@ -50,8 +50,8 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     at a time."""
     monkeypatch.setattr(Engine, "begun", threading.Semaphore(0))
     monkeypatch.setattr(Engine, "go_on", threading.Event())
-    monkeypatch.setattr(http_connections, "CONNECTIONS", 2)
-    monkeypatch.setattr(http_interface, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(http_server, "CONNECTIONS", 2)
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
     settings = StoreSettings(
@@ -60,7 +60,6 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     server = serve_sql(settings, known_users(settings.secrets_dir, True), Engine(), lambda: True)  # type: ignore[arg-type]
     yield settings.port("store")
     server.shutdown()
-    server.server_close()
 
 
 @pytest.fixture
