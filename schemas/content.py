@@ -7,6 +7,7 @@ from pydantic import ConfigDict, Field, model_validator
 from schemas.model import Model
 
 OWN_SOURCE = "domain"
+TimeUnit = Literal["s", "ms", "us", "ns"]
 
 
 class Content(Model):
@@ -30,7 +31,7 @@ class Content(Model):
     columns: dict[str, str] = Field(default_factory=dict)
     format: Literal["avro", "json"] = "avro"
     second_ms: int = Field(1000, ge=10, le=3_600_000)
-    time_unit: Literal["", "s", "ms", "us", "ns"] = ""
+    time_unit: TimeUnit | Literal[""] = ""
     copies: int = Field(1, ge=1, le=100_000)
 
     @model_validator(mode="after")

@@ -6,6 +6,7 @@ import textwrap
 from pathlib import Path
 from typing import TypeAlias, get_args
 
+from schemas.content import TimeUnit
 from schemas.protocol import CITATION
 from schemas.workload import AUTO, KillTarget, Transport
 from services.console.benchmarks import benchmark_names
@@ -89,6 +90,11 @@ def _add_run(verbs: Verbs) -> None:
     )
     run.add_argument(
         "--input", type=Path, metavar="FILE", help="replay your own observations, CSV or Parquet"
+    )
+    run.add_argument(
+        "--time-unit",
+        choices=get_args(TimeUnit),
+        help="unit of times in the file that are numbers since 1970 (default: milliseconds)",
     )
     run.add_argument(
         "--format",

@@ -32,6 +32,7 @@ class Overrides:
     warm_up: int | str | None = None
     scale: float | None = None
     input: Path | None = None
+    time_unit: str | None = None
     format: str | None = None
     transport: str | None = None
     kill: KillTarget | None = None
@@ -59,6 +60,8 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
             fields["content"]["format"] = given.format
         if given.input is not None:
             fields["content"] |= {"source": "file", "path": str(given.input.resolve())}
+        if given.time_unit is not None:
+            fields["content"]["time_unit"] = given.time_unit
         if given.transport is not None:
             fields["transport"] = given.transport
         if given.kill is not None:

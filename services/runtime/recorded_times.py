@@ -8,9 +8,7 @@ wrong unit would replay a recording at a wrong speed.
 import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final, Literal
-
-TimeUnit = Literal["s", "ms", "us", "ns"]
+from typing import Any, Final
 
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 FIRST_US, END_US = (

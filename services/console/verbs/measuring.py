@@ -42,6 +42,7 @@ from services.console.choosing import (
 from services.console.comparisons import conclusions_of
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, report_files, write_file
+from services.console.looking import look_into_files
 from services.console.profiles import (
     MEASURE_S,
     check_quiet,
@@ -126,6 +127,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     own = zip(wanted.pipelines, planned.pipelines, strict=True)
     measured = {one.name: planned.stages_of(named) for one, named in own}
     wanted = replace(wanted, measured=measured)
+    look_into_files(planned, wanted.domain, settings, say)
     for sentence in not_published(planned):
         say(sentence)
     if planned.interleaved is not None:
@@ -182,6 +184,7 @@ def _wanted(options: Namespace, url: str) -> Wanted:
         warm_up=options.warm_up,
         scale=options.scale,
         input=options.input,
+        time_unit=options.time_unit,
         format=options.format,
         transport=options.transport,
         kill=options.kill,
