@@ -5,6 +5,7 @@ mkdir -p "$FOLDER"
 # Files of an earlier step must not pass for those of this one. Its report may be the baseline.
 new="$FOLDER/report.new.json"
 rm -f "$new" "$FOLDER/report.md" "$FOLDER/junit.xml" "$FOLDER/benchmark.json"
+[ "${BASELINE:-}" -ef "$FOLDER/report.json" ] || rm -f "$FOLDER/report.json"
 # Words of ARGUMENTS are arguments: whoever writes the workflow writes them.
 # shellcheck disable=SC2206
 arguments=("$WORKLOAD" --pipeline "$PIPELINE" ${ARGUMENTS:-})

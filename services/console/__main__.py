@@ -7,7 +7,9 @@
 import os
 import signal
 import sys
+from argparse import Namespace
 from itertools import takewhile
+from pathlib import Path
 from types import FrameType
 
 from deploy.local.data_folder import UMASK
@@ -16,6 +18,7 @@ from deploy.local.java import JavaMissingError
 from deploy.local.stack import StackError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
+from services.console.files import begin_files, tell_unfinished
 from services.console.run_command import RunError
 from services.console.terminal import Terminal, harmless
 from services.console.verbs import VERBS
@@ -40,7 +43,7 @@ def main(arguments: list[str]) -> int:
     if verb == ["test"] and rest not in (["--help"], ["-h"]):
         build_parser().parse_args([*before, *verb])
         return run_tests(rest)
-    options = build_parser().parse_args(arguments)
+    options, junit = _begun(arguments)
     if options.verb == "test":
         return run_tests(options.arguments)
     os.umask(UMASK)
@@ -61,11 +64,29 @@ def main(arguments: list[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
     except NOT_DONE as error:
-        print(*map(harmless, _said(error)), sep="\n", file=sys.stderr)
+        said = [harmless(line) for line in _said(error)]
+        print(*said, sep="\n", file=sys.stderr)
+        tell_unfinished(junit, said[-1].removeprefix("tidegauge: "))
         return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
+
+
+def _begun(arguments: list[str]) -> tuple[Namespace, Path | None]:
+    """The options, and the JUnit file that says so if the command is not done. Exits if they are
+    wrong."""
+    try:
+        junit = begin_files(arguments)
+    except DefinitionError as error:
+        print(f"tidegauge: {harmless(str(error))}", file=sys.stderr)
+        raise SystemExit(EXIT_USAGE) from error
+    try:
+        return build_parser().parse_args(arguments), junit
+    except SystemExit as ended:
+        if ended.code:
+            tell_unfinished(junit)
+        raise
 
 
 def _said(error: Exception) -> list[str]:

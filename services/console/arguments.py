@@ -29,6 +29,7 @@ at TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side."
 def build_parser() -> argparse.ArgumentParser:
     """The parser; every verb sets `verb`."""
     parser = argparse.ArgumentParser(
+        allow_abbrev=False,
         prog="tidegauge",
         description="Benchmark stream processing pipelines from outside, through Kafka.",
         epilog=EPILOG,
@@ -341,6 +342,7 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
     more = HELP.get(name, NONE)
     parser = verbs.add_parser(
         name,
+        allow_abbrev=False,
         help=text,
         description=_paragraphs(f"{text[0].upper()}{text[1:]}.", more.text),
         epilog=more.epilog(),

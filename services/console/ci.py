@@ -3,7 +3,7 @@ Pure."""
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from xml.etree import ElementTree
 
@@ -39,19 +39,35 @@ def junit(report: Report) -> bytes:
         cases.append(_case(who, f"{row['figure']} is not worse than in the baseline", told))
     for run in _several(report):
         cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
-    suite = ElementTree.Element(
-        "testsuite",
-        name=f"tidegauge {report['workload']}",
-        tests=str(len(cases)),
-        failures=str(sum(len(case) for case in cases)),
-        errors="0",
-    )
-    properties = ElementTree.SubElement(suite, "properties")
     facts = {key: str(report[key]) for key in ("run_id", "domain")}
     if turns := report.get("interleaved"):
         facts["interleaved"] = turns["said"]
-    for key, value in facts.items():
-        ElementTree.SubElement(properties, "property", name=key, value=value)
+    return _document(cases, f"tidegauge {report['workload']}", facts)
+
+
+def junit_error(reason: str) -> bytes:
+    """One test case with an error: there is no report."""
+    case = ElementTree.Element("testcase", classname="tidegauge.run", name="finished")
+    text = NOT_IN_XML.sub("\ufffd", reason)
+    ElementTree.SubElement(case, "error", message=text).text = text
+    return _document([case], "tidegauge", {}, errors=1)
+
+
+def _document(
+    cases: Sequence[ElementTree.Element], name: str, facts: Mapping[str, str], errors: int = 0
+) -> bytes:
+    suite = ElementTree.Element(
+        "testsuite",
+        name=name,
+        tests=str(len(cases)),
+        failures=str(sum(case.find("failure") is not None for case in cases)),
+        errors=str(errors),
+        skipped=str(sum(case.find("skipped") is not None for case in cases)),
+    )
+    if facts:
+        properties = ElementTree.SubElement(suite, "properties")
+        for key, value in facts.items():
+            ElementTree.SubElement(properties, "property", name=key, value=value)
     suite.extend(cases)
     whole = ElementTree.Element("testsuites")
     whole.append(suite)

@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
-from services.console.files import write_file
+from services.console.files import remove_files, write_file
 from services.console.page.article import html, markdown
 from services.console.plain_lists import studies
 from services.console.report import UnknownRunError, build_report
@@ -42,6 +42,8 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     if not folder.is_dir():
         raise DefinitionError(f"--folder {folder}: there is no such folder.")
     plan = plan_of(found, options.scale)
+    pages = [folder / f"{found.name}-{options.scale}{suffix}" for suffix in (".html", ".md")]
+    remove_files(pages)
     notebook = open_notebook(settings.data, found.name, options.scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for name, reason in left_out.items():
@@ -59,8 +61,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(options.scale, left_out, _versions(plan, settings), to_do)
     page = article(found, standing, cells)
-    for suffix, text in ((".html", html(page)), (".md", markdown(page))):
-        path = folder / f"{found.name}-{options.scale}{suffix}"
+    for path, text in zip(pages, (html(page), markdown(page)), strict=True):
         write_file("--folder", path, text.encode())
         console.print(f"Wrote {path}", soft_wrap=True)
     if to_do:

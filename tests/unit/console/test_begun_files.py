@@ -1,0 +1,105 @@
+"""Files of an earlier command never pass for those of a later one."""
+
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from services.console.__main__ import main
+from services.console.files import begin_files
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> dict[str, Path]:
+    """Yesterday's files, which say that all is well."""
+    names = {"report": "r.json", "markdown": "r.md", "junit": "r.xml", "benchmark": "b.json"}
+    found = {option: tmp_path / name for option, name in names.items()}
+    for path in found.values():
+        path.write_text("VALID")
+    return found
+
+
+def options(files: dict[str, Path]) -> list[str]:
+    return [word for option, path in files.items() for word in (f"--{option}", str(path))]
+
+
+def error_of(path: Path) -> str:
+    suite = ElementTree.parse(path).getroot()[0]
+    assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("1", "1", "0")
+    (error,) = suite.iter("error")
+    return error.get("message") or ""
+
+
+@pytest.mark.parametrize("verb", ["run", "watch"])
+def test_old_files_are_gone_before_anything_can_fail(old: dict[str, Path], verb: str) -> None:
+    begin_files([verb, *options(old)])
+
+    assert [name for name, path in old.items() if path.exists()] == ["junit"]
+    assert "did not finish" in error_of(old["junit"])
+
+
+def test_a_name_with_an_equals_sign_and_wrong_options_make_no_difference(old, capsys) -> None:
+    given = [f"--{option}={path}" for option, path in old.items()]
+    with pytest.raises(SystemExit) as ended:
+        main(["run", "--no-such-option", *given])
+
+    assert ended.value.code == 2
+    assert [name for name, path in old.items() if path.exists()] == ["junit"]
+    assert "could not be executed" in error_of(old["junit"])
+    assert "no-such-option" in capsys.readouterr().err
+
+
+def test_the_reason_why_a_command_could_not_be_done_is_in_junit(old, capsys) -> None:
+    assert main(["run", "--pipeline", "nosuch", *options(old)]) == 2
+    assert "There is no pipeline 'nosuch'" in error_of(old["junit"])
+    assert not old["report"].exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["report", "--html", "F"],
+        ["sql", "SELECT 1", "--output", "F"],
+        ["bench", "nosuch", "--json", "F"],
+    ],
+)
+def test_files_of_other_verbs_are_removed_too(tmp_path: Path, command: list[str]) -> None:
+    path = tmp_path / "page.html"
+    path.write_text("old")
+    begin_files([str(path) if word == "F" else word for word in command])
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("read", ["--baseline", "--input", "--domain", ""])
+def test_a_file_that_the_command_also_reads_is_refused_and_kept(
+    tmp_path: Path, read: str, capsys
+) -> None:
+    path = tmp_path / "now.json"
+    path.write_text("{}")
+    given = [*filter(None, [read]), str(path)]
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *given, "--report", str(path)])
+    assert ended.value.code == 2
+    assert "names this file twice" in capsys.readouterr().err
+    assert path.read_text() == "{}"
+
+
+def test_help_removes_nothing(old: dict[str, Path]) -> None:
+    begin_files(["run", *options(old), "--help"])
+    assert all(path.read_text() == "VALID" for path in old.values())
+
+
+def test_what_is_not_a_file_stays(tmp_path: Path) -> None:
+    begin_files(["run", "--report", "/dev/null", "--markdown", str(tmp_path)])
+    assert Path("/dev/null").exists()
+    assert tmp_path.is_dir()
+
+
+def test_the_target_of_a_link_is_removed_and_the_link_stays(tmp_path: Path) -> None:
+    (tmp_path / "real.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "real.json")
+    begin_files(["run", "--report", str(tmp_path / "link.json")])
+    assert not (tmp_path / "real.json").exists()
+    assert (tmp_path / "link.json").is_symlink()
