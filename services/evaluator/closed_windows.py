@@ -137,6 +137,14 @@ class ClosedState:
         """Whether a window has rows and is not closed."""
         return window in self._open
 
+    def may_open(self, window: int, frontier_ms: int) -> bool:
+        """Whether a window without rows may still get some that count, given that everything
+        appended before the frontier has been added."""
+        if self._is_closed(window):
+            return False
+        passed_ms = self._horizon.passed_ms(window + self.span.size_ms)
+        return passed_ms is None or passed_ms + GRACE_MS >= frontier_ms
+
     def open_between(self, from_us: int, until_us: int) -> int:
         """Number of open windows with rows scheduled in a period."""
         found = 0
@@ -295,6 +303,10 @@ class Closed(Oracle):
     def is_open(self, group: int) -> bool:
         """Whether a window has rows and is not closed."""
         return self.state.is_open(group)
+
+    def may_open(self, group: int, frontier_ms: int) -> bool:
+        """Whether a window without rows may still get some that count."""
+        return self.state.may_open(group, frontier_ms)
 
     def size(self, group: int) -> int:
         """Number of expected outputs of a closed window."""

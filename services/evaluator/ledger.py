@@ -4,10 +4,11 @@ Outputs are judged in append order, when everything appended up to their time ha
 output that no inputs explain yet waits, because it may have been appended before its inputs. It
 becomes `unexpected` when the inputs have been read up to its own time plus the deadline. Outputs of
 partial windows do not wait: more inputs would imply another output, so each is judged against the
-inputs appended up to its own millisecond. Outputs of a window closed by event time wait until it is
-closed. An output is due from its latest input, or from the time that closed its window if that is
-later. Deadlines count from there, latencies always from the inputs. Results depend on the contents
-of the topics alone (ARCHITECTURE.md, "Definitions").
+inputs appended up to its own millisecond. Outputs of a window closed by event time are judged when
+it is closed, however early they were appended; while it has no inputs at all they are `unexpected`,
+which is retracted if it gets some. An output is due from its latest input, or from the time that
+closed its window if that is later. Deadlines count from there, latencies always from the inputs.
+Results depend on the contents of the topics alone (ARCHITECTURE.md, "Definitions").
 
 - exact: the first output at its address, with the expected content, within the deadline
 - wrong: the first output, with other content or a key other than the stage's (at any time)
@@ -41,6 +42,7 @@ from services.runtime.reconciling import MAX_SAMPLES
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]
+MAX_EARLY = 100_000  # some 100 bytes each
 MEASURE = 1  # index of "measure" in protocol.PHASES
 
 
@@ -69,6 +71,7 @@ class Ledger:
         self._answered: set[int] = set()  # those of them with none due at the last check
         self._unread = Unread()
         self._waiting = Waiting()
+        self._early = Waiting()  # unexpected until their windows get inputs
         self.has_missing = False  # whether any output has ever been marked missing
         self._evicted_before: int | None = None
         self._evicted_missing = EvictedMissing()
@@ -115,17 +118,28 @@ class Ledger:
         changed = {fed for one in touched for fed in self.stage.dependent_groups(one)}
         self._unsettled.update(one for one in changed if not self._is_evicted(one))
         self._answered -= changed
+        early = self._early.take([one for one in self._early.groups() if one in changed])
+        if early is not None:
+            phase = self._own_phase(early)
+            self.tally.add_verdicts("unexpected", phase, early.appended_ms, change=-1)
+            self._judge(early)
         again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
         if again is not None:
             self._judge(again)
 
     def mark_unexpected(self, input_frontier_ms: int) -> None:
         """Mark waiting outputs as unexpected once their deadline is past; all inputs appended
-        before the frontier are known. Outputs of open windows keep waiting."""
+        before the frontier are known. Outputs of open windows keep waiting. Those of windows that
+        may still get inputs are remembered, MAX_EARLY at most."""
         limit_ms = input_frontier_ms - self._judgement.deadline_ms
         lost = self._waiting.take_before(limit_ms, self.stage.is_open)
-        if lost is not None:
-            self._call_unexpected(lost)
+        if lost is None:
+            return
+        self._call_unexpected(lost)
+        for group, place in by_value(lost.group):
+            if self.stage.may_open(group, input_frontier_ms):
+                early = lost.take(place)
+                self._early.add(early.take(slice(0, max(0, MAX_EARLY - len(self._early)))))
 
     def mark_missing(self, output_frontier_ms: int) -> None:
         """Mark overdue expected outputs as missing; all outputs appended before the frontier have
@@ -234,8 +248,10 @@ class Ledger:
             if not len(rows):
                 return
         expected = self.stage.expected(group, located.index)
-        latency = rows.appended_ms - expected.latest_ms
-        due = expected.implied & (latency >= -self._judgement.deadline_ms)
+        due = expected.implied
+        if not expected.is_closed:
+            early_ms = expected.latest_ms - rows.appended_ms
+            due = due & (early_ms <= self._judgement.deadline_ms)
         if due.all():
             self._settle_group(located, expected)
             return

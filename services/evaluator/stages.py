@@ -40,6 +40,11 @@ class Expected:
     closed_ms: Ints | None = None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether they are of a window closed by event time, so that no input can be added."""
+        return self.closed_ms is not None
+
+    @property
     def due_ms(self) -> Ints:
         """The time from which deadlines count."""
         if self.closed_ms is None:
@@ -123,6 +128,10 @@ class Stage(Protocol):
     def is_open(self, group: int) -> bool:
         """Whether a window has inputs and is not closed, so that its outputs must wait."""
 
+    def may_open(self, group: int, frontier_ms: int) -> bool:
+        """Whether a window without inputs may still get some that count; everything appended before
+        the frontier is known."""
+
     def parts(self, group: int) -> list[int]:
         """Groups of inputs that contribute to the outputs of a group, oldest first."""
 
@@ -187,6 +196,10 @@ class Oracle:
 
     def is_open(self, group: int) -> bool:  # noqa: ARG002
         """Always False: these windows do not close."""
+        return False
+
+    def may_open(self, group: int, frontier_ms: int) -> bool:  # noqa: ARG002
+        """Always False."""
         return False
 
     def parts(self, group: int) -> list[int]:
