@@ -9,10 +9,10 @@ SELECT
     stage,
     position,
     kind,
-    -- Nearest first: the stage it reads, the one which that reads, and so on. Without a domain:
-    -- those before it.
+    -- Nearest first: the stage it reads, the one which that reads, and so on, up to one that reads
+    -- inputs. Without a domain: those before it.
     arrayFilter(
-        name -> name != '' AND name != stage,
+        name -> name != stage AND has(names, name),
         if(
             domain = '',
             arrayReverse(arraySlice(names, 1, position - 1)),
@@ -93,7 +93,7 @@ SELECT
     topology,
     stage,
     arrayFilter(
-        name -> name != '' AND name != stage,
+        name -> name != stage AND has(stages, name),
         arrayFold((chain, _) -> arrayPushBack(chain, reads_of[chain[-1]]), range(20), [stage])
     ) AS made_of
 FROM
