@@ -19,6 +19,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from schemas.protocol import PHASES, VERDICTS
 from services.evaluator.columns import UNKNOWN, Ints
@@ -239,7 +240,8 @@ def wrong_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
     address = stage.address(group, index)
     expected, actual = stage.expected_values(group, index), stage.said(rows, row)
     if rows.keys is not None and not rows.keys.is_right[row]:
-        expected["key"] = str(address[stage.key_column(group, index)])
+        name = pa.scalar(address[stage.key_column(group, index)])
+        expected["key"] = name.cast(pa.string()).as_py()  # as in `judged_keys`
         actual["key"] = _key_text(rows.keys.values[row])
     return {"verdict": "wrong", **address, "expected": expected, "actual": actual}
 

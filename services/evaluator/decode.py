@@ -24,6 +24,13 @@ from services.evaluator.columns import UNKNOWN, Bools, Ints
 Value = TypeVar("Value")
 
 
+def _whole(column: pa.Array) -> pa.Array:
+    """A column with times as integers; Arrow casts those of 32 bits to 32-bit integers only."""
+    if not pa.types.is_temporal(column.type):
+        return column
+    return column.cast(pa.int32() if column.type.bit_width == 32 else pa.int64())
+
+
 @dataclass(frozen=True)
 class Decoded:
     """Rows of one record type. places: their positions in the batch. columns: as in the schema,
@@ -37,12 +44,13 @@ class Decoded:
     def __len__(self) -> int:
         return len(self.places)
 
-    def ints(self, name: str) -> Ints:
-        """An integer or timestamp column as int64, in the schema's unit; null becomes 0."""
-        column = self.columns.column(name)
+    def ints(self, name: str, null: int = 0) -> Ints:
+        """A column of integers, times or booleans as int64, in the schema's unit, with a value in
+        place of null."""
+        column = _whole(self.columns.column(name)).cast(pa.int64())
         if column.null_count:
-            column = column.cast(pa.int64()).fill_null(0)
-        return np.asarray(column.cast(pa.int64()).to_numpy(zero_copy_only=False), np.int64)
+            column = column.fill_null(null)
+        return np.asarray(column.to_numpy(zero_copy_only=False), np.int64)
 
     def floats(self, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
         """A numeric column as float64; null becomes NaN."""
@@ -51,8 +59,7 @@ class Decoded:
 
     def coded(self, name: str) -> pa.Array:
         """A column to be coded: text unchanged, times as integers."""
-        column = self.columns.column(name)
-        return column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
+        return _whole(self.columns.column(name))
 
     def nulls(self, name: str) -> Bools | None:
         """Which cells of a column are null; None if there are no nulls."""
@@ -230,7 +237,8 @@ def _batch(schema_json: str, found: list[tuple[int, dict[str, object]]]) -> pa.R
     schema = pyruhvro.avro_to_arrow_schema(schema_json)
     columns = []
     for field in schema:
-        plain = pa.int64() if pa.types.is_timestamp(field.type) else field.type
+        is_time = pa.types.is_temporal(field.type)
+        plain = _whole(pa.array([], field.type)).type if is_time else field.type
         column = pa.array([fields[field.name] for _, fields in found], plain)
         columns.append(column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,5 +1,6 @@
 """Columns of the output record of a stage, and where their text comes from."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,8 @@ from services.evaluator.column_mapping import Column, Dictionaries, column_types
 from services.evaluator.columns import Ints
 from services.evaluator.decode import Decoded
 from services.evaluator.outputs import Content
+
+NULL = np.iinfo(np.int64).min  # in columns of integers; no expected value
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class OutputColumns:
             return self._dictionaries[name].codes(decoded.coded(name), of_outputs=True)
         if dtype_of(self._types[name]) == np.float64:
             return decoded.floats(name)
-        return decoded.ints(name)
+        return decoded.ints(name, null=NULL)
 
     def keys(self, decoded: Decoded, keys: Iterable[str]) -> list[Ints]:
         """Codes of the columns the stage groups by, even if they are not text."""
@@ -72,11 +75,27 @@ class OutputColumns:
         return self._dictionaries[name].code(None)
 
     def shown(self, name: str, cell: Any) -> Any:
-        """The value of a cell."""
+        """The value of a cell in JSON: NaN is null, infinity is text."""
         if name in self._dictionaries:
             return self._dictionaries[name].value(int(cell))
         value = cell.item() if isinstance(cell, np.generic) else cell
-        return None if value != value else value  # noqa: PLR0124  # NaN
+        kind = self._types.get(name, "")
+        if isinstance(value, float):
+            return _float_shown(kind, value)
+        if value == NULL:
+            return None
+        return bool(value) if kind == "boolean" else value
+
+
+def _float_shown(kind: str, value: float) -> Any:
+    if math.isnan(value):
+        return None
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if kind in ("int", "long") and value.is_integer():
+        return int(value)
+    # The shortest text of the same float: 0.1, not 0.10000000149011612.
+    return float(str(np.float32(value))) if kind == "float" else value
 
 
 def origin(domain: DomainSpec, spec: StageSpec, column: str) -> str:
