@@ -30,7 +30,7 @@ OTHERS = ("p999", COST)
 FIGURES = tuple(figure for figure in LEAST_OUTPUTS if figure not in OTHERS)
 Values = Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]]
 Report = dict[str, Any]
-Latencies = Mapping[int, Mapping[int, int]]  # by second of output (epoch): latency in ms: count
+Latencies = Mapping[int, Mapping[int, int]]  # by second of latest input: latency in ms: count
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block,
 def outputs_of(
     seconds: Latencies, found: Sequence[Block], edge_s: int
 ) -> dict[Block, Counter[int]]:
-    """Latencies of the outputs whose latest input came within each block, except within edge_s of
-    its ends: there the pipeline has just begun, or waits for input in its next block."""
+    """Latencies of the outputs whose latest input was appended within each block, except within
+    edge_s of its ends: there the pipeline has just begun, or waits for input in its next block."""
     outputs: dict[Block, Counter[int]] = {block: Counter() for block in found}
     inside = {
         second: block
@@ -116,10 +116,8 @@ def outputs_of(
         for second in range(block.start_s + edge_s, block.end_s - edge_s)
     }
     for at_s, latencies in seconds.items():
-        for latency_ms, count in latencies.items():
-            block = inside.get((1000 * at_s + 500 - latency_ms) // 1000)
-            if block is not None:
-                outputs[block][latency_ms] += count
+        if at_s in inside:
+            outputs[inside[at_s]].update(latencies)
     return outputs
 
 

@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 PHASES = ("warm_up", "measure", "cool_down")
+# Dimension of `results_slices` by which an interleaved run has its measured latencies (`latest`):
+# value is the second in which the latest input was appended (epoch).
+INPUT_SECOND: Final = "input_second"
 DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]

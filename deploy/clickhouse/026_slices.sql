@@ -1,4 +1,5 @@
--- Latency of a watch by partition and by one field of its records, and the view for queries.
+-- Latency of a watch by partition and by one field of its records, of an interleaved run by second of
+-- input, and the view for queries.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_slices
 (
@@ -12,16 +13,16 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_slices
         COMMENT 'Service instance that produced it'
         CODEC(ZSTD(1)),
     pipeline LowCardinality(String)
-        COMMENT 'Name of the watch'
+        COMMENT 'Name of the pipeline or of the watch'
         CODEC(ZSTD(1)),
     stage LowCardinality(String)
-        COMMENT 'Stage of the watch'
+        COMMENT 'Its stage'
         CODEC(ZSTD(1)),
     dimension LowCardinality(String)
-        COMMENT 'What the outputs are grouped by: partition, or a path into the record'
+        COMMENT 'What the outputs are grouped by: of a watch partition, or a path into the record; of an interleaved run input_second'
         CODEC(ZSTD(1)),
     value LowCardinality(String)
-        COMMENT 'TOPIC-PARTITION of the output, or the text of the field; (others) beyond the bound'
+        COMMENT 'TOPIC-PARTITION of the output, or the text of the field, (others) beyond the bound; or the second in which the latest input was appended (epoch)'
         CODEC(ZSTD(1)),
     minute DateTime64(3, 'UTC')
         COMMENT 'Minute of output time'
@@ -50,7 +51,7 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_slices
 ENGINE = MergeTree
 PARTITION BY toYYYYMM(`time`)
 ORDER BY (run_id, pipeline, stage, dimension, value, minute, latency_ms)
-COMMENT 'Exact count of every millisecond of latency of a part of the outputs of a watch, per minute of output time. Counts add up';
+COMMENT 'Exact count of every millisecond of latency of a part of the outputs of a watch or of an interleaved run, per minute of output time. Counts add up';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_slice AS
 WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
@@ -71,14 +72,14 @@ SELECT
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
 FROM tidegauge.results_slices AS r
 GROUP BY run_id, pipeline, stage, dimension, value
-COMMENT 'Latency of a watch by output partition and by the field that it names, milliseconds';
+COMMENT 'Latency of a watch by output partition and by the field that it names, of an interleaved run by second of the latest input, milliseconds';
 
 ALTER TABLE tidegauge.latency_by_slice
     COMMENT COLUMN run_id 'The run',
     COMMENT COLUMN pipeline 'The pipeline',
     COMMENT COLUMN stage 'The stage',
-    COMMENT COLUMN dimension 'partition, or the field that the watch names',
-    COMMENT COLUMN value 'The partition, or the value of the field',
+    COMMENT COLUMN dimension 'partition, or the field that the watch names; input_second of an interleaved run',
+    COMMENT COLUMN value 'The partition, the value of the field, or the second (epoch)',
     COMMENT COLUMN count 'Number of outputs',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
     COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',

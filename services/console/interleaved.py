@@ -8,7 +8,7 @@ from typing import Any
 from analysis import described, interleaving
 from analysis.costs import COST, core_seconds_per_million_records
 from analysis.interleaving import Turns
-from schemas.protocol import MACHINE, Interleaving
+from schemas.protocol import INPUT_SECOND, MACHINE, Interleaving
 from services.runtime.clickhouse import query
 
 PHASES = (
@@ -18,9 +18,9 @@ PHASES = (
 LATENCIES = (
     "SELECT pipeline, stage, at_s, groupArray(latency_ms) AS latencies_ms,"
     " groupArray(outputs) AS counts FROM"
-    " (SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s, latency_ms,"
-    " sum(l.count) AS outputs FROM tidegauge.results_latency AS l"
-    " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+    " (SELECT pipeline, stage, toUInt32(value) AS at_s, latency_ms, sum(s.count) AS outputs"
+    " FROM tidegauge.results_slices AS s"
+    f" WHERE run_id = {{run_id:String}} AND dimension = '{INPUT_SECOND}'"
     " GROUP BY pipeline, stage, at_s, latency_ms)"
     " GROUP BY pipeline, stage, at_s ORDER BY pipeline, stage, at_s"
 )
@@ -42,7 +42,7 @@ Costs = dict[interleaving.Block, float]
 
 def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Report) -> None:
     """Set the key `interleaved` of a report; null if the pipelines were not measured alternately,
-    or if seconds have expired. Rates and costs of a pipeline are then those of its own turns.
+    or if its seconds have expired. Rates and costs of a pipeline are then those of its own turns.
     Raises QueryError."""
     report["interleaved"] = None
     turns = turns_of(url, run_id, request)
@@ -58,10 +58,11 @@ def add_interleaved(url: str, run_id: str, request: dict[str, Any], report: Repo
                 COST: usage.cost(name, mine),
                 "core_seconds_interval": None,
             }
-    if not report["seconds_expired"]:
+    latencies = latencies_of(url, run_id)
+    if latencies and not report["seconds_expired"]:
         found = blocks_of(turns)
         costs = usage.by_block(found, turns.said.edge_s)
-        report["interleaved"] = judged(latencies_of(url, run_id), turns.said, found, report, costs)
+        report["interleaved"] = judged(latencies, turns.said, found, report, costs)
 
 
 def turns_of(url: str, run_id: str, request: dict[str, Any]) -> Turns | None:
@@ -134,8 +135,8 @@ def judged(
     report: Report,
     costs: Mapping[interleaving.Block, float],
 ) -> dict[str, Any]:
-    """The key `interleaved`, given the latencies of each pipeline and stage by second, and the cost
-    of each block."""
+    """The key `interleaved`, given the latencies of each pipeline and stage by second of the latest
+    input, and the cost of each block."""
     first, second = tuple(dict.fromkeys(turns.order))
     pairs = interleaving.paired(found, first, second)
     stages = [
@@ -191,8 +192,8 @@ def _costs(
 
 
 def latencies_of(url: str, run_id: str) -> Latencies:
-    """Number of outputs of each second by latency, for each pipeline and stage of a run. Raises
-    QueryError."""
+    """Number of measured outputs by latency, for each pipeline and stage of a run and each second
+    of the latest input. Raises QueryError."""
     found: Latencies = {}
     for row in query(url, LATENCIES, run_id=run_id):
         counts = dict(zip(row["latencies_ms"], row["counts"], strict=True))

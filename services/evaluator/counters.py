@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from schemas.protocol import PHASES, VERDICTS
+from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
 from services.evaluator.columns import UNKNOWN, Ints
 from services.evaluator.outputs import Outputs
 from services.evaluator.stages import Expected, Stage
@@ -34,6 +34,9 @@ class StageCounters:
     """Counts of one pipeline and stage. Arrays have one cell per output row."""
 
     latencies: dict[tuple[str, str, int], Counter[int]] = field(
+        default_factory=lambda: defaultdict(Counter)
+    )
+    by_input: dict[tuple[int, int], Counter[int]] = field(
         default_factory=lambda: defaultdict(Counter)
     )
     verdicts: dict[tuple[str, int], Counter[str]] = field(
@@ -49,6 +52,12 @@ class StageCounters:
         """Count latencies by phase and second of output time."""
         for (code, second, latency), count in count_cells(phase, appended_ms // 1000, latency_ms):
             self.latencies[definition, PHASES[code], second * 1000][latency] += count
+
+    def add_by_input(self, input_ms: Ints, output_ms: Ints, latency_ms: Ints) -> None:
+        """Count latencies by second of the latest input and minute of the output."""
+        cells = count_cells(input_ms // 1000, output_ms // 60_000, latency_ms)
+        for (second, minute, latency), count in cells:
+            self.by_input[second, minute * 60_000][latency] += count
 
     def add_verdicts(self, verdict: str, phase: Ints, time_ms: Ints, change: int = 1) -> None:
         """Count one verdict by phase and second; `change` -1 retracts an earlier one."""
@@ -67,6 +76,15 @@ class StageCounters:
         return [
             {"definition": definition, "phase": phase, "second": second} | part
             for (definition, phase, second), counts in sorted(taken.items())
+            for part in histograms(counts)
+        ]
+
+    def take_slice_events(self) -> list[dict[str, Any]]:
+        """Fields of `results_slices` events for everything counted since the last call."""
+        taken, self.by_input = self.by_input, defaultdict(Counter)
+        return [
+            {"dimension": INPUT_SECOND, "value": str(second), "minute": minute} | part
+            for (second, minute), counts in sorted(taken.items())
             for part in histograms(counts)
         ]
 

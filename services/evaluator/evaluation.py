@@ -89,7 +89,7 @@ class Batch:
 
 class Evaluation:
     """Matches and judges all pipelines and stages of one run. shares: number of evaluations that
-    share the memory."""
+    share the memory, one for each pipeline of an interleaved run."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan, shares: int = 1) -> None:
         request, workload = plan.request, plan.request.workload
@@ -115,7 +115,7 @@ class Evaluation:
             for name in request.stages_of(pipeline):
                 topic = catalogue.output_topic(pipeline.name, name)
                 stage = self._oracles.stage(name, pipeline.incomplete_windows == "publish")
-                self.ledgers[topic] = Ledger(stage, workload.judgement, phases)
+                self.ledgers[topic] = Ledger(stage, workload.judgement, phases, by_input=shares > 1)
                 self.where[topic] = (pipeline.name, name)
         self._append_order = AppendOrder([*self.ledgers.values()])
         self._kinds = {one.topic: kind for kind, one in enumerate(self._domain.inputs)}
@@ -218,6 +218,8 @@ class Evaluation:
                 yield catalogue.LATENCY, head | fields
             for fields in ledger.tally.take_verdict_events():
                 yield catalogue.VERDICTS, head | fields
+            for fields in ledger.tally.take_slice_events():
+                yield catalogue.SLICES, head | fields
             for fields in ledger.pairs.take_events():
                 yield catalogue.PAIRS, head | fields
 

@@ -53,15 +53,19 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 
 
 class Ledger:
-    """Judges the outputs of one stage of one pipeline with its oracle."""
+    """Judges the outputs of one stage of one pipeline with its oracle. by_input: also count
+    measured latencies by the second of the latest input."""
 
     def __init__(
         self,
         stage: Stage,
         judgement: Judgement,
         plan: PhasePlan,
+        *,
+        by_input: bool = False,
     ) -> None:
         self.stage = stage
+        self._by_input = by_input
         self.tally = StageCounters()
         self.pairs = MatchLog()
         self._judgement = judgement
@@ -340,6 +344,10 @@ class Ledger:
         }
         for definition, latency in by_definition.items():
             self.tally.add_latencies(definition, phase, out, latency)
+        if self._by_input:
+            in_measure = phase == MEASURE
+            latest, output = expected.latest_ms[in_measure], out[in_measure]
+            self.tally.add_by_input(latest, output, output - latest)
 
     def _own_phase(self, rows: Outputs) -> Ints:
         """Phase of outputs whose inputs are unknown, by their own time."""

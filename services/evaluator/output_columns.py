@@ -92,6 +92,8 @@ def _float_shown(kind: str, value: float) -> Any:
         return None
     if math.isinf(value):
         return "Infinity" if value > 0 else "-Infinity"
+    if kind == "boolean":
+        return bool(value)
     if kind in ("int", "long") and value.is_integer():
         return int(value)
     # The shortest text of the same float: 0.1, not 0.10000000149011612.

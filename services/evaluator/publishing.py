@@ -59,7 +59,7 @@ def read_published(
 ) -> Published:
     """What `producer` has published of a run prepared at `since_ms` (epoch ms); None for any
     producer."""
-    wanted = (*COUNTED, catalogue.DEAD_LETTER, catalogue.PAIRS)
+    wanted = (*COUNTED, catalogue.SLICES, catalogue.DEAD_LETTER, catalogue.PAIRS)
     consumer = assigned_consumer(settings, "evaluator-history", **{"fetch.min.bytes": 1})
     found = Published()
     try:

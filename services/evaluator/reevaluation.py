@@ -168,7 +168,7 @@ def is_explained(difference: Difference, phases: PhasePlan) -> bool:
     address = difference.address
     if difference.topic == catalogue.THROUGHPUT:
         return bool(address["second"] >= phases.measure_end_ms)
-    return bool(address["phase"] == "cool_down")
+    return bool(address.get("phase") == "cool_down")
 
 
 if __name__ == "__main__":

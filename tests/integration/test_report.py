@@ -192,6 +192,9 @@ def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build
     } == {None}
 
 
+MEASURED = ("measure", "latest")
+
+
 def in_turns(block_s):
     """The recorded run as if its two pipelines had been interleaved."""
     for topic, record in EVENTS:
@@ -203,6 +206,23 @@ def in_turns(block_s):
             yield topic, record | {"detail": json.dumps(request | {"interleaved": turns})}
         else:
             yield topic, record
+            yield from by_input(topic, record)
+
+
+def by_input(topic, record):
+    """The same latencies by second of the latest input, as if the outputs of a second had been
+    appended in its middle."""
+    if topic != catalogue.LATENCY or (record["phase"], record["definition"]) != MEASURED:
+        return
+    kept = ("run_id", "time", "producer", "pipeline", "stage")
+    for ms, count in zip(record["latencies_ms"], record["counts"], strict=True):
+        yield (
+            catalogue.SLICES,
+            {name: record[name] for name in kept}
+            | {"dimension": "input_second", "value": str((record["second"] + 500 - ms) // 1000)}
+            | {"minute": record["second"] // 60_000 * 60_000}
+            | {"latencies_ms": [ms], "counts": [count]},
+        )
 
 
 def test_blocks_of_pipelines_in_turns_have_every_output_of_their_inputs(build):

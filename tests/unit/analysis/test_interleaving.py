@@ -43,9 +43,9 @@ def test_an_output_belongs_to_the_block_of_its_input_and_edges_to_none() -> None
     seconds = {
         100: {3: 1},  # at the edge
         101: {3: 2},
-        104: {700: 4},
-        106: {2_000: 8},  # output after the block, from an input within it
-        107: {9_000: 16},  # from an input before it
+        103: {700: 4},
+        104: {2_000: 8},  # output after the block
+        98: {9_000: 16},  # input before it, output after it
         105: {3: 32},  # at the other edge
     }
     assert outputs_of(seconds, [block], 1) == {block: Counter({3: 2, 700: 4, 2_000: 8})}

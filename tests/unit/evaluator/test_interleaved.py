@@ -66,6 +66,31 @@ def test_an_output_is_expected_of_the_pipeline_only_that_was_given_its_input() -
     assert evaluation.open_in_measure() == 0
 
 
+def test_measured_latencies_are_counted_by_the_second_of_the_latest_input_too() -> None:
+    evaluation = evaluation_of(a_plan_in_turns(), PHASES)
+    inputs_ms = (1_999, 2_000, 2_999, 3_000, 3_001)
+    for sequence, at_ms in enumerate(inputs_ms):
+        # The first is of the warm-up.
+        one = Reading(
+            "flow",
+            START_MS + at_ms,
+            300,
+            sequence,
+            scheduled_us=(START_MS + at_ms) * 1_000,
+        )
+        add(evaluation, "traffic.flow.p", one.appended_ms, one.encoded)
+        output = Output("parse", 0, parsed(one)).encoded
+        add(evaluation, "output.p.parse", START_MS + 3_400, output)
+    evaluation.advance(FAR_MS, FAR_MS)
+    slices = [fields for topic, fields in evaluation.take_events() if topic == catalogue.SLICES]
+    head = {"pipeline": "p", "stage": "parse", "dimension": "input_second", "minute": START_MS}
+    assert slices == [
+        head | {"value": "1800000002", "latencies_ms": [401, 1_400], "counts": [1, 1]},
+        head | {"value": "1800000003", "latencies_ms": [399, 400], "counts": [1, 1]},
+    ]
+    assert list(evaluation.take_events()) == []
+
+
 def test_the_pipelines_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     evaluated = evaluation_of(a_plan_in_turns(), PHASES)
     assert isinstance(evaluated, InterleavedEvaluation)
