@@ -115,6 +115,12 @@ class Facts:
         return doubts_of(self.report)
 
 
+def identity_of(request: dict[str, Any]) -> Fields:
+    """What runs must share to be comparable with the run of a request, given as JSON."""
+    known = {"domain": domain_of(request), "environment": request["environment"]}
+    return Facts(known, request, {}).identity()
+
+
 def _identity_of_watch(watch: dict[str, Any]) -> Fields:
     sides = {side: [one["topic"] for one in watch[side]] for side in ("inputs", "outputs")}
     told = {"watch": str(watch["name"]), "relation": str(watch["relation"]["kind"])}

@@ -55,12 +55,14 @@ def resolved(
     baseline: Figures | None,
     name: str,
     measured: Mapping[str, Collection[str]],
+    apart: Collection[str] = (),
 ) -> tuple[Threshold, ...]:
     """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
 
     baseline: the report of a run, `name` its origin; None without one. measured: the stages of each
     pipeline of the next run; what only the baseline has is left out. The only pipeline of a
-    baseline applies to the only one of a run. Raises ValueError.
+    baseline applies to the only one of a run. apart: why the baseline is not comparable: then its
+    figures limit nothing, and these thresholds fail. Raises ValueError.
     """
 
     def is_measured(pipeline: str, stage: str) -> bool:
@@ -73,6 +75,9 @@ def resolved(
             continue
         if baseline is None:
             raise ValueError(f"{one.text!r} needs a baseline: --baseline FILE.json or a run id")
+        if apart:
+            found.append(one.without_baseline(f"{name} is not comparable: {'; '.join(apart)}"))
+            continue
         figures = baseline
         if len(measured) == len(baseline["pipelines"]) == 1:
             figures = baseline | {

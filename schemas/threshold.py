@@ -102,6 +102,13 @@ class Threshold(Model):
         """Whether a figure is within the limit; an unknown figure is not."""
         return value is not None and COMPARE[self.operator](value, self.value)
 
+    def without_baseline(self, reason: str) -> "Threshold":
+        """The same with the reason why it has no baseline's figure, so that it never holds."""
+        line, _, _ = self.text.partition("#")
+        return self.model_copy(
+            update={"text": f"{line.rstrip()}  # {reason}"[:MAX_CHARACTERS].rstrip()}
+        )
+
     def against(self, baseline: float, name: str) -> "Threshold":
         """The same with the limit computed from another run's figure."""
         limit = round(self.value * baseline, 6)

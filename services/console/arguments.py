@@ -141,6 +141,11 @@ def _add_run(verbs: Verbs) -> None:
         metavar="FILE.json|RUN_ID",
         help="earlier report or run to compare with; with five runs each, worse is exit code 3",
     )
+    run.add_argument(
+        "--require-comparison",
+        action="store_true",
+        help="exit code 3 also if the comparison with the baseline decides nothing",
+    )
     _add_judging(run)
 
 

@@ -7,8 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from analysis.comparability import apart, identity_of
 from analysis.thresholds import resolved
-from schemas.protocol import Workload
+from schemas.protocol import RunRequest, Workload
 from schemas.threshold import parse_threshold
 from services.console.report import build_whole_report
 from services.runtime.definitions import DefinitionError
@@ -74,18 +75,35 @@ def check_baseline(workload: Workload, baseline: Baseline | None) -> None:
             raise DefinitionError(f"The threshold {one.text!r} needs --baseline.")
 
 
+def differences(request: RunRequest, baseline: Report) -> list[str]:
+    """Why the run of a request will not be comparable with a baseline. The rate of a share of the
+    sustainable one is not known yet."""
+    identity = identity_of(json.loads(request.model_dump_json()))
+    other = baseline.get("identity")
+    if not other:
+        return ["an earlier version wrote it"]
+    if request.workload.sustainable_share is not None:
+        identity["rate"] = other.get("rate", "")
+    return apart(identity, other)
+
+
 def with_baseline(
-    workload: Workload, measured: Mapping[str, Collection[str]], baseline: Baseline | None
+    workload: Workload,
+    measured: Mapping[str, Collection[str]],
+    baseline: Baseline | None,
+    request: RunRequest | None = None,
 ) -> Workload:
     """The workload with the baseline's figures substituted into its thresholds. measured: the
-    stages of each pipeline. Raises DefinitionError and QueryError."""
+    stages of each pipeline. request: of a run; thresholds on a baseline that is not comparable with
+    it get no number, so they fail. Raises DefinitionError and QueryError."""
     thresholds = [parse_threshold(line) for line in workload.thresholds]
     report = baseline.report if baseline else None
     if not any(one.of_baseline for one in thresholds):
         return workload
     given = baseline.given if baseline else ""
     try:
-        found = resolved(thresholds, report, given, measured)
+        reasons = differences(request, report) if request and report else ()
+        found = resolved(thresholds, report, given, measured, reasons)
     except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
     except WRONG as error:
@@ -93,8 +111,10 @@ def with_baseline(
     return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
 
 
-def against_baseline(report: Report, baseline: Baseline) -> Report:
-    """The report with the key `baseline`: the comparison (analysis/baseline.py)."""
+def against_baseline(report: Report, baseline: Baseline, required: bool = False) -> Report:
+    """The report with the key `baseline`: the comparison (analysis/baseline.py), and `required`:
+    whether the command demands that it decides."""
     from analysis.baseline import compared  # slow: imports numpy
 
-    return report | {"baseline": compared(report, baseline.report, baseline.given)}
+    found = compared(report, baseline.report, baseline.given)
+    return report | {"baseline": found | {"required": required}}

@@ -19,7 +19,8 @@ TRACKED = ("p50", "p95", "p99")
 
 def junit(report: Report) -> bytes:
     """One test case each for the run's validity, the outputs of every stage, every threshold,
-    pipeline and stage, every figure compared with a baseline, and every one of several runs. The
+    pipeline and stage, every figure compared with a baseline, and every one of several runs. What
+    was not decided is skipped. The
     decision over alternating pipelines is a property: it fails nothing."""
     cases = [_case("run", "valid", "" if report["valid"] else " ".join(report["invalid_reasons"]))]
     is_watch = "watch" in report["conclusion"]
@@ -32,17 +33,30 @@ def junit(report: Report) -> bytes:
     for row in report["thresholds"]:
         who = ".".join(filter(None, (row["pipeline"], row["stage"]))) or "input"
         cases.append(_case(who, row["threshold"], "" if row["passed"] else sentence(row)))
-    for row in report.get("baseline", {}).get("rows", ()):
-        worse = report["baseline"]["passed"] is False and row["verdict"] == "worse"
-        told = f"{row['before']:.4g} -> {row['now']:.4g}" if worse else ""
-        who = ".".join(filter(None, (row["pipeline"], row["stage"])))
-        cases.append(_case(who, f"{row['figure']} is not worse than in the baseline", told))
+    cases += _compared(report.get("baseline"))
     for run in _several(report):
         cases.append(_case(f"run.{run['run_id']}", "valid and clean", " ".join(complaints(run))))
     facts = {key: str(report[key]) for key in ("run_id", "domain")}
     if turns := report.get("interleaved"):
         facts["interleaved"] = turns["said"]
     return _document(cases, f"tidegauge {report['workload']}", facts)
+
+
+def _compared(compared: Report | None) -> Iterator[ElementTree.Element]:
+    """The figures compared with a baseline. Those of an undecided comparison are skipped, with the
+    reason; if the command demands a comparison, one more case fails."""
+    if compared is None:
+        return
+    undecided = compared["said"] if compared["passed"] is None else ""
+    for row in compared["rows"]:
+        is_worse = not undecided and row["verdict"] == "worse"
+        told = f"{row['before']:.4g} -> {row['now']:.4g}" if is_worse else ""
+        who = ".".join(filter(None, (row["pipeline"], row["stage"])))
+        yield _case(who, f"{row['figure']} is not worse than in the baseline", told, undecided)
+    if not compared["rows"]:
+        yield _case("run", "compared with the baseline", "", undecided)
+    if compared.get("required"):
+        yield _case("run", "the comparison with the baseline decides", undecided)
 
 
 def junit_error(reason: str) -> bytes:
@@ -82,11 +96,13 @@ def _several(report: Report) -> list[dict[str, Any]]:
     return [*runs, *(run for point in points for run in point["runs"])]
 
 
-def _case(of: str, name: str, failure: str) -> ElementTree.Element:
+def _case(of: str, name: str, failure: str, skipped: str = "") -> ElementTree.Element:
     case = ElementTree.Element("testcase", classname=f"tidegauge.{of}", name=name)
     if failure:
         failure = NOT_IN_XML.sub("\ufffd", failure)
         ElementTree.SubElement(case, "failure", message=failure).text = failure
+    elif skipped:
+        ElementTree.SubElement(case, "skipped", message=NOT_IN_XML.sub("\ufffd", skipped))
     return case
 
 

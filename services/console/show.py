@@ -97,7 +97,7 @@ def _show_checks(console: Console, report: Report) -> None:
         style = "green" if row["passed"] else "bold red"
         console.print(Text(f"threshold {sentence(row)}", style), soft_wrap=True)
     if compared := report.get("baseline"):
-        style = {True: "green", False: "bold red"}.get(compared["passed"], "")
+        style = {True: "green", False: "bold red"}.get(compared["passed"], "yellow")
         console.print(Text(compared["said"], style), soft_wrap=True)
 
 

@@ -201,7 +201,7 @@ def _several(report: dict[str, Any]) -> list[Markup]:
         paragraphs += [element("p", line, class_="verdict mixed") for line in wrong]
         found.append(element("section", element("h2", "All runs"), *paragraphs))
     if compared := report.get("baseline"):
-        kind = {True: "verdict good", False: "verdict bad"}.get(compared["passed"], "soft")
+        kind = {True: "verdict good", False: "verdict bad"}.get(compared["passed"], "verdict mixed")
         said = element("p", compared["said"], class_=kind)
         found.append(element("section", element("h2", "Baseline"), said))
     return found

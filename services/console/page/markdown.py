@@ -84,12 +84,18 @@ def _checks(report: dict[str, Any]) -> list[str]:
             lines += ["", f"{told}.".capitalize()]
     lines += ["", "## Thresholds", "", *(f"- {sentence(row)}" for row in rows)] if rows else []
     if compared := report.get("baseline"):
-        lines += ["", "## Baseline", "", compared["said"]]
+        lines += ["", "## Baseline", "", baseline_line(compared)]
     if wrong := complaint_lines(report):
         lines += ["", "## Runs that were not good", "", *(f"- {line}" for line in wrong)]
     if doubts := doubt_lines(report):
         lines += ["", "## Runs in doubt", "", *(f"- {line}" for line in doubts)]
     return lines
+
+
+def baseline_line(compared: dict[str, Any]) -> str:
+    """The comparison with a baseline, and whether it passed."""
+    word = {True: "Passed", False: "Failed"}.get(compared["passed"], "Skipped, not passed")
+    return f"**{word}:** {compared['said']}"
 
 
 def _table(stages: dict[str, Any], floor: dict[str, Any] | None) -> list[str]:

@@ -204,6 +204,8 @@ def _wanted(options: Namespace, url: str) -> Wanted:
     if baseline is not None:
         baseline.check()
     check_baseline(workload, baseline)
+    if options.require_comparison and baseline is None:
+        raise DefinitionError("--require-comparison needs --baseline.")
     request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
     return Wanted(options, workload, pipelines, domain, request, baseline)
 
@@ -228,7 +230,8 @@ def _measure(
     stack.up(say, None if wanted.needs_results else begin)
     if not settings.store_url and not begun:
         wanted.keep(settings.data)
-    workload = with_baseline(wanted.workload, wanted.measured, wanted.baseline)
+    first = begun[0][0] if begun else wanted.request(reports)
+    workload = with_baseline(wanted.workload, wanted.measured, wanted.baseline, first)
     wanted = replace(wanted, workload=workload)
     say(f"watch it at {dashboards(settings)}d/tidegauge-live")
     planned_runs, interrupted = options.repeat * len(wanted.parts), False
@@ -283,11 +286,13 @@ def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
 
 def _exit_code(reports: list[dict[str, Any]], told: dict[str, Any]) -> int:
     """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
-    is worse than the baseline. told: the report that was printed."""
+    is worse than the baseline, or that was not compared with it as demanded. told: the report that
+    was printed."""
     failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
     if any(map(ended_by_threshold, reports)) or any(one["valid"] for one in failed):
         return EXIT_THRESHOLD
-    if told.get("baseline", {}).get("passed") is False:
+    compared = told.get("baseline", {"passed": True})
+    if compared["passed"] is False or (compared["passed"] is None and compared.get("required")):
         return EXIT_THRESHOLD
     return 0 if all(one["valid"] and is_clean(one) for one in reports) else EXIT_FAILED
 
@@ -309,7 +314,7 @@ def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> di
     is_repeated = options.repeat > 1 and not reports[-1].get("scalability")
     report = _summary(reports, options.profile) if is_repeated else reports[-1]
     if wanted.baseline is not None:
-        report = against_baseline(report, wanted.baseline)
+        report = against_baseline(report, wanted.baseline, options.require_comparison)
     show_report(console, report)
     if is_repeated:
         show_repetition(console, report)

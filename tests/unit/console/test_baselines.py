@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from analysis.comparability import identity_of
+from analysis.thresholds import judged
 from schemas.protocol import VERDICTS
+from schemas.threshold import parse_threshold
 from services.console.baselines import (
     Baseline,
     against_baseline,
@@ -15,6 +19,7 @@ from services.console.baselines import (
 )
 from services.console.choosing import Overrides, with_overrides
 from services.console.ci import junit
+from services.console.page.markdown import baseline_line
 from services.console.verbs.common import EXIT_THRESHOLD
 from services.console.verbs.measuring import _exit_code
 from services.runtime.definitions import DefinitionError
@@ -103,3 +108,85 @@ def test_a_figure_that_is_no_number_is_refused_before_the_run(tmp_path: Path, va
     path.write_text(json.dumps(repeated(QUIET)).replace("31.0", value))
     with pytest.raises(DefinitionError, match="is not a JSON report"):
         Baseline(str(path), "").report  # noqa: B018
+
+
+def cases_of(found: dict[str, Any]) -> dict[str, str]:
+    """What JUnit says about each test case of a comparison."""
+    stages = found["pipelines"]["one"]["stages"]
+    stages["join"]["verdicts"] = dict.fromkeys(VERDICTS, 0) | {"exact": 1}
+    root = ElementTree.fromstring(junit(found | {"invalid_reasons": [], "thresholds": []}))
+    cases = [one for one in root.iter("testcase") if "baseline" in one.get("name", "")]
+    assert root[0].get("skipped") == str(len(list(root.iter("skipped"))))
+    return {one.get("name", ""): one[0].tag if len(one) else "passed" for one in cases}
+
+
+OTHER = {"workload": "latency", "rate": "400 records/s", "cores": "4"}
+
+
+def test_a_baseline_that_was_not_compared_is_a_skipped_test_case(tmp_path: Path) -> None:
+    base = written(tmp_path, repeated(QUIET, identity=OTHER))
+    found = against_baseline(repeated(QUIET), Baseline(base, ""))
+    assert cases_of(found) == {"compared with the baseline": "skipped"}
+    assert "cores 2, not 4" in junit_skipped(found)
+    assert "Skipped, not passed:** Not compared" in baseline_line(found["baseline"])
+    assert _exit_code([], found) == 0
+
+
+def junit_skipped(found: dict[str, Any]) -> str:
+    root = ElementTree.fromstring(junit(found | {"invalid_reasons": [], "thresholds": []}))
+    return " ".join(one.get("message", "") for one in root.iter("skipped"))
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        a_report(40.0),
+        a_report(40.0, within=None),
+        repeated([x + 10 for x in QUIET], steady=False),
+    ],
+    ids=["too few runs", "too little data", "not steady"],
+)
+def test_the_figures_of_an_undecided_comparison_are_skipped(tmp_path: Path, now: Any) -> None:
+    found = against_baseline(now, Baseline(written(tmp_path, repeated(QUIET)), ""))
+    assert set(cases_of(found).values()) == {"skipped"}
+    assert len(cases_of(found)) == 3
+    assert "Skipped, not passed" in baseline_line(found["baseline"])
+
+
+def test_a_demanded_comparison_that_decides_nothing_fails(tmp_path: Path) -> None:
+    base = Baseline(written(tmp_path, repeated(QUIET, identity=OTHER)), "")
+    found = against_baseline(repeated(QUIET), base, required=True)
+    assert _exit_code([], found) == EXIT_THRESHOLD
+    assert cases_of(found)["the comparison with the baseline decides"] == "failure"
+
+
+def test_a_demanded_comparison_that_decides_passes(tmp_path: Path) -> None:
+    base = Baseline(written(tmp_path, repeated(QUIET)), "")
+    found = against_baseline(repeated(QUIET), base, required=True)
+    assert _exit_code([], found) == 0
+    assert set(cases_of(found).values()) == {"passed"}
+
+
+def on_cores(cores: int) -> Any:
+    environment = {"processor": "A", "cores": cores, "memory_bytes": 8_000_000_000}
+    return a_request("one").model_copy(update={"environment": environment})
+
+
+@pytest.mark.parametrize("line", ["join.p99_ms <= 100 * baseline", "*.p99_ms <= baseline abort"])
+def test_a_threshold_on_a_baseline_of_another_machine_does_not_pass(
+    tmp_path: Path, line: str
+) -> None:
+    identity = identity_of(json.loads(on_cores(4).model_dump_json()))
+    base = Baseline(written(tmp_path, repeated(QUIET, identity=identity)), "")
+    given = with_overrides(a_request().workload, Overrides(thresholds=[line]))
+    measured = {"one": ("join",)}
+    figures = {"pipelines": {"one": {"stages": {"join": {"latency_ms": {"latest": {"p99": 1.0}}}}}}}
+
+    (text,) = with_baseline(given, measured, base, on_cores(2)).thresholds
+    (row,) = judged([parse_threshold(text)], figures)
+    assert not row["passed"]
+    assert "not comparable: cores 2, not 4" in row["threshold"]
+
+    (text,) = with_baseline(given, measured, base, on_cores(4)).thresholds
+    (row,) = judged([parse_threshold(text)], figures)
+    assert row["passed"]
