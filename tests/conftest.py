@@ -1,7 +1,11 @@
 """Test configuration. Property tests use the same examples each time, so a failure is reproducible
 on any machine. `HYPOTHESIS_PROFILE=explore` uses new examples."""
 
+import gc
 import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,7 +36,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksI
     return StacksInARow(config, log)
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish() -> None:
-    """Keep pytest's summary last: clients whose broker is gone would continue to log errors."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+@pytest.fixture(scope="module", autouse=True)
+def closed_clients() -> Iterator[None]:
+    """Fail a module that leaves Kafka clients open: each keeps threads and connections."""
+    before = kafka_clients()
+    yield
+    gc.collect()  # a client in a reference cycle
+    left = kafka_clients() - before
+    assert left <= 0, f"the module has left {left} Kafka clients open"
+
+
+def kafka_clients() -> int:
+    """Number of librdkafka's clients in this process, by the names of their main threads."""
+    found = 0
+    for task in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it has just ended
+            found += (task / "comm").read_text() == "rdk:main\n"
+    return found

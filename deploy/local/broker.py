@@ -24,7 +24,7 @@ from deploy.local.java import Java, accepts
 from deploy.local.variables import BROKER, known_to
 from schemas.catalogue import fixed_topics
 from services.runtime.class_archives import ClassArchive, class_archive
-from services.runtime.kafka import admin_client, open_client_properties
+from services.runtime.kafka import SILENT, admin_client, open_client_properties
 from services.runtime.properties_text import properties_text
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
@@ -153,7 +153,7 @@ def broker_ready(settings: ServiceSettings) -> bool:
         return False
     try:
         # A new client each time, because a failed one backs off before it retries.
-        client = AdminClient(open_client_properties(settings, "stack"))
+        client = AdminClient(open_client_properties(settings, "stack") | SILENT)
         metadata: ClusterMetadata = client.list_topics(timeout=PROBE_TIMEOUT_S)
     except KafkaException:
         return False

@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 )
 
 from schemas.catalogue import ENGINE_PREFIX, output_topic
-from services.runtime.kafka import KAFKA_TIMEOUT_S, client_properties
+from services.runtime.kafka import KAFKA_TIMEOUT_S, SILENT, client_properties
 from services.runtime.secret_files import existing_secret, kept_secret
 from services.runtime.settings import KAFKA_USER, ServiceSettings
 
@@ -84,7 +84,7 @@ def set_up_access(settings: ServiceSettings) -> None:
         "sasl.username": OWNER,
         "sasl.password": existing_secret(_owner_secret(settings)),
     }
-    admin = AdminClient(client_properties(settings, "stack") | login)
+    admin = AdminClient(client_properties(settings, "stack") | SILENT | login)
     services = UserScramCredentialUpsertion(
         KAFKA_USER,
         ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, SCRAM_ITERATIONS),

@@ -56,7 +56,11 @@ class BatchProducer:
         self._queue_records = int(properties["queue.buffering.max.messages"])
         # The limit of librdkafka is above ours, so it always accepts a whole batch.
         bound = {"queue.buffering.max.messages": 2 * self._queue_records}
-        texts = {name: _text(value) for name, value in (properties | bound).items()}
+        texts = {
+            name: _text(value)
+            for name, value in (properties | bound).items()
+            if name != "logger"  # of confluent-kafka; this client does not log
+        }
         self._handle = librdkafka.new_producer(library, texts)
         self._topics = {
             topic: library.rd_kafka_topic_new(self._handle, topic.encode(), None)

@@ -28,8 +28,9 @@ REASON_CHARACTERS = 600
 PYTHON = "python"
 SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
 COLLECTOR = "TIDEGAUGE_COLLECTOR"  # the option, for a program that starts a JVM itself
-# Log lines that do not give a cause: stack frames and shutdown notices.
-NOT_MEANINGFUL = ("at ", "File ", "...", "Traceback (", "^", "~")
+# Log lines that do not give a cause: stack frames, shutdown notices, and librdkafka's own lines
+# (`%3|1764244800.123|FAIL|...`).
+NOT_MEANINGFUL = re.compile(r"at |File |\.\.\.|Traceback \(|\^|~|%\d\|")
 # Environment variables passed to programs: paths, locale, Java, Python, the machine's certificates
 # and proxies, and the mark by which a stack finds its processes.
 KEPT = re.compile(
@@ -186,5 +187,5 @@ def read_tail(log: Path) -> str:
 def last_meaningful_line(text: str) -> str:
     """The last log line that is neither blank nor part of a stack trace."""
     lines = (line.strip() for line in reversed(text.splitlines()))
-    found = next((line for line in lines if line and not line.startswith(NOT_MEANINGFUL)), "")
+    found = next((line for line in lines if line and not NOT_MEANINGFUL.match(line)), "")
     return found[:REASON_CHARACTERS] or "its log has no message"

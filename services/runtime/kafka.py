@@ -1,9 +1,11 @@
 """Kafka clients with the settings common to all services."""
 
+import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import structlog
 from confluent_kafka import (
     Consumer,
     KafkaError,
@@ -27,6 +29,9 @@ _LEADERLESS = (
 # librdkafka log levels. A command's terminal gets none: the command reports errors itself.
 NO_LOGS, ERRORS = 0, 3
 CONSOLE = "console"
+REPEAT_S = 30.0
+MOST_REMEMBERED = 1_000
+SILENT = {"log_level": NO_LOGS}
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -35,6 +40,43 @@ class KafkaUnavailableError(RuntimeError):
 
 class NoTopicError(KafkaUnavailableError):
     """The broker responded that the topic does not exist."""
+
+
+class ClientLog(logging.Handler):
+    """Writes the errors of librdkafka's clients to the log of the service. A client that cannot
+    connect repeats its error at every attempt: each is written once in REPEAT_S."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock_s = clock_s
+        self._told_s: dict[str, float] = {}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one error, unless it was written a short time ago."""
+        said, now_s = record.getMessage(), self._clock_s()
+        what = said.partition(" (after ")[0]  # how long the connection existed differs
+        if now_s - self._told_s.get(what, -REPEAT_S) < REPEAT_S:
+            return
+        if len(self._told_s) >= MOST_REMEMBERED:
+            self._told_s.clear()
+        self._told_s[what] = now_s
+        structlog.get_logger().error("kafka_client", said=said)
+
+
+def _client_logger() -> logging.Logger:
+    logger = logging.Logger("librdkafka")  # of no hierarchy: nobody else writes its lines
+    logger.addHandler(ClientLog())
+    return logger
+
+
+CLIENT_LOGGER = _client_logger()
+
+
+def logged(client: str) -> dict[str, Any]:
+    """Name and log of a client. Without `logger`, librdkafka prints its errors on standard error,
+    whatever that is. A client that is never polled keeps them until it is closed."""
+    level = NO_LOGS if client == CONSOLE else ERRORS
+    return {"client.id": f"tidegauge-{client}", "log_level": level, "logger": CLIENT_LOGGER}
 
 
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
@@ -50,15 +92,14 @@ def open_client_properties(settings: ServiceSettings, client: str) -> dict[str, 
     """The same for a client with public access only, without a login at the local broker."""
     return {
         "bootstrap.servers": settings.open_bootstrap,
-        "client.id": f"tidegauge-{client}",
-        "log_level": NO_LOGS if client == CONSOLE else ERRORS,
+        **logged(client),
         **settings.kafka_properties,
     }
 
 
 def admin_client(settings: ServiceSettings, client: str) -> AdminClient:
-    """An admin client."""
-    return AdminClient(client_properties(settings, client))
+    """An admin client. It raises its errors, so that it does not log them."""
+    return AdminClient(client_properties(settings, client) | SILENT)
 
 
 def idempotent_producer(settings: ServiceSettings, client: str, **properties: Any) -> Producer:

@@ -6,7 +6,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from schemas.watch import WatchedKafka
-from services.runtime.kafka import KAFKA_TIMEOUT_S, open_client_properties
+from services.runtime.kafka import KAFKA_TIMEOUT_S, logged, open_client_properties
 from services.runtime.settings import ServiceSettings
 
 Place = tuple[str, int]
@@ -19,8 +19,7 @@ def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings)
         return open_client_properties(settings, f"watch-{name}") | kafka.properties
     return {
         "bootstrap.servers": kafka.bootstrap,
-        "client.id": f"tidegauge-watch-{name}",
-        "log_level": 3,
+        **logged(f"watch-{name}"),
         **kafka.properties,
     }
 

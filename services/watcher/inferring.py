@@ -19,7 +19,12 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
 from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    SILENT,
+    KafkaUnavailableError,
+    partition_ids,
+)
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
@@ -310,11 +315,10 @@ def main() -> None:
     told = Cluster.model_validate_json(sys.stdin.read())
     kafka, registry = told.kafka, told.registry
     settings = load_settings(ServiceSettings)
-    quiet = {"log_level": 0}  # its errors are raised
     consumer: Consumer | None = None
     try:
         ids = SchemaIds({}, asking(registry)) if registry else None
-        consumer = Consumer(client_properties(kafka, "infer", settings) | READING | quiet)
+        consumer = Consumer(client_properties(kafka, "infer", settings) | READING | SILENT)
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
         last_ms = max((one.timestamp()[1] for one in outputs.messages), default=-1)
         until_ms = last_ms if last_ms >= 0 else None

@@ -20,7 +20,7 @@ from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.environment import environment
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError, event_producer
+from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer
 from services.runtime.logs import configure_logs
 from services.runtime.memory import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
@@ -182,7 +182,7 @@ def _ask_bus(watching: Watching, saved: position.Saved) -> None:
 def _assembled(watch: Watch, settings: ServiceSettings, since_ms: int) -> Watching:
     producer = f"watch-{watch.name}"
     client = client_properties(watch.kafka, watch.name, settings)
-    admin = AdminClient(client)
+    admin = AdminClient(client | SILENT)
     reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
     events = Events(event_producer(settings, producer), producer)
     watched, runs = Watched(watch, since_ms), Runs(watch, environment())

@@ -21,7 +21,7 @@ from confluent_kafka import Consumer
 from deploy.local.engines import install_engines
 from services.runtime.definitions import load_suite
 from services.runtime.engines import load_engine
-from services.runtime.kafka import end_offsets
+from services.runtime.kafka import end_offsets, logged
 from services.runtime.settings import ServiceSettings
 from tests.benchmarks._watch_load import running_load
 from tests.end_to_end.command import CommandLine
@@ -218,7 +218,7 @@ def counted(tidegauge: CommandLine, load: Load) -> tuple[int, int]:
 
 def records(bootstrap: str, topic: str) -> int:
     """Number of records in a topic."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests"})
+    consumer = Consumer(logged("tests") | {"bootstrap.servers": bootstrap, "group.id": "tests"})
     try:
         return sum(end_offsets(consumer, topic))
     finally:

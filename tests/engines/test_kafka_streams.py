@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from schemas.catalogue import ENGINE_PREFIX
+from services.runtime.kafka import open_client_properties
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.documented import of_the_machine, told_invalid
 from tests.end_to_end.workload_files import changed_workload
@@ -42,7 +43,7 @@ def dsl(processors: Runs) -> Runs:
 def topics_of_engines(runs: Runs) -> list[str]:
     """Existing topics that were created by engines."""
     settings = ServiceSettings(data=runs.command.data, base_port=runs.command.base_port)
-    admin = AdminClient({"bootstrap.servers": settings.open_bootstrap})
+    admin = AdminClient(open_client_properties(settings, "tests"))
     return [name for name in admin.list_topics(timeout=30).topics if name.startswith(ENGINE_PREFIX)]
 
 

@@ -25,6 +25,7 @@ from tests.integration.watched_pipeline import (
     Pipeline,
     as_json,
     brute_force,
+    client,
     everything,
     faulty,
     identified,
@@ -107,7 +108,7 @@ def has(kind, count=1):
 
 def delete_orders(bootstrap):
     """Delete every record of the input, as retention does."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(client(bootstrap))
     partitions = admin.list_topics("t_in", 10).topics["t_in"].partitions
     ends = {m.partition(): m.offset() + 1 for m in everything(bootstrap, "t_in")}
     asked = [TopicPartition("t_in", number, ends[number]) for number in partitions]
@@ -124,7 +125,7 @@ def test_whatever_happens_is_told_and_the_watch_goes_on(broker, tmp_path):
     ):
         registry.schemas[7] = {"schema": json.dumps(ORDER)}
         bootstrap = watched.settings.bootstrap
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = AdminClient(client(bootstrap))
         make_topics(bootstrap, t_in=2, t_out=2)
         login = {"url": registry.url, "user": "reader", "password": "secret"}
         format_ = {"format": "avro-confluent", "identity": ["value.id"]}

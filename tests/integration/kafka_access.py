@@ -6,6 +6,7 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka.admin import AdminClient
 
 from schemas import catalogue
+from services.runtime.kafka import logged
 from tests.traffic import INPUTS
 
 TIMEOUT_S = 10
@@ -16,7 +17,7 @@ CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.R
 def outcome(properties: dict[str, object], topic: str) -> int | None:
     """The error code of a record produced to a topic, None if it was stored."""
     codes: list[int | None] = []
-    producer = Producer(properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
+    producer = Producer(logged("tests") | properties | {"message.timeout.ms": 1000 * TIMEOUT_S})
     producer.produce(topic, b"forged", on_delivery=lambda e, _: codes.append(e and e.code()))
     producer.flush(TIMEOUT_S)
     return codes[0]
@@ -25,7 +26,7 @@ def outcome(properties: dict[str, object], topic: str) -> int | None:
 def login_error(properties: dict[str, object]) -> int:
     """The code of the first error that a client reports while it connects."""
     errors: list[KafkaError] = []
-    admin = AdminClient(properties | {"error_cb": errors.append})
+    admin = AdminClient(logged("tests") | properties | {"error_cb": errors.append})
     end_s = time.monotonic() + TIMEOUT_S
     while not errors:
         assert time.monotonic() < end_s, "no error"

@@ -95,13 +95,13 @@ def test_a_run_is_measured_whose_pipeline_has_no_login_and_whose_records_come_by
 def test_without_the_secret_nobody_commands_a_service_or_forges_a_result(
     stack: Containers, topic: str
 ) -> None:
-    anonymous = open_client_properties(stack.kafka, "tests") | {"log_level": 0}
+    anonymous = open_client_properties(stack.kafka, "tests")
     assert outcome(anonymous, topic) == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert anonymous["bootstrap.servers"] != stack.kafka.bootstrap
 
 
 def test_without_the_secret_one_reads_and_makes_topics_of_engines_only(stack: Containers) -> None:
-    anonymous = open_client_properties(stack.kafka, "tests") | {"log_level": 0}
+    anonymous = open_client_properties(stack.kafka, "tests")
     admin = AdminClient(anonymous)
     names = ("engine.mine.log", "output.mine.parse")
     made = admin.create_topics([NewTopic(name, 1, 1) for name in names])
@@ -127,7 +127,7 @@ def test_a_wrong_login_is_no_login(kafka: Containers, user: str, password: str |
     properties = client_properties(containers, "tests")
     assert properties["sasl.password"] == secret
     mechanism = "PLAIN" if password is None else "SCRAM-SHA-256"
-    wrong = {"sasl.mechanism": mechanism, "sasl.username": user, "log_level": 0}
+    wrong = {"sasl.mechanism": mechanism, "sasl.username": user}
     wrong["sasl.password"] = password or secret
     assert login_error(properties | wrong) == KafkaError._AUTHENTICATION
     AdminClient(properties).list_topics(timeout=TIMEOUT_S)
@@ -137,7 +137,6 @@ def test_a_wrong_login_is_no_login(kafka: Containers, user: str, password: str |
 def test_the_other_listeners_answer_nobody_without_a_login(kafka: Containers, port: str) -> None:
     anonymous = open_client_properties(kafka.kafka, "tests") | {
         "bootstrap.servers": f"127.0.0.1:{kafka.kafka.port(port)}",
-        "log_level": 0,
     }
     with pytest.raises(KafkaException):
         AdminClient(anonymous).list_topics(timeout=2)
@@ -174,7 +173,7 @@ def test_the_listeners_of_kubernetes_keep_the_same_rules(
         admin = AdminClient(services)
         for future in admin.create_topics([NewTopic(name, 1, 1) for name in topics]).values():
             future.result(TIMEOUT_S)
-        anonymous = open_client_properties(containers.kafka, "tests") | {"log_level": 0}
+        anonymous = open_client_properties(containers.kafka, "tests")
         refused = KafkaError.TOPIC_AUTHORIZATION_FAILED
         assert [outcome(anonymous, topic) for topic in topics] == [refused, None]
         assert [outcome(services, topic) for topic in topics] == [None, None]

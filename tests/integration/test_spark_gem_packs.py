@@ -19,7 +19,12 @@ from schemas import catalogue
 from schemas.domain import DomainSpec
 from services.runtime.definitions import load_pipeline
 from services.runtime.domains import DOMAINS_DIR, load_domain
-from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.kafka import (
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+    open_client_properties,
+)
 from services.runtime.topics import ensure_topics
 from services.runtime.trusted import keep_definitions
 from tests.engine_plans import write_plan
@@ -161,7 +166,7 @@ def expected(run_id, records):
 
 def write(settings, domain, records):
     """Write records in order, each second of event time before the next."""
-    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    producer = Producer(open_client_properties(settings, "tests"))
     for number, (topic, record) in enumerate(records):
         spec = domain.input(topic)
         producer.produce(topic, domain.codec.encode(spec.record, record), record[spec.key])

@@ -15,7 +15,12 @@ from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
 from services.runtime.engines import stages_published
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.kafka import (
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+    open_client_properties,
+)
 from services.runtime.program import pipeline_of
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
@@ -166,7 +171,7 @@ def write(settings, run_id, t0=T0):
         (topic, CODEC.encode(topic.replace(".", "_"), record), record["measurement_id"])
         for topic, record in records(run_id, t0)
     ]
-    producer = Producer({"bootstrap.servers": settings.bootstrap})
+    producer = Producer(open_client_properties(settings, "tests"))
     for topic, value, key in values:
         producer.produce(topic, value, key)
         assert producer.flush(30) == 0

@@ -27,6 +27,7 @@ from tests.integration.watched_pipeline import (
     Pipeline,
     as_json,
     brute_force,
+    client,
     cluster_state,
     everything,
     faulty,
@@ -116,7 +117,7 @@ def allow_to_read(admin):
 def refusal_to_write(kafka):
     """Why a client may not write to the input."""
     refused = []
-    producer = Producer(kafka)
+    producer = Producer(client(kafka))
     producer.produce("r_orders", b"x", on_delivery=lambda error, _: refused.append(error.code()))
     producer.flush(10)
     return refused
@@ -125,7 +126,7 @@ def refusal_to_write(kafka):
 def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarded, tmp_path):
     owner = {"bootstrap.servers": guarded.bootstrap, **login("owner")}
     reader = {"bootstrap.servers": guarded.bootstrap, **login("reader")}
-    admin = AdminClient(owner)
+    admin = AdminClient(client(owner))
     make_topics(owner, r_orders=2, r_shipped=2)
     allow_to_read(admin)
     assert refusal_to_write(reader) == [KafkaError.TOPIC_AUTHORIZATION_FAILED]

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, Producer
 from services.runtime.clock import now_ms
 from services.runtime.kafka import admin_client
 from services.watcher.reading import READING, WatchReader
-from tests.integration.watched_pipeline import make_topics
+from tests.integration.watched_pipeline import client, make_topics
 
 pytestmark = pytest.mark.integration
 PLACE = ("watch_sink", 0)
@@ -33,7 +33,7 @@ def read_past(reader, time_ms):
 
 def test_nothing_is_read_beyond_an_open_transaction(broker):
     make_topics(broker.bootstrap, watch_sink=1)
-    properties = {"bootstrap.servers": broker.bootstrap}
+    properties = client(broker.bootstrap)
     producer = Producer(properties | {"transactional.id": "watch_sink"})
     producer.init_transactions(DEADLINE_S)
     consumer = properties | READING

@@ -12,6 +12,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
+from services.runtime.kafka import logged
 from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, UNEXPECTED
 from tests.unit.watcher.one_by_one import verdicts_of
 
@@ -27,7 +28,7 @@ DEADLINE_S = 60
 
 def client(kafka):
     """Client properties, from an address or from properties."""
-    return {"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka
+    return logged("tests") | ({"bootstrap.servers": kafka} if isinstance(kafka, str) else kafka)
 
 
 def make_topics(kafka, **partitions):

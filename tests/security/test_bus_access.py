@@ -84,7 +84,7 @@ def broker(tmp_path_factory):
 
 def anonymous(settings: ServiceSettings, **properties: object) -> dict[str, object]:
     """Properties of a client without the secret; it prints nothing."""
-    return open_client_properties(settings, "tests") | {"log_level": 0} | properties
+    return open_client_properties(settings, "tests") | properties
 
 
 @pytest.mark.parametrize("topic", CLOSED_TOPICS)
@@ -146,7 +146,6 @@ def test_a_wrong_login_is_no_login(broker, mechanism, user, password):
         "sasl.mechanism": mechanism,
         "sasl.username": user,
         "sasl.password": password or broker.kafka_secret.read_text().strip(),
-        "log_level": 0,
     }
     assert login_error(properties) == KafkaError._AUTHENTICATION
 

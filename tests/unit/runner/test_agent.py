@@ -286,9 +286,13 @@ def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
         ("all is well\n\n", "all is well"),
         ("E: no memory\n\tat a.B.c(B.scala:1)\n\tat a.B.d(B.scala:2)\n\n", "E: no memory"),
         ('Traceback (most recent call last):\n  File "x.py", line 1\nKeyError: 1', "KeyError: 1"),
+        ("no memory\n%3|1764244800.1|FAIL|rdkafka#producer-1| [thrd:b]: b: refused", "no memory"),
         ("x" * 2000, "x" * 600),
     ],
-    ids=["empty log", "blank lines after it", "Java frames", "Python traceback", "very long"],
+    ids=[
+        *("empty log", "blank lines after it", "Java frames", "Python traceback"),
+        *("a Kafka client's", "very long"),
+    ],
 )
 def test_the_last_meaningful_line_is_no_stack_frame(log, line):
     assert last_meaningful_line(log) == line

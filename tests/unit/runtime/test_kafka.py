@@ -1,15 +1,20 @@
-"""Existing topics, as reported by the broker."""
+"""Existing topics, as reported by the broker, and what clients log."""
 
+import logging
 from types import SimpleNamespace
 
 import pytest
+import structlog
 from confluent_kafka import KafkaError, KafkaException
 
 from services.runtime.kafka import (
     CONSOLE,
+    ClientLog,
     KafkaUnavailableError,
     NoTopicError,
     admin_client,
+    assigned_consumer,
+    event_producer,
     partition_ids,
 )
 from services.runtime.settings import ServiceSettings
@@ -53,10 +58,69 @@ def test_any_other_answer_does_not_say_that_there_is_no_topic(answer, reason):
     assert not isinstance(found.value, NoTopicError)
 
 
-@pytest.mark.parametrize(("client", "says"), [("store", True), (CONSOLE, False)])
-def test_the_client_of_a_command_writes_nothing_of_its_own_to_the_terminal(client, says, capfd):
-    nobody = admin_client(ServiceSettings(kafka_bootstrap="127.0.0.1:1"), client)
+NOWHERE = "127.0.0.1:1"
+
+
+def without_answer(client):
+    """A client that has failed to connect."""
     with pytest.raises(KafkaException):
-        nobody.list_topics(timeout=1)
-    # Clients left over from other tests may write there, too.
-    assert ("127.0.0.1:1/" in capfd.readouterr().err) is says
+        client.list_topics(timeout=1)
+    return client
+
+
+def polled(client):
+    client.poll(0.1)
+    client.close()
+
+
+OPENED = {
+    "admin client": lambda settings: admin_client(settings, "store").poll(0.1),
+    "producer": lambda settings: polled(without_answer(event_producer(settings, "store"))),
+    "consumer": lambda settings: polled(without_answer(assigned_consumer(settings, "store"))),
+    "closed at once": lambda settings: without_answer(assigned_consumer(settings, "s")).close(),
+    "command": lambda settings: polled(without_answer(event_producer(settings, CONSOLE))),
+}
+
+
+@pytest.mark.parametrize("opened", OPENED.values(), ids=OPENED)
+def test_no_client_writes_a_line_of_its_own(opened, capfd):
+    opened(ServiceSettings(kafka_bootstrap=NOWHERE))
+    assert capfd.readouterr().err == ""
+
+
+def test_the_errors_of_a_service_s_client_are_lines_of_its_log():
+    with structlog.testing.capture_logs() as lines:
+        OPENED["producer"](ServiceSettings(kafka_bootstrap=NOWHERE))
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("kafka_client", "error")
+    assert "tidegauge-store" in line["said"]
+    assert "Connection refused" in line["said"]
+
+
+def test_the_errors_of_a_command_s_client_are_not_logged():
+    with structlog.testing.capture_logs() as lines:
+        OPENED["command"](ServiceSettings(kafka_bootstrap=NOWHERE))
+    assert lines == []
+
+
+def error(said):
+    return logging.LogRecord("librdkafka", logging.ERROR, "", 0, said, None, None)
+
+
+def test_an_error_that_a_client_repeats_is_logged_every_half_minute():
+    clock_s = [100.0]
+    log = ClientLog(lambda: clock_s[0])
+    with structlog.testing.capture_logs() as lines:
+        for at_s, said in (
+            (100, "a: refused (after 0ms in state CONNECT)"),
+            (129, "a: refused (after 3ms in state CONNECT)"),
+            (129, "b: refused (after 0ms in state CONNECT)"),
+            (130, "a: refused (after 1ms in state CONNECT)"),
+        ):
+            clock_s[0] = at_s
+            log.emit(error(said))
+    assert [line["said"] for line in lines] == [
+        "a: refused (after 0ms in state CONNECT)",
+        "b: refused (after 0ms in state CONNECT)",
+        "a: refused (after 1ms in state CONNECT)",
+    ]
