@@ -98,6 +98,9 @@ DRAINED = "drained"  # detail: Drained
 WAY_IN = "way_in"
 STOPPED = "stopped"  # per pipeline
 SUITE = "suite"  # from the conductor at each change of its suite's state; detail: SuitePosition
+# A pipeline failed at its start for lack of processor time, and is started again before the load.
+# detail: {"reason", "try"}: the try that begins
+START_AGAIN = "start_again"
 # A pipeline's driver was killed and is being restarted, and its queries run again; the time between
 # them is the outage. detail of the first: {"reason", "restart"}
 PIPELINE_DOWN = "pipeline_down"
@@ -252,10 +255,12 @@ def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
 
 class RunPlan(Model):
     """Body of `prepare`. start_offsets: per topic, the end offset of each partition, in order,
-    taken before anything of the run was written; readers begin there."""
+    taken before anything of the run was written; readers begin there. start_timeout_s: how long
+    the conductor waits until all pipelines are ready."""
 
     request: RunRequest
     start_offsets: dict[str, tuple[int, ...]]
+    start_timeout_s: float = 0
 
 
 class PhasePlan(Model):

@@ -144,7 +144,8 @@ class Run:
 
     def _prepare(self) -> PhasePlan:
         offsets = start_offsets(self.request, self._domain(), self._settings)
-        plan = RunPlan(request=self.request, start_offsets=offsets)
+        timeout_s = self._settings.prepare_timeout_s * len(self.request.pipelines)
+        plan = RunPlan(request=self.request, start_offsets=offsets, start_timeout_s=timeout_s)
         self._phase("prepare")
         self._tell(protocol.PREPARING, plan)
         outputs = self._awaited_outputs(plan)
@@ -154,7 +155,7 @@ class Run:
             self._events.command("prepare", self.request.run_id, plan)
             self._await(
                 lambda: not watch.look() and not self._state.missing_ready(),
-                self._settings.prepare_timeout_s * len(self.request.pipelines),
+                timeout_s,
                 lambda: f"not ready: {', '.join(self._state.missing_ready() + watch.unsteady)}",
             )
         finally:

@@ -33,7 +33,8 @@ class RunState:
 
     send_delays_us: histogram of the measure phase; latencies: outputs per pipeline and stage in the
     measure phase; negative: those with a negative latency. clock_offset_ms: of the broker's clock
-    from the generator's; resumed: number of evaluator restarts during this run; restarted:
+    from the generator's; resumed: number of evaluator restarts during this run; starts_again:
+    how often a pipeline was started again before the load, and the last reason; restarted:
     pipelines that were killed and restarted. failure: why the run ended early; broken_by: the
     service that ended it, empty for a pipeline. broker_death: why the broker ended, if it did: the
     run goes on, but other failures are attributed to it. largest_lag_ms: maximum lag of the
@@ -57,6 +58,7 @@ class RunState:
     negative: int = 0
     clock_offset_ms: float | None = None
     resumed: int = 0
+    starts_again: dict[str, dict[str, Any]] = field(default_factory=dict)
     restarted: set[str] = field(default_factory=set)
     broker_death: str = ""
     largest_lag_ms: int | None = None
@@ -218,6 +220,11 @@ class RunState:
             offset_ms = ClockOffset.model_validate_json(detail).offset_ms
             known_ms = self.clock_offset_ms
             self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
+        elif event == protocol.START_AGAIN:
+            self.ready.discard(name)
+            times = self.starts_again.get(record["pipeline"], {}).get("times", 0) + 1
+            reason = Reason.model_validate_json(detail).reason
+            self.starts_again[record["pipeline"]] = {"times": times, "reason": reason}
         elif event == protocol.PIPELINE_DOWN:
             self.restarted.add(record["pipeline"])
         elif event == protocol.EVALUATION_RESUMED:

@@ -50,6 +50,7 @@ def conclude(state: RunState) -> Conclusion:
     detail: dict[str, Any] = {"clean": clean, "verdicts": verdicts}
     detail["clock_offset_ms"] = state.clock_offset_ms
     detail["evaluator_restarts"] = state.resumed
+    detail["starts_again"] = state.starts_again
     found = state.steadiness()
     detail["warm_up"] = {
         "steady": found.steady,

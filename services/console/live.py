@@ -132,7 +132,7 @@ class LiveView:
         self._live.stop()
 
     def show(self, progress: Progress) -> None:
-        """Draw the current state; the lines of a search stay above it."""
+        """Draw the current state; the lines of a search and of starts stay above it."""
         for line in progress.search[self._told :]:
             self._live.console.print(line, soft_wrap=True)
         self._told = len(progress.search)

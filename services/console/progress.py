@@ -39,9 +39,10 @@ PHASE_WORDS = {
 @dataclass
 class Progress:
     """State of one run. done: concluded or refused; refused: the reason; going_on: the run that
-    caused the refusal; failures: one sentence each; interrupted: by the user; search: progress of a
-    search for the sustainable rate, one line per step; steady, moving, still: the conductor's
-    latest steadiness report; measured: the run whose figures are shown, a step during a search."""
+    caused the refusal; failures: one sentence each; interrupted: by the user; search: a line for
+    each step of a search for the sustainable rate, and for each pipeline that is started again;
+    steady, moving, still: the conductor's latest steadiness report; measured: the run whose figures
+    are shown, a step during a search."""
 
     request: RunRequest
     phase: str = ""
@@ -163,6 +164,8 @@ class Progress:
                 self.searching = f"{what} at {detail['rate_per_second']:.0f} records/s"
         elif event == protocol.READY:
             self.ready.append(record["pipeline"] or record["producer"])
+        elif event == protocol.START_AGAIN:
+            self.search.append(start_again_line(record["pipeline"], detail))
         elif event == protocol.FAILED:
             name = record["pipeline"] or record["producer"]
             self.failures.append(f"{name}: {detail.get('reason', 'failed')}")
@@ -172,6 +175,14 @@ class Progress:
         elif event == protocol.CONCLUDED:
             self.done = True
             self.valid, self.clean = bool(detail["valid"]), bool(detail["clean"])
+
+
+def start_again_line(pipeline: str, detail: dict[str, Any]) -> str:
+    """Why a pipeline is started again before the load."""
+    return (
+        f"{pipeline} did not start because the machine was busy ({detail['reason']}); "
+        f"it is started again (try {detail['try']})."
+    )
 
 
 def step_line(step: dict[str, Any]) -> str:

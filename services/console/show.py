@@ -1,5 +1,6 @@
 """A report for people: one table per pipeline, costs, and a verdict in one sentence."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -60,6 +61,8 @@ def show_report(console: Console, report: Report) -> None:
         console.print(EXPIRED, soft_wrap=True)
     if report.get("left_out"):
         console.print(left_out_sentence(report["left_out"]), soft_wrap=True)
+    for start in start_sentences(report):
+        console.print(start, soft_wrap=True)
     restarts = report["conclusion"].get("evaluator_restarts")
     if restarts:
         console.print(evaluator_sentence(restarts), soft_wrap=True)
@@ -139,6 +142,16 @@ def restart_sentence(name: str, pipeline: dict[str, Any], restart: dict[str, Any
         f"{name} was killed and unavailable for {outage_s:.1f} s. As a result {late} outputs were "
         f"late and {again} were duplicates; {lost}."
     )
+
+
+def start_sentences(report: dict[str, Any]) -> Iterator[str]:
+    """Which pipelines were started again before the load, how often and why."""
+    for name, found in report["conclusion"].get("starts_again", {}).items():
+        times = "once" if found["times"] == 1 else f"{found['times']} times"
+        yield (
+            f"{name} was started again {times} before the load, because the machine was busy: "
+            f"{found['reason']}"
+        )
 
 
 def evaluator_sentence(restarts: int) -> str:

@@ -35,6 +35,7 @@ from services.runner.processes import (
     with_concurrent_collector,
 )
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
+from services.runner.starting import MOST_TRIES, Waited, lacked_cpu, waited
 from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
 from services.runtime.events import MAX_LETTERS, RECORD_ERRORS, Events
@@ -79,7 +80,8 @@ class Agent:
     settings.data: the stack's state folder. Plans and pipeline files of a run are in
     `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
     objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
-    remove_topics: deletes the topics with one of these prefixes.
+    remove_topics: deletes the topics with one of these prefixes. meter: the processor time that the
+    machine has lacked.
     """
 
     def __init__(
@@ -91,6 +93,7 @@ class Agent:
         *,
         objection: Callable[[Pipeline], str | None] | None = None,
         remove_topics: Callable[[tuple[str, ...]], None] = lambda _prefixes: None,
+        meter: Callable[[], Waited] = waited,
     ) -> None:
         self._settings = settings
         self._data = settings.data.resolve()
@@ -99,6 +102,7 @@ class Agent:
         self._clock_s = clock_s
         self._objection = objection or partial(pipeline_objection, data=self._data)
         self._remove_topics = remove_topics
+        self._meter = meter
         self._state: Idle | Running | Kept = Idle()
         self._log = structlog.get_logger().bind(service="runner")
 
@@ -130,7 +134,8 @@ class Agent:
             told = engine_plan(plan, one, folder / one.name, self._settings)
             path.write_text(told.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
-        return RunSession(plan, folder, in_start_order(members), start_ms)
+        until_s = self._clock_s() + plan.start_timeout_s
+        return RunSession(plan, folder, in_start_order(members), start_ms, until_s)
 
     def _is_refused(self, plan: RunPlan) -> bool:
         """Whether a pipeline of the plan must not be started here; fails the run if so."""
@@ -146,9 +151,11 @@ class Agent:
         return bool(found)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
-        """Record the start of the load for pipelines that start later."""
+        """Record the start of the load, for pipelines that start later. From then on, none is
+        started again for a failed start."""
         if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             session = self._state.session
+            session.start_until_s = 0
             delay_s = session.plan.request.workload.pipelines_start_s
             if delay_s and all(member.state == "waiting" for member in session.members):
                 session.start_ms = phases.load_start_ms + 1000 * delay_s
@@ -173,6 +180,7 @@ class Agent:
             member.version = place.version()
             if session.plan.request.profile == CITATION:
                 place = with_concurrent_collector(place)
+            member.tries, member.began = member.tries + 1, self._meter()
             member.process = self._start(member.pipeline, place, plan, log)
         except OSError as error:
             self._fail(session, member, f"{name} cannot be started: {error}")
@@ -207,7 +215,7 @@ class Agent:
 
     def _go_on(self, session: RunSession, plan: RunPlan) -> None:
         """Assign the kept pipelines to another run."""
-        session.plan = plan
+        session.plan, session.start_until_s = plan, 0
         self._state = Running(session)
         for member in session.members:
             member.refused = 0
@@ -253,7 +261,7 @@ class Agent:
                 self._publish(session, member, line)
             except (*RECORD_ERRORS, KafkaException) as error:
                 self._fail(session, member, f"{name}: a line cannot be published: {said_by(error)}")
-        if code is None:
+        if code is None or member.process is not process:
             return
         member.process = None
         reap(process)
@@ -261,7 +269,8 @@ class Agent:
         if member.state != "ended":
             line_of_log = last_meaningful_line(read_tail(process.log))
             reason = f"the program of {name} exited (code {code}): {line_of_log}"
-            if not self._restart(session, member, process, reason):
+            again = self._start_again(session, member, process, reason)
+            if not again and not self._restart(session, member, process, reason):
                 process.keep_log()
                 self._fail(session, member, reason)
 
@@ -295,7 +304,9 @@ class Agent:
         elif isinstance(line, FailedLine):
             reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
             where = f"{name} {line.stage}" if line.stage else name
-            self._fail(session, member, f"{where}: {reason}", line.stage)
+            process = member.process
+            if process is None or not self._start_again(session, member, process, reason):
+                self._fail(session, member, f"{where}: {reason}", line.stage)
 
     def _refuse(self, session: RunSession, member: Member, line: UndecodableLine) -> None:
         """Store an undecodable value as a dead letter: the first MAX_LETTERS of a pipeline in a
@@ -307,6 +318,26 @@ class Agent:
             self._events.dead_letter(what, what.reason, run_id)
         elif member.refused == MAX_LETTERS + 1:
             self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
+
+    def _start_again(
+        self, session: RunSession, member: Member, failed: PipelineProcess, reason: str
+    ) -> bool:
+        """Start a program again that failed for lack of processor time before the load began, if
+        there is time left for it. It waits until fewer programs are starting."""
+        began, may_start = member.began, self._clock_s() < session.start_until_s
+        if not may_start or member.tries >= MOST_TRIES or member.state not in ("starting", "ready"):
+            return False
+        if began is None or not lacked_cpu(reason, began, self._meter()):
+            return False
+        reap(failed)
+        failed.log.replace(failed.log.with_suffix(".log.1"))
+        if not member.engine.spec.processes.resumes:
+            shutil.rmtree(session.folder / member.pipeline.name, ignore_errors=True)
+        member.process, member.state = None, "waiting"
+        detail: dict[str, JsonValue] = {"reason": reason, "try": member.tries + 1}
+        self._say(protocol.START_AGAIN, session, member, detail)
+        self._log.warning("pipeline_starts_again", run_id=session.run_id, **detail)
+        return True
 
     def _restart(
         self, session: RunSession, member: Member, ended: PipelineProcess, reason: str

@@ -11,6 +11,7 @@ from schemas import catalogue
 from schemas.engine import EnginePlan
 from schemas.protocol import Pipeline, RunPlan
 from services.runner.processes import PipelineProcess
+from services.runner.starting import Waited
 from services.runtime.chains import rewired
 from services.runtime.engines import Engine
 from services.runtime.settings import ServiceSettings
@@ -24,7 +25,8 @@ State = Literal["waiting", "starting", "ready", "down", "ended"]
 class Member:
     """One pipeline of a run. process: None while it waits and after it ended. version: of its
     engine, empty if unknown. detail: from the program's ready line. refused: number of undecodable
-    values that it has told."""
+    values that it has told. tries: starts before the load, with the processor time that the machine
+    lacked when the last one `began`."""
 
     pipeline: Pipeline
     engine: Engine
@@ -32,6 +34,8 @@ class Member:
     process: PipelineProcess | None = None
     restarts: int = 0
     version: str = ""
+    tries: int = 0
+    began: Waited | None = None
     detail: dict[str, JsonValue] = field(default_factory=dict)
     refused: int = 0
 
@@ -53,12 +57,15 @@ class RunSession:
 
     plan: of the run being served. folder: its files, named after the run that started them
     (`home`). start_ms: start of the load in epoch milliseconds, or None while unknown.
+    start_until_s: until when pipelines that fail at their start may be started again, by the
+    agent's clock; 0 once the load was started.
     """
 
     plan: RunPlan
     folder: Path
     members: list[Member]
     start_ms: int | None = None
+    start_until_s: float = 0
     home: str = field(init=False)
 
     def __post_init__(self) -> None:

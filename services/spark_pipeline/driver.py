@@ -1,19 +1,23 @@
 """One pipeline of one run: `python -m services.spark_pipeline.driver PLAN`.
 
 Starts the queries, from their checkpoints after a restart in the same run, reports ready once all
-of them read, and watches them until SIGTERM (exit 0) or until one fails (reported, exit 1).
+of them read, and watches them until SIGTERM (exit 0) or until one fails (reported, exit 1). If
+Spark stops its own SparkContext, it exits with 1 without a report, as a killed driver does.
 Standard input is a pipe held open by the runner: the driver ends when it is closed. The JVM ends
 with the driver in the same way.
 """
 
+import os
 import shutil
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka import KafkaException
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -38,10 +42,9 @@ from services.spark_pipeline.session import (
 )
 from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
 from services.spark_pipeline.undecodable import Undecodable
-from services.spark_pipeline.watching import Failure, watch
+from services.spark_pipeline.watching import Failure, cause_of_stop, watch
 
-# The queries then fail with an error that hides the cause (SPARK-59242).
-CONTEXT_STOPPED = "Spark stopped its SparkContext; the log has the cause"
+LOG_BYTES = 1024 * 1024
 
 
 def main() -> int:
@@ -82,12 +85,32 @@ def main() -> int:
         progress.report(queries)
         undecodable.pass_on(voice)
 
-    failure = watch(queries, stop, lambda: voice.ready(**effective(spark, conf)), report)
-    if failure is not None and is_stopped(spark):
-        failure = replace(failure, reason=f"{CONTEXT_STOPPED}: {failure.reason}")
+    say_ready = partial(_say_ready, voice, spark, conf)
+    try:
+        failure = watch(queries, stop, say_ready, report, has_workers=pipeline.starts_python)
+        was_stopped = failure is not None and is_stopped(spark)
+    except (Py4JError, ConnectionError):  # the JVM has ended
+        failure, was_stopped = None, True
+    cause = cause_of_stop(_own_log()) if was_stopped else ""
     undecodable.close()
-    _close(spark, queries, scratch)
+    with suppress(Py4JError, ConnectionError) if was_stopped else nullcontext():
+        _close(spark, queries, scratch)
+    if was_stopped:  # not a failure of a query: the agent restarts the program
+        print(f"Spark stopped its SparkContext: {cause}", file=sys.stderr, flush=True)
+        return 1
     return 0 if failure is None else _say_failed(voice, failure)
+
+
+def _say_ready(voice: Voice, spark: SparkSession, conf: dict[str, str]) -> None:
+    voice.ready(**effective(spark, conf))
+
+
+def _own_log() -> str:
+    """The end of the log that standard error is written to; empty if it is not a file."""
+    with suppress(OSError), open("/proc/self/fd/2", "rb") as log:
+        log.seek(max(0, os.fstat(log.fileno()).st_size - LOG_BYTES))
+        return log.read().decode(errors="replace")
+    return ""
 
 
 def conf_of(

@@ -36,6 +36,11 @@ class SparkPipeline(Pipeline):
         return self.standalone and self.mode == "micro-batch"
 
     @property
+    def starts_python(self) -> bool:
+        """Whether a first batch that ends soon starts Python workers."""
+        return self.implementation in ("state", "own") and self.mode == "micro-batch"
+
+    @property
     def closes_windows(self) -> bool:
         """Whether windows are published when the watermark has passed their end (append mode)
         instead of when they are complete (update mode)."""

@@ -67,6 +67,12 @@ ALWAYS = {
     "spark.sql.ui.explainMode": "simple",
     "spark.sql.maxPlanStringLength": "1000",
     "spark.ui.liveUpdate.period": "-1",
+    # Kept on the heap for the disabled UI: by default a thousand jobs, stages and executions, each
+    # with its plan. If the heap is full, Spark stops its SparkContext (decision 205).
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.numRecentProgressUpdates": str(RECENT_UPDATES),
     "spark.sql.optimizer.excludedRules": EXCLUDED_RULES,

@@ -15,7 +15,17 @@ INITIALISED = (
     "Waiting",
     "Running",
 )  # prefixes of the status of a query that reads its sources
+WAITING = "Waiting"  # for data or for the next trigger: no batch is running
 REASON_CHARACTERS = 600
+# How Spark's log says that it stops the SparkContext. The queries then fail with an error that
+# hides the cause (SPARK-59242).
+STOPPING = (
+    "uncaught error in thread",
+    "Uncaught exception in thread",
+    "shutting down SparkContext",
+    "stopping SparkContext",
+    "Exit as unable to send heartbeats",
+)
 MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
 
 
@@ -32,8 +42,11 @@ def watch(
     stop: threading.Event,
     say_ready: Callable[[], None],
     report: Callable[[], None],
+    *,
+    has_workers: bool = False,
 ) -> Failure | None:
-    """Call `say_ready` once every query reads its sources, and `report` at every poll.
+    """Call `say_ready` once every query reads its sources, and `report` at every poll. has_workers:
+    a query starts Python workers in its first batch, and is not ready before they answer.
 
     Returns None when `stop` is set, or the first failure.
     """
@@ -44,10 +57,18 @@ def watch(
         if ended is not None:
             return Failure(ended.name or "", reason_of(ended.exception()))
         if waiting_for:
-            waiting_for = [query for query in waiting_for if not is_initialised(query.status)]
+            waiting_for = [query for query in waiting_for if not is_ready(query, has_workers)]
             if not waiting_for:
                 say_ready()
     return None
+
+
+def is_ready(query: StreamingQuery, has_workers: bool = False) -> bool:
+    """Whether a query reads its sources and its Python workers, if it has any, have answered."""
+    if not is_initialised(query.status):
+        return False
+    processes = not str(query.status["message"]).startswith(WAITING)
+    return not has_workers or not processes or query.lastProgress is not None
 
 
 def is_initialised(status: dict[str, Any] | None) -> bool:
@@ -60,6 +81,19 @@ def reason_of(error: StreamingQueryException | None) -> str:
     if error is None:
         return "the query ended without an exception"
     return one_line(str(error))
+
+
+def cause_of_stop(log: str) -> str:
+    """Why Spark stopped its SparkContext, from the driver's log: the first message that says so and
+    its exception."""
+    lines = log.splitlines()
+    for number, line in enumerate(lines):
+        _, is_error, message = line.partition(" ERROR ")
+        if is_error and any(told in message for told in STOPPING):
+            following = lines[number + 1 : number + 2]
+            exception = [one for one in following if not one[:1].isdigit()]
+            return one_line("\n".join([message.partition(": ")[2], *exception]))
+    return "its log does not say why"
 
 
 def one_line(text: str) -> str:

@@ -129,7 +129,8 @@ EXPECTED = {
 EXPECTED_BUILT_IN = EXPECTED | {"sliding": expected_built_in_sliding}
 
 
-def prepare(settings, run_id, names, domain=TRAFFIC):
+def a_plan(settings, run_id, names, domain=TRAFFIC):
+    """The plan of a run of pipelines, whose topics exist."""
     pipelines = tuple(load_pipeline(name) for name in names)
     stages, partitions = domain.stage_names, settings.input_partitions
     outputs = [catalogue.published_topics(domain, name, stages, partitions) for name in names]
@@ -147,7 +148,12 @@ def prepare(settings, run_id, names, domain=TRAFFIC):
         domain=domain,
         published={one.name: stages_published(one, domain, stages)[0] for one in pipelines},
     )
-    plan = RunPlan(request=request, start_offsets=offsets)
+    return RunPlan(request=request, start_offsets=offsets, start_timeout_s=START_DEADLINE_S)
+
+
+def prepare(settings, run_id, names):
+    """Let the agent start pipelines."""
+    plan = a_plan(settings, run_id, names)
     open_events(settings, "tests").command("prepare", run_id, plan)
 
 

@@ -35,6 +35,7 @@ from services.console.show import (
     left_out_sentence,
     restart_sentence,
     stage_cost,
+    start_sentences,
     verdict_sentence,
 )
 from services.console.warmth import warm_up_sentence
@@ -115,6 +116,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
     remarks += [floor] if (floor := floor_sentence(report)) else []
     remarks += [whose] if (whose := attributed_sentence(report)) else []
     remarks += watch_sentences(report)
+    remarks += start_sentences(report)
     remarks += [EXPIRED] if report.get("seconds_expired") else []
     remarks += [left_out_sentence(report["left_out"])] if report.get("left_out") else []
     what = f"run {report['run_id']} · {', '.join(report['pipelines'])}"

@@ -20,6 +20,7 @@ from services.console.show import (
     lag_sentences,
     left_out_sentence,
     restart_sentence,
+    start_sentences,
     verdict_sentence,
 )
 from services.console.warmth import warm_up_sentence
@@ -51,6 +52,8 @@ def markdown(report: dict[str, Any]) -> str:
     if whose := attributed_sentence(report):
         lines += ["", whose]
     for text in watch_sentences(report):
+        lines += ["", text]
+    for text in start_sentences(report):
         lines += ["", text]
     if report.get("seconds_expired"):
         lines += ["", EXPIRED]

@@ -26,6 +26,24 @@ def test_what_a_restarted_pipeline_is_missing_may_still_come() -> None:
     assert conclude(state).clean
 
 
+def test_a_pipeline_that_is_started_again_is_not_ready_and_the_conclusion_tells_why() -> None:
+    state = a_good_run()
+    name = "pipeline:spark-realtime"
+    lifecycle(state, protocol.READY, pipeline="spark-realtime")
+    for number in (2, 3):
+        detail = json.dumps({"reason": f"timed out {number}", "try": number})
+        lifecycle(state, protocol.START_AGAIN, pipeline="spark-realtime", detail=detail)
+    assert name not in state.ready
+    lifecycle(state, protocol.READY, pipeline="spark-realtime")
+    assert name in state.ready
+    drain(state)
+    found = conclude(state)
+    assert found.clean
+    assert found.detail["starts_again"] == {
+        "spark-realtime": {"times": 2, "reason": "timed out 3"},
+    }
+
+
 def died(part: str) -> dict[str, object]:
     detail = json.dumps({"part": part, "reason": f"{part} was terminated by SIGKILL", "restart": 1})
     return a_lifecycle_event(protocol.PART_DOWN, detail) | {"run_id": "", "producer": "stack"}

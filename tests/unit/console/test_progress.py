@@ -82,6 +82,17 @@ def test_a_conclusion_ends_it() -> None:
     assert (progress.done, progress.valid, progress.clean) == (True, True, False)
 
 
+def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
+    progress = Progress(a_request())
+    detail = json.dumps({"reason": "a worker failed to connect back", "try": 2})
+    event = a_lifecycle_event("start_again", detail, pipeline="spark-realtime")
+    progress.add("results.lifecycle", event)
+    (line,) = progress.search
+    assert "spark-realtime" in line
+    assert "the machine was busy (a worker failed to connect back)" in line
+    assert "try 2" in line
+
+
 def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
     progress = Progress(a_request())
     detail = '{"step": 2, "step_run_id": "x-step-02", "rate_per_second": 4000.0}'

@@ -208,6 +208,16 @@ def test_resources_are_shown_per_pipeline() -> None:
     assert line.split() == ["spark-realtime", "0.90", "1000", "250"]
 
 
+@pytest.mark.parametrize(("times", "words"), [(1, "once"), (2, "2 times")])
+def test_a_start_that_was_tried_again_is_told_with_its_reason(times: int, words: str) -> None:
+    report = a_report()
+    again = {"times": times, "reason": "a worker failed to connect back"}
+    report["conclusion"]["starts_again"] = {"spark-realtime": again}
+    text = shown(report)
+    assert f"spark-realtime was started again {words} before the load" in text
+    assert "a worker failed to connect back" in text
+
+
 def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
     report = a_report(duplicate=3, late=40)
     report["pipelines"]["spark-realtime"]["restarts"] = [

@@ -17,6 +17,7 @@ from schemas.workload import Judgement, Load, Phases, Workload
 from services.runner.__main__ import handle_command
 from services.runner.agent import Agent
 from services.runner.processes import PipelineProcess, last_meaningful_line
+from services.runner.starting import Waited
 from services.runtime.clock import now_ms
 from services.runtime.definitions import load_pipeline
 from services.runtime.engines import checked_pipeline, load_engine
@@ -337,6 +338,120 @@ def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
         *("pipeline_up", "pipeline_down", "pipeline_up", "failed"),
     ]
     assert len(starter.started) == 4
+
+
+TIMED_OUT = "Lost task 0.0: org.apache.spark.SparkException: Python worker failed to connect back."
+
+
+def failing(reason, before=""):
+    """The code of a program that is ready, reports a failure after `before`, and does not end."""
+    line = json.dumps({"event": "failed", "stage": "join", "reason": reason})
+    return f"""import pathlib, sys, time
+print('{{"event": "ready"}}', flush=True)
+{before}
+print({line!r}, flush=True)
+sys.stdin.read()"""
+
+
+class Machine:
+    """Time that passes with every look at it; `share`: of it that some task waited for a core."""
+
+    def __init__(self, share):
+        self.share, self.now_s = share, 0.0
+
+    def clock_s(self):
+        return self.now_s
+
+    def meter(self):
+        self.now_s += 30
+        return Waited(self.now_s, self.share * self.now_s)
+
+
+class FailingOnce(Starter):
+    """Starts a program that fails, and then programs that do not."""
+
+    def __call__(self, *arguments):
+        started = super().__call__(*arguments)
+        self.code = FOR_EVER
+        return started
+
+
+def starting(folder, reason, share, timeout_s=120, starter=Starter, **settings):
+    """An agent whose program has failed at its start, what it said, and its programs."""
+    said, machine = Said(), Machine(share)
+    starter = starter(failing(reason), log="the log\n")
+    agent = an_agent(folder, said, starter, machine.clock_s, meter=machine.meter)
+    asked = plan("r1", "a", **settings).model_copy(update={"start_timeout_s": timeout_s})
+    agent.prepare(asked)
+    ended = ("start_again", "failed")
+    until(agent, lambda: any(event in ended for event, *_ in said.events))
+    return agent, said, starter
+
+
+@pytest.mark.parametrize("engine", ["spark", "calibration"])
+def test_a_start_that_timed_out_on_a_busy_machine_is_tried_again_and_said(tmp_path, engine):
+    agent, said, starter = starting(
+        tmp_path, TIMED_OUT, share=0.9, starter=FailingOnce, engine=engine
+    )
+    assert starter.started[0].process.poll() is not None
+    assert said.events[-1] == ("start_again", "r1", "a", {"reason": TIMED_OUT, "try": 2})
+    assert (tmp_path / "logs" / "pipeline-a.log.1").read_text() == "the log\n"
+    until(agent, lambda: said.events[-1][0] == "ready")
+    assert len(starter.started) == 2
+    agent.close()
+
+
+def test_a_program_that_ends_with_a_timeout_at_its_start_is_tried_again(tmp_path):
+    said, machine = Said(), Machine(0.9)
+    starter = FailingOnce("", log="TimeoutError: the gateway timed out\n")
+    agent = an_agent(tmp_path, said, starter, machine.clock_s, meter=machine.meter)
+    agent.prepare(plan("r1", "a").model_copy(update={"start_timeout_s": 120}))
+    until(agent, lambda: said.events)
+    assert said.events[0][0] == "start_again"
+    assert "the gateway timed out" in said.events[0][3]["reason"]
+    until(agent, lambda: said.events[-1][0] == "ready")
+    agent.close()
+
+
+@pytest.mark.parametrize(
+    ("reason", "share", "timeout_s"),
+    [
+        ("no such topic", 0.9, 120),
+        (TIMED_OUT, 0.05, 120),
+        (TIMED_OUT, 0.9, 20),
+    ],
+    ids=["another cause", "idle cores", "the time of a start is over"],
+)
+def test_any_other_start_that_fails_ends_at_once_with_its_cause(tmp_path, reason, share, timeout_s):
+    agent, said, starter = starting(tmp_path, reason, share, timeout_s)
+    assert said.events[-1] == ("failed", "r1", "a", {"reason": f"a join: {reason}"})
+    assert len(starter.started) == 1
+    agent.close()
+
+
+def test_a_start_is_tried_again_only_before_the_load(tmp_path):
+    machine, told = Machine(0.9), tmp_path / "told"
+    waits = f"while not pathlib.Path({str(told)!r}).exists(): time.sleep(0.01)"
+    said, starter = Said(), Starter(failing(TIMED_OUT, waits))
+    agent = an_agent(tmp_path, said, starter, machine.clock_s, meter=machine.meter)
+    agent.prepare(plan("r1", "a").model_copy(update={"start_timeout_s": 120}))
+    ready(agent, said)
+    agent.begin("r1", PhasePlan(load_start_ms=60_000, phases=Phases()))
+    told.touch()
+    until(agent, lambda: said.events[-1][0] != "ready")
+    assert said.events[-1] == ("failed", "r1", "a", {"reason": f"a join: {TIMED_OUT}"})
+    agent.close()
+
+
+def test_a_start_is_tried_five_times(tmp_path):
+    agent, said, starter = starting(tmp_path, TIMED_OUT, share=0.9, timeout_s=10_000)
+    until(agent, lambda: said.events[-1][0] == "failed")
+    assert [event for event, *_ in said.events if event != "ready"] == [
+        *("start_again",) * 4,
+        "failed",
+    ]
+    assert len(starter.started) == 5
+    agent.close()
 
 
 def test_a_program_that_cannot_go_on_where_it_was_is_not_started_again(tmp_path):

@@ -18,7 +18,7 @@ from services.spark_pipeline.session import (
     spark_conf,
 )
 from services.spark_pipeline.settings import SparkSettings
-from services.spark_pipeline.watching import is_initialised, one_line
+from services.spark_pipeline.watching import cause_of_stop, is_initialised, is_ready, one_line
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
@@ -167,6 +167,59 @@ def test_reading_begins_at_the_offsets_of_the_plan_in_both_input_topics():
 )
 def test_a_query_is_initialised_once_it_has_its_offsets(message, initialised):
     assert is_initialised({"message": message}) is initialised
+
+
+@pytest.mark.parametrize(
+    ("message", "batches", "ready"),
+    [
+        ("Initializing sources", 0, False),
+        ("Processing new data", 0, False),
+        ("Processing new data", 1, True),
+        ("Waiting for data to arrive", 0, True),
+        ("Waiting for next trigger", 1, True),
+    ],
+)
+def test_a_query_with_python_workers_is_ready_after_its_first_batch(message, batches, ready):
+    query = Query()
+    query.status = {"message": message}
+    for second in range(batches):
+        query.progress(second)
+    assert is_ready(query, has_workers=True) is ready
+    assert is_ready(query) is is_initialised(query.status)
+
+
+FULL_HEAP = """2026-11-27T11:45:05.737Z WARN Utils: Your hostname resolves to a loopback address
+2026-11-27T11:46:05.100Z ERROR Executor: Exception in task 0.0 in stage 9.0 (TID 9)
+java.lang.OutOfMemoryError: Java heap space
+	at a.B.c(B.scala:1)
+2026-11-27T11:46:05.737Z ERROR Utils: uncaught error in thread spark-listener-group-shared, \
+stopping SparkContext
+java.lang.OutOfMemoryError: Java heap space
+	at a.B.c(B.scala:1)
+2026-11-27T11:46:06.001Z ERROR MicroBatchExecution: Query join terminated with error
+java.lang.NullPointerException: Cannot invoke "DAGScheduler.cleanupQueryJobs(long)"
+""".replace("\\\n", "")
+OF_THE_SCHEDULER = """2026-11-27T11:46:05.737Z ERROR DAGSchedulerEventProcessLoop: \
+DAGSchedulerEventProcessLoop failed; shutting down SparkContext
+2026-11-27T11:46:06.001Z ERROR MicroBatchExecution: Query join terminated with error
+""".replace("\\\n", "")
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (
+            FULL_HEAP,
+            "uncaught error in thread spark-listener-group-shared, stopping SparkContext "
+            "java.lang.OutOfMemoryError: Java heap space",
+        ),
+        (OF_THE_SCHEDULER, "DAGSchedulerEventProcessLoop failed; shutting down SparkContext"),
+        ("", "its log does not say why"),
+    ],
+    ids=["full heap", "scheduler", "empty log"],
+)
+def test_the_cause_of_a_stopped_context_is_the_first_message_that_tells_it(log, cause):
+    assert cause_of_stop(log) == cause
 
 
 def test_progress_becomes_a_line_of_the_contract():
