@@ -12,8 +12,9 @@ import pytest
 
 from tests.end_to_end.command import CommandLine, Seen
 from tests.end_to_end.workload_files import patient_workload
+from tests.integration.kafka_broker import free_base_port
 
-BASE_PORT = 21_070
+BASE_PORT = free_base_port()
 PIPELINES = ("spark-realtime", "spark-microbatch", "external-python")
 MEASURE_S = 6
 RATE = 100

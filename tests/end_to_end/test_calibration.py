@@ -20,10 +20,11 @@ from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import ROOT, CommandLine, is_disturbed
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_170
+BASE_PORT = free_base_port()
 DEADLINE_MS = 5_000
 STAGES = ("ingest", "parse", "tumbling")
 RATE, WARM_UP_S, MEASURE_S = 400, 1, 5

@@ -12,10 +12,11 @@ import pytest
 from schemas.protocol import VERDICTS
 from services.runtime.domains import domain_names, load_domain
 from tests.end_to_end.command import ROOT, CommandLine
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_570
+BASE_PORT = free_base_port()
 TOY = 'name = "mine"\nsummary = "-"\nengine = "toy"\nlinger_ms = 1\n'
 # One of each fault per 50 outputs; late ones exceed the deadline of the workload below.
 FAULTY = """

@@ -15,11 +15,12 @@ from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
+from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.faults, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_270
+BASE_PORT = free_base_port()
 # Long enough for five restarts, the last of which is delayed by 8 s, even on a busy machine.
 KILLS, MEASURE_S, RATE = 5, 90, 70
 STAGES = ("ingest", "parse", "tumbling")

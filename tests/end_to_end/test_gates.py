@@ -94,7 +94,7 @@ def slowed_run(command: CommandLine, name: str, seconds: int, *limits: str) -> E
 
 def wait_until_waiting(folder: Path, count: int) -> None:
     """Wait until this many messages are queued for the webhook."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 90
     while True:
         waiting = json.loads((folder / "notices.json").read_text())["waiting"]
         if len(waiting["team"]) == count:

@@ -11,11 +11,12 @@ import pytest
 from schemas import catalogue, codec
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
+from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(300)]
 
-BASE_PORT = 21_570
+BASE_PORT = free_base_port()
 DEADLINE_S = 120
 EXIT_INTERRUPTED = 130
 REASON = "The run was interrupted."

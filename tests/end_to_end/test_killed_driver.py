@@ -12,10 +12,11 @@ import pytest
 
 from tests.end_to_end.command import ROOT
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_670
+BASE_PORT = free_base_port()
 DEADLINE_S = 240
 
 

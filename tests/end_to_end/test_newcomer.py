@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from services.runtime.settings import ROOT
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.fresh, pytest.mark.timeout(1200)]
 
-BASE_PORT = 21_770
+BASE_PORT = free_base_port()
 INSTALL_AND_RUN_S, UNIT_TESTS_S = 600, 600
 
 

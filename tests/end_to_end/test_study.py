@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.command import ROOT, CommandLine
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_670
+BASE_PORT = free_base_port()
 DEADLINE_S = 250
 STUDY = f"""
 name = "mine"

@@ -10,10 +10,11 @@ import pytest
 
 from services.runtime.class_archives import FOLDER as ARCHIVES
 from services.runtime.settings import ROOT
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
-BASE_PORT = 21_870
+BASE_PORT = free_base_port()
 UV = Path(sys.executable).with_name("uv")
 
 

@@ -17,10 +17,11 @@ from services.runtime.domains import domain_names, load_domain
 from services.runtime.settings import ROOT
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.documented import of_the_machine, told_invalid
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.workloads, pytest.mark.timeout(900)]
 
-BASE_PORT = 21_470
+BASE_PORT = free_base_port()
 SHORT = {
     "latency": 10,
     "undecodable": 10,

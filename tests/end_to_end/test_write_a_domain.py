@@ -10,11 +10,12 @@ import pytest
 
 from services.runtime.settings import ROOT
 from tests.end_to_end.workload_files import changed_text
+from tests.integration.kafka_broker import free_base_port
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
 
 PAGE = ROOT / "docs" / "write-a-domain.md"
-BASE_PORT = 21_970
+BASE_PORT = free_base_port()
 RUN = re.compile(r"^\./tidegauge run .*$", re.M)
 # The page's workload with a short warm-up, and so patient that a busy machine makes nothing late.
 PATIENT = {

@@ -18,7 +18,7 @@ STAGES = ("ingest", "parse", "tumbling")
 def read_whole(settings, topic, ends):
     """(LogAppendTime, value) of every record before the given ends with a known header."""
     reader, found = Reader(settings, topic), []
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     try:
         while len(reader.messages) < sum(ends):
             assert time.monotonic() < deadline, f"{topic} was not read in time"

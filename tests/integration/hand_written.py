@@ -151,7 +151,7 @@ def append_times(settings, topics):
     counts = {topic: sum(end) for topic, end in ends(settings, *topics).items()}
     with readers(settings, *topics) as found:
         for topic, reader in zip(topics, found, strict=True):
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 90
             while len(reader.messages) < counts[topic]:
                 assert time.monotonic() < deadline
                 reader.read()

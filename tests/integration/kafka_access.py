@@ -9,7 +9,7 @@ from schemas import catalogue
 from services.runtime.kafka import logged
 from tests.traffic import INPUTS
 
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 # Topics that only the services write.
 CLOSED_TOPICS = (catalogue.CONTROL, catalogue.DEAD_LETTER, *INPUTS, *catalogue.RESULTS)
 

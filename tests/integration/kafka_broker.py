@@ -24,7 +24,7 @@ from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
 from tests.traffic import input_topics
 
-START_DEADLINE_S = 60
+START_DEADLINE_S = 120
 # Below the ephemeral ports: the system may assign one of those to a client at any time.
 FIRST_PORT, LAST_PORT = 23_000, 32_700
 # It starts often and runs briefly: the first compiler only.

@@ -22,7 +22,7 @@ from services.runtime.kafka import (
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.traffic import FLOW, INPUTS, RELEASED
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0  # a busy machine needs several times as long as an idle one
 
 
 class Reader:

@@ -226,7 +226,7 @@ def a_run(settings, run_id, folder, judgement, content=AVRO, windows=SECONDS, **
         run.close()
 
 
-def until(condition, deadline_s=30):
+def until(condition, deadline_s=90):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end, "not in time"

@@ -54,7 +54,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
         supervisor.kill()
         bus.command("stop", "watched", Stop())
         collector.send_signal(signal.SIGTERM)
-        assert collector.wait(timeout=20) == 0
+        assert collector.wait(timeout=60) == 0
         lifecycle.until("", has_event(protocol.SERVICE_STOPPED))
     supervisor.wait()
     lifecycle.close()
@@ -108,7 +108,7 @@ JVM = [
 ]
 LAUNCHER = "import subprocess, sys\nsubprocess.run(sys.argv[2:])"
 BELOW = [sys.executable, "-c", LAUNCHER, PLAN, *(word for word in JVM if PLAN not in word)]
-DEADLINE_S = 30
+DEADLINE_S = 90
 
 
 @pytest.mark.parametrize("command", [JVM, BELOW], ids=["a JVM itself", "a JVM below it"])

@@ -48,7 +48,7 @@ def evaluator(broker, tmp_path_factory):
         lifecycle.until("", has_event(protocol.SERVICE_STARTED))
         yield broker
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
         lifecycle.until("", has_event(protocol.SERVICE_STOPPED))
 
 

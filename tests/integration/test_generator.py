@@ -28,7 +28,7 @@ def generator(broker):
         r[0].until("", started("for-loads"))
         yield broker
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
         r[0].until("", has_event(protocol.SERVICE_STOPPED))
 
 

@@ -51,7 +51,7 @@ def records_of_run(settings, domain, run_id):
         ends = json.loads(ended["detail"])["end_offsets"]
         found = {}
         for one, reader in zip(domain.spec.inputs, inputs, strict=True):
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 90
             while len(reader.messages) < sum(ends[one.topic]):
                 assert time.monotonic() < deadline
                 reader.read()

@@ -9,7 +9,7 @@ import pytest
 from schemas import catalogue, protocol
 from services.runtime.clock import now_ms
 from services.runtime.events import open_events
-from tests.integration.service_process import Reader, running_service, started
+from tests.integration.service_process import DEADLINE_S, Reader, running_service, started
 from tests.receiver import receiving
 from tests.unit.requests import a_request
 
@@ -36,7 +36,7 @@ def wait_until_it_tells(broker, instance, folder):
     seen = Reader(broker, catalogue.LIFECYCLE)
     seen.until("", started(instance))
     seen.close()
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + DEADLINE_S
     while not (folder / "notices.json").is_file():
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
@@ -44,7 +44,7 @@ def wait_until_it_tells(broker, instance, folder):
 
 def wait_until_noted(folder, waiting):
     """Wait until this number of messages is queued for each webhook."""
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + DEADLINE_S
     while True:
         kept = json.loads((folder / "notices.json").read_text())["waiting"]
         if {name: len(each) for name, each in kept.items()} == waiting:

@@ -32,8 +32,8 @@ pytestmark = pytest.mark.integration
 MODES = ("spark-realtime", "spark-microbatch")
 OTHERS = ("spark-microbatch-state", "spark-microbatch-builtin", "spark-continuous")
 
-START_DEADLINE_S = 180
-STOP_DEADLINE_S = 30
+START_DEADLINE_S = 240
+STOP_DEADLINE_S = 60
 T0 = 1_767_225_600_000
 LATER = T0 + 10_000
 # Per second of event time: flow and speed of the two lanes of site A.
@@ -269,7 +269,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     # The group has been killed; a large process takes some time to exit.
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     assert not (folder / "runs" / "exact").exists()
-    topics = admin_client(broker, "tests").list_topics(timeout=10).topics
+    topics = admin_client(broker, "tests").list_topics(timeout=30).topics
     assert [name for name in topics if name.startswith(catalogue.ENGINE_PREFIX)] == []
     process.send_signal(signal.SIGTERM)
     assert process.wait(STOP_DEADLINE_S) == 0

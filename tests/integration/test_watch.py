@@ -55,7 +55,7 @@ def order_id(message):
 
 def process_of(service, name, other_than=0):
     """The process of a watch."""
-    end_s = time.monotonic() + 20
+    end_s = time.monotonic() + 90
     while time.monotonic() < end_s:
         for child in psutil.Process(service.pid).children():
             with suppress(psutil.Error):  # such as a killed process

@@ -152,7 +152,7 @@ def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarde
     load.start()
     load.join()
     wanted = sum(len(list(faulty(number, None))) for number in range(ORDERS))
-    end_s = time.monotonic() + 30
+    end_s = time.monotonic() + 90
     while len(everything(owner, "r_shipped")) < wanted:
         assert time.monotonic() < end_s, len(everything(owner, "r_shipped"))
     pipeline.end()

@@ -84,7 +84,7 @@ def troubles(records, kind=""):
     return [detail for _, detail in found if kind in ("", detail["kind"])]
 
 
-def await_that(broker, is_so, deadline_s=60):
+def await_that(broker, is_so, deadline_s=120):
     """Wait until the results on the bus satisfy a condition; returns them."""
     end_s = time.monotonic() + deadline_s
     while not is_so(records := published(broker)):

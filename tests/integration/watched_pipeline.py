@@ -23,7 +23,7 @@ NAMES = {
     DUPLICATE: "duplicate",
     UNEXPECTED: "unexpected",
 }
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 
 def client(kafka):
@@ -120,8 +120,8 @@ def faulty(number, record):
 def everything(kafka, topic):
     """All current records of a topic."""
     consumer = Consumer(client(kafka) | {"group.id": "brute-force", "enable.auto.commit": False})
-    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 10) for p in partitions}
+    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
+    ends = {p: consumer.get_watermark_offsets(TopicPartition(topic, p), 30) for p in partitions}
     left = {p: high for p, (low, high) in ends.items() if low < high}
     consumer.assign([TopicPartition(topic, p, ends[p][0]) for p in left])
     found, deadline_s = [], time.monotonic() + DEADLINE_S
@@ -196,15 +196,15 @@ def run_of(watch, run_id):
 def cluster_state(kafka, topics):
     """The topics of a cluster, the settings of these and of the brokers, and the groups."""
     admin = AdminClient(client(kafka))
-    known = admin.list_topics(timeout=10)
+    known = admin.list_topics(timeout=30)
     asked = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
     asked += [ConfigResource(ResourceType.BROKER, str(broker)) for broker in known.brokers]
     configs = {
-        resource.name: {name: entry.value for name, entry in future.result(10).items()}
+        resource.name: {name: entry.value for name, entry in future.result(30).items()}
         for resource, future in admin.describe_configs(asked).items()
     }
     known = known.topics
-    groups = {one.group_id for one in admin.list_consumer_groups().result(10).valid}
+    groups = {one.group_id for one in admin.list_consumer_groups().result(30).valid}
     return {name: len(known[name].partitions) for name in sorted(known)}, configs, groups
 
 

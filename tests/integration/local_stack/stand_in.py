@@ -8,7 +8,7 @@ from deploy.local.stack import Stack
 from deploy.local.state import StateFile
 from services.runtime.settings import ServiceSettings
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 
 # Ready at once or, if started before its dependencies, once it is told. /crash makes it exit with
 # code 3. It has a child that ignores SIGTERM and, like Spark's Python workers, leads its own

@@ -39,9 +39,9 @@ def test_broker_and_services_start_in_order_and_nothing_of_them_is_left(settings
             ("store", "ready"),
         ]
         admin = admin_client(settings, "test")
-        assert set(admin.list_topics(timeout=10).topics) == {t.name for t in fixed_topics()}
+        assert set(admin.list_topics(timeout=30).topics) == {t.name for t in fixed_topics()}
         control = ConfigResource(ResourceType.TOPIC, CONTROL)
-        config = admin.describe_configs([control])[control].result(timeout=10)
+        config = admin.describe_configs([control])[control].result(timeout=30)
         assert config["message.timestamp.type"].value == "LogAppendTime"
         mark = stack_id(settings)
         assert len(marked(mark)) == 3  # broker, store, and the store's stubborn child
@@ -58,7 +58,7 @@ def test_a_broker_keeps_its_topics_and_nothing_temporary_when_the_stack_starts_a
     left = settings.data / "kafka" / "tmp" / "liblz4-java.so"
     for _ in range(2):
         stack.up()
-        cluster_ids.append(admin_client(settings, "test").list_topics(timeout=10).cluster_id)
+        cluster_ids.append(admin_client(settings, "test").list_topics(timeout=30).cluster_id)
         passwords.add((settings.data / "secrets" / "kafka-broker").read_text())
         assert not left.exists()
         left.touch()  # like the native libraries that a killed broker leaves

@@ -159,7 +159,7 @@ def test_the_program_ends_when_the_agent_is_gone(tmp_path: Path, leads_its_group
 
 def ends(process: psutil.Process) -> bool:
     """Whether it exits within 10 s; a zombie that init has not reaped yet counts as exited."""
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     with suppress(psutil.NoSuchProcess):
         while process.status() != psutil.STATUS_ZOMBIE:
             if time.monotonic() > deadline_s:

@@ -21,7 +21,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def until(receiver, count, deadline_s=5):
+def until(receiver, count, deadline_s=30):
     """The received records, once there are `count`."""
     found = []
     end = time.monotonic() + deadline_s
@@ -322,7 +322,7 @@ def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
     client.send(b"first")
     assert until(receiver, 1) == [b"first"]
     strangers = [socket.create_connection((HOST, port), timeout=5) for _ in range(10)]
-    end = time.monotonic() + 5
+    end = time.monotonic() + 30
     while receiver.turned_away < 8:
         assert time.monotonic() < end, receiver.turned_away
         list(receiver.receive(0.05))

@@ -109,7 +109,7 @@ def logs(folder):
     return {one.name: one.read_text() for one in (folder / "logs").iterdir()}
 
 
-def until(agent, condition, deadline_s=10):
+def until(agent, condition, deadline_s=60):
     """Run the agent until a condition is true."""
     end = time.monotonic() + deadline_s
     while not condition():
