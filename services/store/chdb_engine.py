@@ -28,6 +28,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,10 +36,12 @@ import chdb
 import pyarrow as pa
 from chdb.state.sqlitelike import Connection
 
-from services.store.engine import Answer, EngineError, Query, want_size
+from services.store.engine import Answer, EngineError, Query, want_rows, want_size
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE, Insert, Judge
+from services.store.reader_views import redirected, view_statements
 from services.store.settings import StoreSettings, admin_bounds, bounds
+from services.store.sql_settings import FILTERS, lifted
 from services.store.tables import DATABASE
 
 CLOSE_TIMEOUT_S = 5.0
@@ -76,6 +79,8 @@ class ChdbEngine:
         self._changed = threading.Condition()
         with _engine_errors():
             self._writer: Connection = chdb.connect(str(folder))
+        names = [str(row["name"]) for row in self.rows("SELECT name FROM system.settings")]
+        self.execute(view_statements(names))
 
     def execute(self, statements: Iterable[str]) -> None:
         for statement in statements:
@@ -145,11 +150,15 @@ class ChdbEngine:
             connection.close()
 
     def _answer(self, connection: Connection, query: Query) -> Answer:
+        query = lifted(query, bounds(self._settings, {}))
+        query = replace(query, text=redirected(query.text, query.database))
         bounds_of = admin_bounds if query.may_write else bounds
         limits = bounds_of(self._settings, query.settings)
         free = self._judge.settings(query, limits)
+        if "limit" in limits:
+            free["limit"] = str(limits["limit"])
         with _engine_errors():
-            for statement in _preparation(query, free, limits):
+            for statement in _bounding(query, limits):
                 connection.query(statement, "Null")
 
             def engine_reads(sql: str, parameters: Mapping[str, str]) -> str:
@@ -158,6 +167,8 @@ class ChdbEngine:
                 return bytes(data).decode(errors="replace")
 
             judged = self._judge.statement(query, engine_reads)
+            for statement in _preparation(query, free):
+                connection.query(statement, "Null")
             started = time.monotonic()
             if judged.insert is not None:
                 _insert_data(connection, judged.insert)
@@ -165,6 +176,7 @@ class ChdbEngine:
             result = connection.query(judged.text, query.output_format, dict(judged.parameters))
             if not query.may_write:
                 want_size(result.size(), self._settings.query_max_result_bytes)
+                want_rows(result.rows_read(), self._settings.query_max_rows)
             return Answer(
                 data=result.bytes(),
                 output_format=judged.output_format,
@@ -178,18 +190,23 @@ class ChdbEngine:
             )
 
 
-def _preparation(
-    query: Query, free: Mapping[str, str], limits: Mapping[str, float | str]
-) -> Iterator[str]:
-    """Statements that prepare a connection for one query. For the reader, the last one makes the
-    connection read-only."""
+def _bounding(query: Query, limits: Mapping[str, float | str]) -> Iterator[str]:
+    """Statements that bound a connection before it judges a query."""
     yield f"USE {_quoted_name(query.database)}"
+    bounding = (f"{name} = {quoted(str(v))}" for name, v in limits.items() if name != "limit")
+    yield f"SET {', '.join(bounding)}"
+
+
+def _preparation(query: Query, free: Mapping[str, str]) -> Iterator[str]:
+    """Statements that prepare a connection for one judged query. Its settings come after the
+    judging, because some of them also apply to what the judge asks. For the reader, the last one
+    makes the connection read-only."""
     for name, value in free.items():
-        yield f"SET {name} = {quoted(value)}"
+        yield f"SET {name} = {value if name == FILTERS else quoted(value)}"
     if query.id:
         yield f"SET log_comment = {quoted(query.id)}"  # chDB has no query ids
-    text = ", ".join(f"{name} = {quoted(str(value))}" for name, value in limits.items())
-    yield f"SET {text}" if query.may_write else f"SET {text}, readonly = 1"
+    if not query.may_write:
+        yield "SET readonly = 1"
 
 
 def _insert_data(connection: Connection, insert: Insert) -> None:

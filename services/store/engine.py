@@ -72,6 +72,13 @@ def want_size(size: int, most: int) -> None:
         raise EngineError(f"Code: 396. The response has more than {most} bytes")
 
 
+def want_rows(rows: int, most: int) -> None:
+    """Raise EngineError if a response has more than `most` rows. ClickHouse does not look where the
+    request has set `break` for a smaller number of bytes."""
+    if rows > most:
+        raise EngineError(f"Code: 396. DB::Exception: The result has more than {most} rows")
+
+
 class Engine(Protocol):
     """A ClickHouse that stores the projection. Calls may come from several threads.
 

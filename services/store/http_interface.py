@@ -27,6 +27,7 @@ from services.store.engine import Answer, Engine, EngineError, Query
 from services.store.http_guard import intrusion
 from services.store.http_query import (
     content_type_of,
+    database_of,
     headers_of,
     parameters_of,
     query_of,
@@ -45,10 +46,19 @@ from services.store.http_request import (
 from services.store.http_server import Connection, HttpServer, connection_of, listen, send
 from services.store.native_blocks import BlockError, framed, unframed
 from services.store.native_hello import hello, is_hello
+from services.store.permissions import BOUNDED_SETTINGS, quoted
+from services.store.query_policy import JUDGE
 from services.store.rebuild import Rebuilds
 from services.store.sessions import Session, Sessions
-from services.store.settings import StoreSettings
+from services.store.settings import StoreSettings, bounds
 from services.store.slots import Slots
+from services.store.sql_settings import (
+    killed_query,
+    settings_of,
+    used_database,
+    want_tighter,
+)
+from services.store.sql_tokens import TextError
 from services.store.users import ANONYMOUS, Role, Users, credentials
 from services.store.wall import NOT_RAISED, Wall
 
@@ -137,6 +147,8 @@ class _Interface:
     def __init__(self, served: Served, settings: StoreSettings) -> None:
         self._served = served
         self._sessions = Sessions()
+        self.bounds = bounds(settings, {})
+        self._running: dict[str, tuple[str, str]] = {}
         most = max(1, http_server.CONNECTIONS // 2)
         self._slots = Slots(settings.query_slots, settings.query_wait_seconds, most)
         self.responses = _Responses(settings.query_slots * settings.query_max_result_bytes)
@@ -232,9 +244,27 @@ class _Interface:
         """The session of a request. Raises EngineError."""
         return self._sessions.of(client.name, given)
 
-    async def ask(self, query: Query, connection: Connection, client: Client) -> Answer:
-        """The engine's answer. The query is cancelled if the client disconnects."""
+    async def ask(
+        self, query: Query, connection: Connection, client: Client, name: str = ""
+    ) -> Answer:
+        """The engine's answer. The query is cancelled if the client disconnects. name: the client's
+        id for it."""
         query = replace(query, id=uuid.uuid4().hex, is_known=client.is_known)
+        self._running[query.id] = (client.name, name)
+        try:
+            return await self._asked(query, connection, client)
+        finally:
+            del self._running[query.id]
+
+    async def kill(self, client: Client, name: str) -> bool:
+        """Cancel the queries to which a client has given this id, and tell whether there are
+        any."""
+        found = [each for each, whose in self._running.items() if whose == (client.name, name)]
+        for each in found:
+            await self.beside(partial(self._served.engine.cancel, each))
+        return bool(found)
+
+    async def _asked(self, query: Query, connection: Connection, client: Client) -> Answer:
         connection.serves()
         loop, engine = asyncio.get_running_loop(), self._served.engine
         begun_s = loop.time()
@@ -291,6 +321,7 @@ class _Asked:
         self._is_in = True
         session = self._interface.session(client, given)
         query = await self._query(client, session)
+        query = self._with_chosen(query, session)
         timezone = query.settings.get("session_timezone", "UTC")
         self._headers = headers_of(query_id, query.output_format, timezone)
         with QUERY_SECONDS.time():
@@ -318,13 +349,39 @@ class _Asked:
             elif self._given.get("decompress") == "1":
                 body = await self._interface.beside(partial(unframed, body, limit))
         query = query_of(self._given, body, may_write, request.headers)
-        return replace(query, settings=session.settings | dict(query.settings))
+        is_named = "X-ClickHouse-Database" in request.headers or "database" in self._given
+        database = query.database if is_named else session.database or query.database
+        settings = session.settings | dict(query.settings)
+        return replace(query, settings=settings, database=database)
+
+    def _with_chosen(self, query: Query, session: Session) -> Query:
+        """The query, or one without a result in place of SET and USE, whose choice the session
+        keeps. Raises EngineError."""
+        try:
+            chosen, used = settings_of(query.text), used_database(query.text)
+        except TextError:
+            return query  # is refused when it is judged
+        if chosen is not None:
+            want_tighter(chosen, self._interface.bounds)
+            session.choose(
+                JUDGE.settings(replace(query, settings=chosen), BOUNDED_SETTINGS)
+                | {name: value for name, value in chosen.items() if name in BOUNDED_SETTINGS}
+            )
+        elif used is not None:
+            session.database = database_of(used)
+        else:
+            return query
+        return replace(query, text="SELECT 1 WHERE 0 FORMAT Null", settings={})
 
     async def _answer(self, query: Query, client: Client) -> Answer:
         connection, ask = connection_of(self._request), self._interface.ask
+        killed = killed_query(query.text)
+        if killed is not None and client.role is Role.READER:
+            is_running = await self._interface.kill(client, killed)
+            query = replace(query, text=_as_killed(client, killed, is_running))
         number = _version(self._given)
         if not is_hello(query.text, query.output_format, number):
-            return await ask(query, connection, client)
+            return await ask(query, connection, client, self._given.get("query_id", ""))
         found = await ask(Query("SELECT version()", "TSVRaw"), connection, client)
         data = hello(socket.gethostname(), found.data.decode().strip(), number)
         return Answer(data, "Native", 1, 1, 0.0)
@@ -369,6 +426,13 @@ def _statistics(answer: Answer, given: Mapping[str, str]) -> dict[str, str]:
     return {"X-ClickHouse-Summary": summary} | (
         {"X-ClickHouse-Progress": summary} if progress else {}
     )
+
+
+def _as_killed(client: Client, name: str, found: bool) -> str:
+    """A query with the result of KILL QUERY."""
+    columns = {"kill_status": "waiting", "query_id": name, "user": client.name, "query": ""}
+    written = ", ".join(f"{quoted(value)} AS {column}" for column, value in columns.items())
+    return f"SELECT {written} WHERE {int(found)}"
 
 
 def _version(given: Mapping[str, str]) -> int:

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Iterator
 from typing import Final
 
+import lz4.block
 import pyarrow as pa
 from clickhouse_cityhash.cityhash import CityHash128
 
@@ -16,7 +17,6 @@ NONE, LZ4, ZSTD = 0x02, 0x82, 0x90
 BLOCK_BYTES: Final = 1024 * 1024
 _CHECKSUM: Final = struct.Struct("<QQ")
 _HEAD: Final = struct.Struct("<BII")
-_CODECS: Final = {LZ4: "lz4_raw", ZSTD: "zstd"}
 _LOW: Final = 2**64 - 1
 
 
@@ -26,10 +26,10 @@ class BlockError(ValueError):
 
 def framed(data: bytes) -> Iterator[bytes]:
     """Data as blocks compressed by LZ4, as a server sends them."""
-    codec, view = pa.Codec(_CODECS[LZ4]), memoryview(data)
+    view = memoryview(data)
     for begin in range(0, len(view), BLOCK_BYTES):
         piece = view[begin : begin + BLOCK_BYTES]
-        packed = codec.compress(piece, asbytes=True)
+        packed = lz4.block.compress(piece, store_size=False)
         block = _HEAD.pack(LZ4, _HEAD.size + len(packed), len(piece)) + packed
         yield _checksum(block) + block
 
@@ -58,17 +58,20 @@ def unframed(data: bytes, limit: int) -> bytes:
 
 
 def _unpacked(method: int, packed: bytes, length: int) -> bytes:
-    if method == NONE:
-        data = packed
-    elif method not in _CODECS:
-        raise BlockError(f"The compression method {method:#x} is not supported.")
-    elif length == 0:
-        data = b""
-    else:
-        try:
-            data = pa.Codec(_CODECS[method]).decompress(packed, length, asbytes=True)
-        except (OSError, pa.ArrowException) as error:
-            raise BlockError("A compressed block cannot be decompressed.") from error
+    try:
+        if method == NONE:
+            data = packed
+        elif length == 0:
+            data = b""
+        elif method == LZ4:
+            # Arrow's codec would not tell that the data are shorter than the block claims.
+            data = lz4.block.decompress(packed, uncompressed_size=length)
+        elif method == ZSTD:
+            data = pa.Codec("zstd").decompress(packed, length, asbytes=True)
+        else:
+            raise BlockError(f"The compression method {method:#x} is not supported.")
+    except (lz4.block.LZ4BlockError, OSError, pa.ArrowException) as error:
+        raise BlockError("A compressed block cannot be decompressed.") from error
     if len(data) != length:
         raise BlockError("The size of a compressed block is wrong.")
     return bytes(data)

@@ -44,6 +44,15 @@ SYSTEM_TABLES: Final = frozenset(
         "aggregate_function_combinators",
     ]
 )
+# The database of the embedded engine's views of system tables, and those of them that a query gets
+# in place of the table itself.
+VIEWS_DATABASE: Final = "tidegauge_system"
+SYSTEM_VIEWS: Final = (
+    *("tables", "columns", "databases", "settings", "parts", "processes", "dictionaries"),
+    *("clusters", "macros", "mutations", "data_skipping_indices", "projections"),
+    *("current_roles", "enabled_roles"),
+)
+INFORMATION_VIEWS: Final = ("information_tables", "information_columns", "information_schemata")
 INFORMATION_TABLES: Final = frozenset({"tables", "columns", "schemata", "views"})
 TABLE_FUNCTIONS: Final = frozenset(
     [
@@ -66,7 +75,7 @@ TABLE_FUNCTIONS: Final = frozenset(
 FORMATS: Final = re.compile(
     r"(?:TabSeparated|TSV|CSV|CustomSeparated|JSON|Pretty|RowBinary|LineAsString|Raw)[A-Za-z]*"
     r"|Native|Arrow|ArrowStream|Parquet|ORC|Avro|BSONEachRow|MsgPack|NDJSON|Npy|Values|Vertical"
-    r"|Markdown|MD|XML|SQLInsert|TSKV|HiveText|Hash|Null",
+    r"|Markdown|MD|XML|SQLInsert|TSKV|HiveText|Hash|Null|ODBCDriver2",
     re.I,
 )
 # Settings of a request that only change how a result is written or computed, and limits that the
@@ -153,6 +162,13 @@ ADMIN_SETTINGS: Final = _words("""
     input_format_tsv_empty_as_default input_format_tsv_skip_first_lines
     input_format_with_names_use_header input_format_with_types_use_header
     """)
+# Settings that the store bounds (services/store/settings.py). A request can tighten them.
+BOUNDED_SETTINGS: Final = _words("""
+    additional_table_filters max_ast_depth max_ast_elements max_block_size max_execution_time
+    max_expanded_ast_elements max_memory_usage max_parser_backtracks max_parser_depth
+    max_query_size max_result_bytes max_result_rows max_threads result_overflow_mode
+    timeout_overflow_mode
+    """)
 # Settings that clients send on connect, and that change no result of a query: of transport, of
 # logging, of INSERTs and replicas. They are accepted, and the engine does not get them.
 IGNORED_SETTINGS: Final = _words("""
@@ -168,7 +184,7 @@ IGNORED_SETTINGS: Final = _words("""
     enable_unaligned_array_join fsync_metadata idle_connection_timeout implicit_transaction
     input_format_native_allow_types_conversion insert_deduplicate insert_distributed_sync
     insert_null_as_default insert_quorum insert_quorum_parallel insert_quorum_timeout
-    interactive_delay lightweight_deletes_sync load_balancing log_comment log_formatted_queries
+    interactive_delay lightweight_deletes_sync load_balancing log_formatted_queries
     log_processors_profiles log_profile_events log_queries log_queries_cut_to_length
     log_queries_min_query_duration_ms log_queries_min_type log_queries_probability
     log_query_settings log_query_threads log_query_views max_compress_block_size
@@ -268,18 +284,20 @@ def _is_combined(name: str, most: int) -> bool:
     )
 
 
-def is_table(parts: Sequence[str]) -> bool:
-    """Whether a table may be read. A name without database refers to the projection or the query
+def is_table(parts: Sequence[str], current: str = DATABASE) -> bool:
+    """Whether a table may be read. A name without database refers to the current one or the query
     itself."""
     *database, table = parts
-    if not database:
+    if not database and current == DATABASE:
         return bool(_TABLE_NAME.fullmatch(table))
+    database = database or [current]
     if len(database) > 1:
         return False
     if database[0].lower() == "information_schema":
         return table.lower() in INFORMATION_TABLES
-    if database[0] == "system":
-        return table in SYSTEM_TABLES
+    listed = {"system": SYSTEM_TABLES, VIEWS_DATABASE: (*SYSTEM_VIEWS, *INFORMATION_VIEWS)}
+    if database[0] in listed:
+        return table in listed[database[0]]
     return database[0] == DATABASE and bool(_TABLE_NAME.fullmatch(table))
 
 
@@ -294,6 +312,16 @@ def is_ignored(name: str, may_write: bool) -> bool:
 def refused_setting(name: str, may_write: bool) -> bool:
     """Whether a request may not change a setting. may_write: whether it is the admin's."""
     return name not in FREE_SETTINGS and not (may_write and name in ADMIN_SETTINGS)
+
+
+def settable(name: str, may_write: bool) -> bool:
+    """Whether a request may name a setting, be it one that it can only tighten or one without
+    effect."""
+    return (
+        name in BOUNDED_SETTINGS
+        or is_ignored(name, may_write)
+        or not refused_setting(name, may_write)
+    )
 
 
 def refused_format(name: str) -> str | None:

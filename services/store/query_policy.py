@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from services.store.engine import EngineError, Query
 from services.store.permissions import is_ignored, quoted, refused_format, refused_setting
+from services.store.sql_settings import FILTERS, filters_of
 from services.store.sql_statements import (
     NotAllowedError,
     data_begins,
@@ -91,6 +92,9 @@ class FirstWall:
                 raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
             if name in bounds or is_ignored(name, query.may_write):
                 continue
+            if name == FILTERS and filters_of(value) is not None:
+                found[name] = value  # its conditions are judged with the statement
+                continue
             if refused_setting(name, query.may_write):
                 raise _refused(f"The setting {name} cannot be changed here.")
             found[name] = value
@@ -128,7 +132,7 @@ class _Reading:
         text = substituted(text, query.parameters)
         tokens = scan(text)
         first_word(tokens, query.may_write)
-        found = plain(text, tokens)
+        found = plain(text, tokens, query.database)
         if found is not None:
             used = self._tree(found.judged) if found.judged else {}
             _want_format(found.output_format or "TSV")
@@ -138,8 +142,22 @@ class _Reading:
             if used["type"] == "InsertQuery" and "select" not in used:
                 raise NotAllowedError("The INSERT has no data.")
             named = format_of(used)
+        self._want_filters()
         names = parameters_of(used) if used else frozenset()
         return Statement(text, self._parameters(names), named or query.output_format)
+
+    def _want_filters(self) -> None:
+        """Judge the conditions that the engine adds to those of the query."""
+        filters = filters_of(self._query.settings.get(FILTERS, "{}")) or {}
+        for condition in filters.values():
+            scan(condition)
+            try:
+                tree = self._tree(f"SELECT 1 WHERE ({condition}\n)")
+                if parameters_of(tree):
+                    raise RefusedError("A condition has no parameters.")
+            except (RefusedError, NotAllowedError) as error:
+                reason = f"The setting {FILTERS} cannot be changed here to this. {error}"
+                raise RefusedError(reason) from error
 
     def _insert(self, text: str, data: bytes) -> Statement:
         text = substituted(text, self._query.parameters)
@@ -169,7 +187,7 @@ class _Reading:
             raise _unreadable(error) from error
         if not is_whole:
             raise NotAllowedError("The engine does not describe this statement completely.")
-        want_permitted(found, self._query.may_write)
+        want_permitted(found, self._query.may_write, self._query.database)
         if time.monotonic() > self._until:
             raise EngineError(
                 "Code: 159. DB::Exception: The query takes too long to read. (TIMEOUT_EXCEEDED)"

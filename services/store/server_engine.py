@@ -30,6 +30,7 @@ from services.store.engine import Answer, EngineError, InsertTimeoutError, Query
 from services.store.permissions import quoted
 from services.store.query_policy import JUDGE
 from services.store.settings import StoreSettings, admin_bounds, bounds
+from services.store.sql_settings import lifted
 from services.store.tables import DATABASE
 
 READER = "tidegauge_reader"
@@ -87,6 +88,7 @@ class ServerEngine:
             data, _ = self._ask(sql.encode(), named | {"default_format": "TSVRaw"}, user)
             return data.decode(errors="replace")
 
+        query = lifted(query, bounds(self._settings, {}))
         bounds_of = admin_bounds if query.may_write else bounds
         limits = bounds_of(self._settings, query.settings)
         given = JUDGE.settings(query, limits)

@@ -23,6 +23,7 @@ PARSING: Final = {
     "max_ast_elements": 50_000,
     "max_expanded_ast_elements": 100_000,
 }
+MAX_BLOCK_ROWS: Final = 65_409  # ClickHouse's default
 MEMORY: Final = "max_memory_usage"
 LEAST_SECONDS: Final = 0.001
 
@@ -116,7 +117,9 @@ class StoreSettings(ServiceSettings):
 def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float | str]:
     """ClickHouse settings that bound one query. A request can only tighten them.
 
-    Raises EngineError for a value that is not a number.
+    With `result_overflow_mode = break` a smaller max_result_rows becomes the setting `limit`, which
+    cuts exactly there, so that the store's own bound still throws. Raises EngineError for a value
+    that is not a number.
     """
     limits: dict[str, float | str] = {
         "max_execution_time": settings.query_max_seconds,
@@ -124,11 +127,32 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
         "max_result_bytes": settings.query_max_result_bytes,
         MEMORY: settings.query_max_memory_bytes,
         "max_threads": settings.query_threads,
+        "max_block_size": MAX_BLOCK_ROWS,
         "result_overflow_mode": "throw",
         "timeout_overflow_mode": "throw",
         **PARSING,
     }
-    return {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
+    found = {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
+    is_sooner = found["max_execution_time"] != limits["max_execution_time"]
+    if asked.get("timeout_overflow_mode") == "break" and is_sooner:
+        found["timeout_overflow_mode"] = "break"
+    if asked.get("result_overflow_mode") == "break":
+        found |= _broken(found, limits, asked.get("limit", "0"))
+    return found
+
+
+def _broken(
+    found: Mapping[str, float | str], limits: Mapping[str, float | str], cut: str
+) -> dict[str, float | str]:
+    """Bounds with which the first rows of a longer result are returned, where the request has set a
+    bound. cut: its own setting `limit`."""
+    broken: dict[str, float | str] = {}
+    rows, bytes_ = found["max_result_rows"], found["max_result_bytes"]
+    if rows != limits["max_result_rows"]:
+        broken = {"limit": _tighter(cut, rows), "max_result_rows": limits["max_result_rows"]}
+    if bytes_ != limits["max_result_bytes"]:
+        broken["result_overflow_mode"] = "break"
+    return broken
 
 
 def admin_bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float | str]:

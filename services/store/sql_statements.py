@@ -15,6 +15,10 @@ from services.store.tables import DATABASE
 READS: Final = ("SELECT", "WITH", "FROM", "SHOW", "DESCRIBE", "EXISTS", "EXPLAIN")
 CHANGES: Final = ("INSERT", "CREATE", "ALTER", "DROP", "RENAME", "TRUNCATE", "OPTIMIZE", "KILL")
 TREES: Final = frozenset({"TABLES", "DATABASES", "COLUMNS", "FIELDS", "FULL", "EXTENDED"})
+# Their lists are short, and show nothing of the machine.
+_SIMPLE: Final = (
+    *(["ENGINES"], ["CLUSTERS"], ["CURRENT", "ROLES"], ["ENABLED", "ROLES"], ["DICTIONARIES"]),
+)
 MAX_DATA_HEAD: Final = 64 * 1024
 
 
@@ -63,15 +67,16 @@ def substituted(text: str, values: Mapping[str, str]) -> str:
     return "".join([*parts, text[at:]]) if parts else text
 
 
-def plain(text: str, tokens: Sequence[Token]) -> Plain | None:
-    """A statement without a tree, or None if it has one. Raises NotAllowedError."""
+def plain(text: str, tokens: Sequence[Token], database: str = DATABASE) -> Plain | None:
+    """A statement without a tree, or None if it has one. database: of names without one. Raises
+    NotAllowedError."""
     words = [token.word for token in tokens]
     if words[0] == "EXISTS" and tokens[1:2] and tokens[1].text != "(":
-        return _exists(*_without_format(tokens[1:]))
+        return _exists(*_without_format(tokens[1:]), database)
     if words[0] in ("DESC", "DESCRIBE"):
-        return _describe(text, *_without_format(tokens[1:]))
+        return _describe(text, *_without_format(tokens[1:]), database)
     if words[0] == "SHOW" and (words[1] if len(words) > 1 else "") not in TREES:
-        return _show(*_without_format(tokens[1:]))
+        return _show(*_without_format(tokens[1:]), database)
     return None
 
 
@@ -106,25 +111,38 @@ def _without_format(tokens: Sequence[Token]) -> tuple[list[Token], str | None]:
     return left, None
 
 
-def _exists(tokens: list[Token], named: str | None) -> Plain:
+def _exists(tokens: list[Token], named: str | None, database: str) -> Plain:
     kind = "TABLE"
     if len(tokens) > 1 and tokens[0].word in ("TABLE", "VIEW", "DATABASE"):
         kind, tokens = tokens[0].word, tokens[1:]
-    return Plain(f"EXISTS {kind} {_name(tokens, kind)}{_format(named)}", output_format=named)
+    return Plain(
+        f"EXISTS {kind} {_name(tokens, kind, database)}{_format(named)}", output_format=named
+    )
 
 
-def _show(tokens: list[Token], named: str | None) -> Plain:
+def _show(tokens: list[Token], named: str | None, database: str) -> Plain:
     words = [token.word for token in tokens]
     written = ""
     if words[:1] == ["CREATE"]:
         kind = words[1] if len(words) > 2 and words[1] in ("TABLE", "VIEW", "DATABASE") else ""
-        name = _name(tokens[2 if kind else 1 :], kind or "TABLE")
+        name = _name(tokens[2 if kind else 1 :], kind or "TABLE", database)
         written = f"SHOW CREATE {kind or 'TABLE'} {name}"
     elif words[:1] == ["FUNCTIONS"] and len(tokens) == 1:
         written = "SHOW FUNCTIONS"
     elif words[:1] == ["FUNCTIONS"] and words[1:2] in (["LIKE"], ["ILIKE"]) and len(tokens) == 3:
         if tokens[2].kind is Kind.STRING:
             written = f"SHOW FUNCTIONS {words[1]} {tokens[2].text}"
+    elif words in _SIMPLE:
+        written = f"SHOW {' '.join(words)}"
+    elif words == ["PROCESSLIST"]:
+        # Of one's own queries; there is no other while it runs.
+        written = "SELECT * FROM system.processes WHERE query_id = queryID()"
+    elif words == ["GRANTS"]:
+        written = f"SELECT 'GRANT SELECT, SHOW ON {DATABASE}.*' AS GRANTS"
+    elif words[:2] == ["CHANGED", "SETTINGS"] or words[:1] == ["SETTINGS"]:
+        written = _settings_shown(tokens)
+    elif words[:2] in (["INDEX", "FROM"], ["INDEXES", "FROM"], ["INDICES", "FROM"]):
+        written = f"SHOW INDEX FROM {_name(tokens[2:], 'TABLE', database)}"
     elif words[:1] == ["SETTING"] and len(tokens) == 2 and tokens[1].kind is Kind.WORD:
         written = f"SHOW SETTING {tokens[1].text}"
     if not written:
@@ -132,7 +150,20 @@ def _show(tokens: list[Token], named: str | None) -> Plain:
     return Plain(written + _format(named), output_format=named)
 
 
-def _describe(text: str, tokens: list[Token], named: str | None) -> Plain:
+def _settings_shown(tokens: Sequence[Token]) -> str:
+    """SHOW [CHANGED] SETTINGS [LIKE pattern]; empty if it is not of this form."""
+    changed = tokens[0].word == "CHANGED"
+    rest = tokens[1 + changed :]
+    if len(rest) == 2 and rest[0].word in ("LIKE", "ILIKE") and rest[1].kind is Kind.STRING:
+        like = f" {rest[0].word} {rest[1].text}"
+    elif not rest:
+        like = " LIKE '%'"
+    else:
+        return ""
+    return f"SHOW {'CHANGED ' if changed else ''}SETTINGS{like}"
+
+
+def _describe(text: str, tokens: list[Token], named: str | None, database: str) -> Plain:
     if len(tokens) > 1 and tokens[0].word == "TABLE":
         tokens = tokens[1:]
     if not tokens:
@@ -142,7 +173,8 @@ def _describe(text: str, tokens: list[Token], named: str | None) -> Plain:
         if not _is_one_group(tokens[tokens[0].text != "(" :]):
             raise NotAllowedError("DESCRIBE takes one table, function or subquery here.")
         return Plain(f"DESCRIBE TABLE {inner}{_format(named)}", f"SELECT * FROM {inner}", named)
-    return Plain(f"DESCRIBE TABLE {_name(tokens, 'TABLE')}{_format(named)}", output_format=named)
+    name = _name(tokens, "TABLE", database)
+    return Plain(f"DESCRIBE TABLE {name}{_format(named)}", output_format=named)
 
 
 def _is_one_group(tokens: Sequence[Token]) -> bool:
@@ -156,7 +188,7 @@ def _is_one_group(tokens: Sequence[Token]) -> bool:
     return False
 
 
-def _name(tokens: Sequence[Token], kind: str) -> str:
+def _name(tokens: Sequence[Token], kind: str, database: str) -> str:
     """The quoted name of a table or database that may be read."""
     names = [token.text for token in tokens[::2]]
     kinds = {token.kind for token in tokens[::2]}
@@ -164,7 +196,7 @@ def _name(tokens: Sequence[Token], kind: str) -> str:
     if len(tokens) % 2 == 0 or dots - {"."} or kinds - {Kind.WORD, Kind.NAME}:
         raise NotAllowedError("The name of a table is expected here.")
     databases = ([DATABASE], ["default"], ["system"])
-    if not (names in databases if kind == "DATABASE" else is_table(names)):
+    if not (names in databases if kind == "DATABASE" else is_table(names, database)):
         raise NotAllowedError(f"{'.'.join(names)} cannot be read here.")
     return ".".join(f"`{name}`" for name in names)
 

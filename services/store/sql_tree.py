@@ -62,13 +62,15 @@ class RefusedError(Exception):
     """A query may not be run; the text is the reason in one sentence."""
 
 
-def want_permitted(tree: Node, may_write: bool) -> None:
+def want_permitted(tree: Node, may_write: bool, database: str = DATABASE) -> None:
     """Raise RefusedError, or TextError, if a query may not be run. may_write: whether it is the
-    admin's."""
+    admin's. database: of names without one."""
     kind = str(tree.get("type"))
     if kind not in _STATEMENTS and not (may_write and kind in _CHANGES):
         raise RefusedError(f"{kind.removesuffix('Query')} cannot be run here.")
-    judge = _Judge(may_write, {id(node) for node in _outermost(tree)})
+    if kind in _CHANGES and database != DATABASE:
+        raise RefusedError(f"Only the database {DATABASE} can be changed here.")
+    judge = _Judge(may_write, {id(node) for node in _outermost(tree)}, database)
     for node, place, parent in _nodes(tree):
         judge.take(node, place, parent)
     judge.end()
@@ -119,7 +121,8 @@ def _nodes(tree: Node) -> Iterator[tuple[Node, str, Node]]:
 class _Judge:
     """Judges nodes one by one; `end` makes the checks that need all of them."""
 
-    def __init__(self, may_write: bool, outermost: set[int]) -> None:
+    def __init__(self, may_write: bool, outermost: set[int], database: str) -> None:
+        self._database = database
         self._may_write = may_write
         self._outermost = outermost
         self._with_paths = False
@@ -217,7 +220,9 @@ class _Judge:
         if found is None or found["type"] != "Identifier":
             return
         parts = _parts(found)
-        if ".".join(parts) in WITH_PATHS or any("/" in part for part in parts):
+        is_elsewhere = len(parts) == 1 and self._database != DATABASE
+        hidden = is_elsewhere and not is_table(parts, self._database)
+        if hidden or ".".join(parts) in WITH_PATHS or any("/" in part for part in parts):
             raise RefusedError(f"{found['name']} cannot be read here.")
 
     def _transformer(self, node: Node, _place: str, _parent: Node) -> None:
@@ -228,9 +233,12 @@ class _Judge:
     def _table(self, node: Node, place: str, _parent: Node) -> None:
         parts = _parts(node)
         changed = place == "database_and_tables"
-        if not is_table(parts) or (changed and len(parts) > 1 and parts[0] != DATABASE):
+        if not is_table(parts, self._database) or (
+            changed and len(parts) > 1 and parts[0] != DATABASE
+        ):
             raise RefusedError(f"{node['name']} cannot be read here.")
-        self._with_paths |= ".".join(parts) in WITH_PATHS
+        whole = parts if len(parts) > 1 else (self._database, *parts)
+        self._with_paths |= ".".join(whole) in WITH_PATHS
 
     def _identifier(self, node: Node, _place: str, _parent: Node) -> None:
         """A column may have any name that does not begin with the name of a database other than the
@@ -294,6 +302,8 @@ class _Judge:
 
     def _shown(self, node: Node, _place: str, _parent: Node) -> None:
         origin = node.get("from")
+        if not origin and not node.get("databases") and self._database != DATABASE:
+            raise RefusedError("Name the database here.")
         if origin and not is_table((str(origin["name"]), "tables")):
             raise RefusedError(f"The tables of {origin['name']} cannot be listed here.")
         self._settings_of(node)
@@ -301,6 +311,8 @@ class _Judge:
     def _own_table(self, node: Node, _place: str, _parent: Node) -> None:
         _want_own(node.get("database"))
         _want_own_table(node.get("table"))
+        if not node.get("database") and self._database != DATABASE:
+            raise RefusedError(f"Name the database {DATABASE} here.")
         self._settings_of(node)
 
     def _inserted(self, node: Node, place: str, parent: Node) -> None:

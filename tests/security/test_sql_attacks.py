@@ -7,6 +7,7 @@ takes part: tests/security/sql_attacks.toml is rejected before the engine runs a
 import re
 import time
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,57 @@ def test_what_only_looks_like_an_attack_is_answered(site):
         for text in HARMLESS["texts"]:
             site.engine.answer(Query(text, parameters=HARMLESS["parameters"], may_write=user))
     assert len(HARMLESS["texts"]) >= 150
+
+
+def test_no_system_table_shows_a_path_or_what_cannot_be_read(site):
+    for text in (
+        "SELECT * FROM system.tables",
+        "SELECT * FROM system.databases",
+        "SELECT COLUMNS('path') FROM system.tables",
+        "SELECT * FROM system.parts",
+        "SELECT * FROM system.columns",
+        "SELECT * FROM information_schema.tables",
+        "SHOW TABLES FROM system",
+    ):
+        found = site.engine.answer(Query(text)).data.decode()
+        assert str(site.folder) not in found, text
+        assert "named_collections" not in found, text
+    sql = "SELECT name FROM system.tables WHERE database = 'system'"
+    for name in site.engine.answer(Query(sql)).data.decode().split():
+        site.engine.answer(Query(f"SELECT * FROM system.{name} LIMIT 1"))
+
+
+@pytest.mark.parametrize("ending", [" SETTINGS {}", " FORMAT TSV SETTINGS {}", " settings {};"])
+def test_settings_at_the_end_tighten_bounds_and_lift_none(site, ending):
+    value = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
+    said = site.engine.answer(Query(value + ending.format("max_execution_time = 7"))).data
+    assert said == b"7\n"
+    for asked in ("max_execution_time = 0", "max_execution_time = 31", "readonly = 0"):
+        site.refusal(Query(value + ending.format(asked)))
+
+
+def test_a_system_database_as_the_current_one_shows_no_more(site):
+    asked = Query("SELECT currentDatabase()", database="system")
+    assert site.engine.answer(asked).data == b"system\n"
+    for text in (
+        "SELECT * FROM users",
+        "SELECT 1 IN users",
+        "SELECT * FROM tables",
+        "SELECT data_paths FROM tables",
+        "SELECT * FROM processes",
+        "SELECT * FROM parts",
+        "DESCRIBE users",
+        "EXISTS users",
+        "SHOW COLUMNS FROM users",
+        "SHOW CREATE TABLE users",
+        "WITH users AS (SELECT 1) SELECT * FROM users",
+        "SELECT * FROM view(SELECT * FROM users)",
+        "CREATE TABLE x (a Int8) ENGINE = Memory",
+        "DROP TABLE one",
+        "INSERT INTO one VALUES (1)",
+    ):
+        for may_write in (False, True):
+            site.refusal(replace(asked, text=text, may_write=may_write))
 
 
 def test_the_admin_changes_tables_of_the_database(site):
