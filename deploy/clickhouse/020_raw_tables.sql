@@ -394,6 +394,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_resources
     heap_capacity_bytes Nullable(Int64)
         COMMENT 'Java heap that is reserved now'
         CODEC(T64, ZSTD(1)),
+    heap_max_bytes Nullable(Int64)
+        COMMENT 'Size to which the Java heap may grow'
+        CODEC(T64, ZSTD(1)),
     gc_seconds Nullable(Float64)
         COMMENT 'Time that garbage collectors spent in the interval'
         CODEC(ZSTD(1)),

@@ -155,7 +155,8 @@ WITH
             JSONExtract(detail, 'room', 'machine', 'cpu_share', 'Nullable(Float64)')
                 AS machine_cpu_share,
             JSONExtract(detail, 'room', 'machine', 'saturated', 'Nullable(Bool)') AS saturated,
-            JSONExtract(detail, 'room', 'machine', 'waited', 'Array(String)') AS waited
+            JSONExtract(detail, 'room', 'machine', 'waited', 'Array(String)') AS waited,
+            JSONExtract(detail, 'heap', 'Map(String, Tuple(limited Nullable(Bool)))') AS heap
         FROM tidegauge.results_conclusions AS k
         WHERE kind = 'run'
         ORDER BY run_id, k.time DESC, k._offset DESC
@@ -297,6 +298,7 @@ SELECT
     u.heap_bytes AS heap_bytes,
     u.gc_seconds AS gc_seconds,
     u.jit_seconds AS jit_seconds,
+    if(mapContains(j.heap, c.pipeline), j.heap[c.pipeline].limited, NULL) AS heap_limited,
     j.machine_cpu_share AS machine_cpu_share,
     o.cpu_pressure AS cpu_pressure,
     o.stolen_cores / nullIf(cores, 0) AS steal_share,
@@ -453,6 +455,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN heap_bytes 'Highest used heap of its JVMs, bytes',
     COMMENT COLUMN gc_seconds 'Time of garbage collection, seconds; NULL without a JVM',
     COMMENT COLUMN jit_seconds 'Time of the JIT compilers, seconds; NULL without a JVM',
+    COMMENT COLUMN heap_limited 'Whether the size of its heap limited the pipeline; NULL without a JVM',
     COMMENT COLUMN machine_cpu_share 'Share of the CPU time of the machine that was used, 0 to 1',
     COMMENT COLUMN cpu_pressure 'Share of the time in which a task waited for a core, 0 to 1; NULL if unknown',
     COMMENT COLUMN steal_share 'Share of the CPU time of the machine that the host gave to other machines, 0 to 1; NULL if unknown',

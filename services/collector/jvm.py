@@ -14,7 +14,7 @@ its name, vector length, type ('J': a 64-bit integer), flags, unit, variability,
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ MAX_FILE_BYTES = 1024 * 1024
 _ENTRY = struct.Struct("iiibbbbi")
 _SPACES = tuple(f"sun.gc.generation.{g}.space.{s}" for g, s in ((0, 0), (0, 1), (0, 2), (1, 0)))
 _COLLECTORS = tuple(f"sun.gc.collector.{n}" for n in range(3))
+WORDS_BYTES = 64  # by which the sizes that G1 reports for the same heap differ
 FREQUENCY = "sun.os.hrt.frequency"
 COMPILING = "java.ci.totalTime"  # increased by each compiler thread after a method
 
@@ -32,10 +33,11 @@ COMPILING = "java.ci.totalTime"  # increased by each compiler thread after a met
 class JvmSample:
     """Since the JVM began: gc_seconds, gc_count of all collectors; jit_seconds: wall-clock time of
     all compiler threads. heap_used_bytes: most collectors update it only when they collect; None
-    before the first update."""
+    before the first update. heap_max_bytes: to which it may grow; None if not told."""
 
     heap_used_bytes: int | None
     heap_capacity_bytes: int
+    heap_max_bytes: int | None
     gc_seconds: float
     gc_count: int
     jit_seconds: float
@@ -95,10 +97,19 @@ def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
     return JvmSample(
         heap_used_bytes=sum(value(f"{space}.used") for space in _SPACES) or None,
         heap_capacity_bytes=sum(value(f"{space}.capacity") for space in _SPACES),
+        heap_max_bytes=_heap_max_bytes(value),
         gc_seconds=sum(value(f"{c}.time") for c in _COLLECTORS) / value(FREQUENCY),
         gc_count=sum(value(f"{c}.invocations") for c in _COLLECTORS),
         jit_seconds=value(COMPILING) / value(FREQUENCY),
     )
+
+
+def _heap_max_bytes(value: Callable[[str], int]) -> int | None:
+    """The generations together. With collectors that divide the heap into regions (G1, Z), or that
+    have one generation only, each generation is the whole heap, and so is its first space."""
+    young, old = (value(f"sun.gc.generation.{g}.maxCapacity") for g in (0, 1))
+    is_whole = value(f"{_SPACES[0]}.maxCapacity") >= young - WORDS_BYTES
+    return (max(young, old) if is_whole else young + old) or None
 
 
 def _own_file(path: Path) -> bytes:

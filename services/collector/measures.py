@@ -38,6 +38,7 @@ class Gauges:
     open_files: int | None = None
     heap_used_bytes: int | None = None
     heap_capacity_bytes: int | None = None
+    heap_max_bytes: int | None = None
     load_1m: float | None = None
     frequency_mhz: float | None = None
 

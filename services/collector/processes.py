@@ -161,6 +161,7 @@ def _read(member: _Member) -> ProcessSample:
                 open_files=_open_files(process),
                 heap_used_bytes=jvm.heap_used_bytes if jvm else None,
                 heap_capacity_bytes=jvm.heap_capacity_bytes if jvm else None,
+                heap_max_bytes=jvm.heap_max_bytes if jvm else None,
             ),
         )
 

@@ -2,7 +2,7 @@
 
 watched = Watched(request)
 watched.add("results.latency", record)
-watched.told(phases)        # the conclusion's `disturbed`, `late` and `room`
+watched.told(phases)        # the conclusion's `disturbed`, `late`, `room` and `heap`
 """
 
 from collections import defaultdict
@@ -10,7 +10,8 @@ from statistics import median
 from typing import Any, TypeVar
 
 from analysis.attribution import Attribution, attribute, limited_by
-from analysis.lateness import OTHERS_SHARE_OF_RUN, Evidence
+from analysis.heap import HEAP, HeapSample, heap, heap_sentence, limited_pipelines
+from analysis.lateness import OTHERS_SHARE_OF_RUN, PIPELINE, Evidence
 from analysis.room import Use, added, room, room_sentence
 from schemas import catalogue, protocol
 from schemas.event_payloads import EvaluationLag
@@ -87,6 +88,7 @@ class Watched:
         self._latencies = defaultdict(_Percentiles)
         self._send_delays_us: defaultdict[str, _Percentiles] = defaultdict(_Percentiles)
         self._uses: defaultdict[str, dict[int, Use]] = defaultdict(dict)
+        self._heaps: defaultdict[str, dict[int, HeapSample]] = defaultdict(dict)
         # Sums of queue_full_us and of send delays, microseconds, by phase and second.
         self._waited_us: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
         self._behind_ms: dict[int, float] = {}
@@ -148,6 +150,15 @@ class Watched:
         )
         of_part = self._uses["broker" if part == BROKER else part]
         _put(of_part, at, added((of_part[at], use)) if at in of_part else use)
+        if record["pipeline"]:
+            sample = HeapSample(
+                record["interval_s"],
+                record["cpu_seconds"],
+                record.get("gc_seconds"),
+                record.get("heap_used_bytes"),
+                record.get("heap_max_bytes"),
+            )
+            _put(self._heaps[part], at, sample)
 
     def _add_lag(self, at: int, lag_ms: int) -> None:
         since = max(self._told_behind_s, at - LONGEST_TELLING_S)
@@ -201,16 +212,34 @@ class Watched:
 
     def limited_by(self, phases: PhasePlan, *, by_input_alone: bool = False) -> str:
         """The part that kept the run from keeping up; during the warm-up if the run measured
-        nothing. by_input_alone: as in `analysis.attribution.limited_by`."""
+        nothing. by_input_alone: as in `analysis.attribution.limited_by`. HEAP instead of the
+        pipeline if the heap of its JVM limited it."""
         found = (self.evidence(phases, phase) for phase in ("measure", "warm_up"))
-        return next(filter(None, (limited_by(one, by_input_alone) for one in found)), "")
+        part = next(filter(None, (limited_by(one, by_input_alone) for one in found)), "")
+        return self.in_pipeline(phases) if part == PIPELINE else part
+
+    def in_pipeline(self, phases: PhasePlan) -> str:
+        """What limited a pipeline from within: HEAP or PIPELINE."""
+        return HEAP if limited_pipelines(self._heap(phases)) else PIPELINE
+
+    def _heap(self, phases: PhasePlan) -> dict[str, dict[str, Any]]:
+        """The heap of each pipeline with a JVM in the measured phase."""
+        begin_s, end_s = phases.measure_start_ms // 1000, phases.measure_end_ms // 1000
+        found = {}
+        for name, of in sorted(self._heaps.items()):
+            one = heap(sample for at, sample in of.items() if begin_s <= at < end_s)
+            if one is not None:
+                found[name] = one
+        return found
 
     def told(self, phases: PhasePlan) -> dict[str, Any]:
         """All results, as in a conclusion and a report."""
         found = self.attribution(phases)
         measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
         used = room(measured, self.cores)
-        said = " ".join(filter(None, (found.said, room_sentence(used, self.cores))))
+        heaps = self._heap(phases)
+        sentences = (found.said, heap_sentence(heaps), room_sentence(used, self.cores))
+        said = " ".join(filter(None, sentences))
         return {
             "disturbed": found.disturbed,
             "late": {
@@ -221,6 +250,7 @@ class Watched:
                 "said": said,
             },
             "room": used,
+            "heap": heaps,
         }
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import structlog
 from confluent_kafka import KafkaException
 
+from analysis.lateness import PIPELINE
 from analysis.thresholds import ENDED, judged, sentence
 from schemas import protocol
 from schemas.domain import DomainSpec
@@ -131,6 +132,10 @@ class Run:
         if self.phases is None:
             return ""
         return self._state.watched.limited_by(self.phases, by_input_alone=by_input_alone)
+
+    def limited_in_pipeline(self) -> str:
+        """What limited a pipeline that is known to be the limit: itself or its heap."""
+        return PIPELINE if self.phases is None else self._state.watched.in_pipeline(self.phases)
 
     def give_up(self, reason: str) -> Conclusion:
         """The conclusion of a run that does not take place."""

@@ -10,18 +10,19 @@ FLOOR = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
 
 
 def taken_from(detail: dict[str, Any]) -> Report:
-    """`disturbed`, `late` and `room` of a report, removed from the detail of a conclusion; None and
-    empty for runs concluded before these existed."""
+    """`disturbed`, `late`, `room` and `heap` of a report, removed from the detail of a conclusion;
+    None and empty for runs concluded before these existed."""
     return {
         "disturbed": detail.pop("disturbed", None),
         "late": detail.pop("late", {}),
         "room": detail.pop("room", {}),
+        "heap": detail.pop("heap", {}),
     }
 
 
 def attributed_sentence(report: Report) -> str:
-    """The cause of late seconds, whether the run was disturbed, and whether the machine was
-    saturated; empty if not known."""
+    """The cause of late seconds, whether the run was disturbed, which pipelines their heap limited,
+    and whether the machine was saturated; empty if not known."""
     return str((report.get("late") or {}).get("said") or "")
 
 

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
+from analysis.heap import HEAP
 from schemas import catalogue, protocol
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
@@ -227,6 +228,8 @@ def limit_sentence(result: dict[str, Any]) -> str:
     limited_by = result.get("limited_by")
     if not limited_by:
         return ""
+    if limited_by == HEAP:
+        return "Limited by the heap of the pipeline's JVM, which is not the limit of the engine."
     said = f"Limited by the {limited_by}"
     return f"{said}." if limited_by == "pipeline" else f"{said}, not by the pipeline."
 

@@ -19,14 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import psutil
 from confluent_kafka import TopicPartition
 
+from analysis.heap import HeapSample, heap
 from schemas import catalogue
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
+from services.collector.jvm import Jvm, JvmSample
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -47,18 +50,21 @@ READY_S, DONE_S, SETTLED_S, SETTLED_SHORT_S = 120.0, 300.0, 3.0, 20.0
 MOST = 0.9
 APART_MS = 200_000  # of event time between the two backlogs
 POLL_S = 0.1
+SIZES = ("used", "max")
 
 
 @dataclass(frozen=True)
 class CaughtUp:
     """The result of one pipeline for a backlog. outputs: actual and expected number. start_s: from
-    the start of its program to its first output, None if it was not measured."""
+    the start of its program to its first output, None if it was not measured. heap: what its JVM
+    needed (analysis/heap.py), None without a JVM."""
 
     records_per_second: float
     cpu_seconds_per_million: float
     outputs: int
     expected: int
     start_s: float | None = None
+    heap: dict[str, Any] | None = None
 
 
 def catch_up(
@@ -139,16 +145,57 @@ def measured(
     expected = publish(settings, run_id, records, start_ms + APART_MS)[stage]
     before, cpu_before_s = watch.count, cpu_seconds(pid)
     used_s = 0.0
+    jvms = Jvms(pid)
 
     def note() -> None:
         nonlocal used_s
         used_s = cpu_seconds(pid) - cpu_before_s
+        jvms.look(used_s)
 
     began_ms = time.time() * 1000
     os.killpg(pid, signal.SIGCONT)
     watch.until_settled(expected, on_output=note)
     took_s = (watch.last_appended_ms() - began_ms) / 1000
-    return CaughtUp(records / took_s, used_s / records * 1e6, watch.count - before, expected)
+    return CaughtUp(
+        records / took_s,
+        used_s / records * 1e6,
+        watch.count - before,
+        expected,
+        heap=heap(jvms.samples),
+    )
+
+
+class Jvms:
+    """Samples of the JVMs among a process and its descendants. Processor time counts from now."""
+
+    def __init__(self, pid: int) -> None:
+        process = psutil.Process(pid)
+        found = (Jvm(each.pid) for each in (process, *process.children(recursive=True)))
+        self._jvms = [one for one in found if one.is_known]
+        self.samples: list[HeapSample] = []
+        self._before = (time.monotonic(), 0.0, sum(one.gc_seconds for one in self._read()))
+
+    def look(self, cpu_s: float) -> None:
+        """Take a sample. cpu_s: processor time so far."""
+        read = self._read()
+        if not read:
+            return
+        at_s, gc_s = time.monotonic(), sum(one.gc_seconds for one in read)
+        before_at_s, before_cpu_s, before_gc_s = self._before
+        self._before = (at_s, cpu_s, gc_s)
+        used, most = ([getattr(one, f"heap_{name}_bytes") for one in read] for name in SIZES)
+        self.samples.append(
+            HeapSample(
+                at_s - before_at_s,
+                cpu_s - before_cpu_s,
+                gc_s - before_gc_s,
+                sum(one or 0 for one in used) or None,
+                sum(one or 0 for one in most) or None,
+            )
+        )
+
+    def _read(self) -> list[JvmSample]:
+        return [sample for one in self._jvms if (sample := one.sample()) is not None]
 
 
 class Outputs:

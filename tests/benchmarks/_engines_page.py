@@ -17,6 +17,7 @@ from services.console.page.charts import STYLES
 from services.console.page.markup import Markup, joined
 from services.console.page.ranges import Range, height_of, ranges
 from services.runtime.settings import ROOT
+from tests.benchmarks.engines import LIMITED
 from tests.documentation import replaced
 from tests.traffic import STAGES
 
@@ -27,6 +28,8 @@ LEGEND = 22.0
 Figures = dict[str, float]
 MARK = " ¹"
 MARKED = "¹ Runs of this pipeline were not steady or were disturbed."
+HEAP_MARK = " ²"
+HEAP_MARKED = "² Limited by the heap of its JVM; not the limit of the engine, and not ranked."
 
 
 def main(paths: Sequence[str]) -> None:
@@ -43,10 +46,13 @@ def main(paths: Sequence[str]) -> None:
 
 
 def pipelines(figures: Figures) -> list[str]:
-    """Names of the pipelines by ascending latency; those without a latency last."""
+    """Names of the pipelines by ascending latency; those without a latency, or with one that the
+    heap of a JVM limited, last."""
     found = {name.partition("_")[0] for name in figures}
 
     def latency(name: str) -> tuple[float, float]:
+        if f"{name}{LIMITED}" in figures:
+            return (float("inf"), float("inf"))
         of = [figures.get(f"{name}_{stage}_p50_ms") for stage in STAGES]
         tails = [figures.get(f"{name}_{stage}_p99_ms") for stage in STAGES]
         known, ends = [v for v in of if v is not None], [v for v in tails if v is not None]
@@ -71,15 +77,16 @@ def table(figures: Figures, environment: dict[str, Any]) -> str:
     for name in pipelines(figures):
         cells = [f"`{name}`"]
         mark = MARK if figures.get(f"{name}_doubtful_runs") else ""
+        mark += HEAP_MARK if f"{name}{LIMITED}" in figures else ""
         latencies = [latency(figures, f"{name}_{stage}") for stage in shown]
         cells += [f"{one}{mark}" if one else "" for one in latencies]
-        rates = [figures.get(f"{name}_{stage}_records_per_second") for stage in shown]
-        cells += ["" if rate is None else f"{rate / 1000:.3g}" for rate in rates]
+        cells += [rate(figures, f"{name}_{stage}") for stage in shown]
         costs = [figures.get(f"{name}_{stage}_core_s_per_million") for stage in shown]
         cells.append(" / ".join(f"{cost:.3g}" for cost in costs if cost is not None))
         cells += [amount(figures.get(f"{name}_{one}")) for one in ("start_s", "peak_memory_mb")]
         lines.append(row(cells))
-    said = [MARKED] if any(MARK in line for line in lines) else []
+    marks = {MARK: MARKED, HEAP_MARK: HEAP_MARKED}
+    said = [text for mark, text in marks.items() if any(mark in line for line in lines)]
     return "\n".join([*lines, "", " ".join([*said, f"Measured on: {machine(environment)}."])])
 
 
@@ -98,6 +105,13 @@ def latency(figures: Figures, cell: str) -> str:
     """p50 / p95 / p99."""
     values = [figures.get(f"{cell}_{name}_ms") for name in ("p50", "p95", "p99")]
     return " / ".join(f"{value:.0f}" for value in values if value is not None)
+
+
+def rate(figures: Figures, cell: str) -> str:
+    """Thousands of records per second, with a mark if the heap of the JVM limited them."""
+    found = figures.get(f"{cell}_records_per_second")
+    mark = HEAP_MARK if f"{cell}{LIMITED}" in figures else ""
+    return "" if found is None else f"{found / 1000:.3g}{mark}"
 
 
 def amount(value: float | None) -> str:

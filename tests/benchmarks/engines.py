@@ -5,7 +5,8 @@ at once. Backlog: see _catch_up.py, one stage at a time; it also measures the ti
 the program to its first output. The floor is the toy engine of `examples/`: a loop in plain Python.
 A figure is the median over the rounds, with a bootstrap interval as `_low` and `_high`; after a
 single round a latency has the interval of the blocks of its run. `_doubtful_runs` is the number of
-these runs that were not steady or were disturbed. Ratios are relative to the floor.
+these runs that were not steady or were disturbed, `_heap_limited_runs` the number of those that the
+heap of a JVM limited, which are in no ratio. Ratios are relative to the floor.
 Pipelines that cannot be installed or fail are reported in one sentence and omitted.
 _engines_page.py generates a table and a picture of the figures.
 
@@ -26,6 +27,7 @@ from typing import Any
 
 from analysis.bootstrap import median_interval
 from analysis.comparability import is_doubtful
+from analysis.heap import heap_sentence, limited_pipelines
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from schemas.model import Stage, parse_stages
@@ -50,6 +52,7 @@ PEERS = {
 }
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor")
+LIMITED = "_heap_limited_runs"
 TRIES = 2  # of an INVALID run
 PERCENTILES = ("p50", "p95", "p99")
 Say = Callable[[str], None]
@@ -81,12 +84,14 @@ class Asked:
 class Found:
     """Values of every figure by name, one per round. intervals: low and high from the blocks of the
     latest run. failed: pipelines without a result. doubtful: number of runs that were not steady or
-    were disturbed, by pipeline."""
+    were disturbed, by pipeline. limited: number of runs that the heap of the JVM limited, by
+    pipeline, or by pipeline and stage for a backlog."""
 
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
     doubtful: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    limited: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def note(self, name: str, value: float | None) -> None:
         """Store a value, if there is one."""
@@ -104,7 +109,8 @@ class Found:
                 low, high = self.intervals.get(name, (None, None))
             if low is not None and high is not None:
                 figures |= {f"{name}_low": low, f"{name}_high": high}
-        return figures | {f"{name}_doubtful_runs": n for name, n in self.doubtful.items()}
+        figures |= {f"{name}_doubtful_runs": n for name, n in self.doubtful.items()}
+        return figures | {f"{name}{LIMITED}": n for name, n in self.limited.items()}
 
 
 def measure(say: Say, scratch: Path) -> Measured:
@@ -201,6 +207,8 @@ def note_run(found: Found, name: str, report: dict[str, Any]) -> None:
     """The figures of one valid run."""
     if is_doubtful(report):
         found.doubtful[name] += 1
+    if limited_pipelines(report.get("heap") or {}):
+        found.limited[name] += 1
     (measured,) = report["pipelines"].values()
     for stage, cell in measured["stages"].items():
         latest = cell["latency_ms"].get("latest", {})
@@ -249,11 +257,22 @@ def measure_backlog(
     found.note(f"{cell}_records_per_second", caught.records_per_second)
     found.note(f"{cell}_core_s_per_million", caught.cpu_seconds_per_million)
     found.note(f"{name}_start_s", caught.start_s)
+    if caught.heap is not None and caught.heap["limited"]:
+        found.limited[cell] += 1
+        say(heap_sentence({f"{name} {stage}": caught.heap}))
     say(
         f"{name} {stage}: {caught.records_per_second:,.0f} records/s, "
         f"{caught.cpu_seconds_per_million:.1f} core-seconds per million, "
         f"first output after {caught.start_s:.1f} s, {caught.outputs} of {caught.expected} outputs"
     )
+
+
+def is_limited(figures: dict[str, float], name: str) -> bool:
+    """Whether the heap of a JVM limited any run of a figure."""
+    pipeline, stage, *rest = name.split("_")
+    is_backlog = rest[-2:] == ["per", "second"] or rest[-2:] == ["per", "million"]
+    run = f"{pipeline}_{stage}" if is_backlog else pipeline
+    return f"{run}{LIMITED}" in figures
 
 
 def compiled_for_long(pipeline: Pipeline) -> Pipeline:
@@ -270,13 +289,16 @@ def last_line(error: Exception) -> str:
 
 
 def ratios_of(figures: dict[str, float]) -> dict[str, float]:
-    """Every latency and throughput relative to each peer's, above 1 if the first is better."""
+    """Every latency and throughput relative to each peer's, above 1 if the first is better. Figures
+    that the heap of a JVM limited are in none."""
     ratios: dict[str, float] = {}
     for name, ours in figures.items():
         pipeline, _, rest = name.partition("_")
         for peer, called in PEERS.get(pipeline, FLOOR_ONLY).items():
             theirs, to_peer = f"{peer}_{rest}", f"{pipeline}_to_{called}_{rest}"
             if not figures.get(theirs) or not ours:
+                continue
+            if is_limited(figures, name) or is_limited(figures, theirs):
                 continue
             if rest.endswith(("_p50_ms", "_p95_ms", "_p99_ms")):
                 ratios |= quotient(to_peer.removesuffix("_ms"), figures, theirs, name)

@@ -61,6 +61,7 @@ RELEASED = {
     "results_resources.v1": "c301d2a3c9cd95a43762",
     "results_resources.v2": "c3017604ed8e73038799",
     "results_resources.v3": "c3011e8d1b01bf2e0879",
+    "results_resources.v4": "c301d6f7d36d8e5d7e6f",
     "results_slices.v1": "c3015c6c1bf04b6e6f0a",
     "results_throughput.v1": "c301920134364e30ce0e",
     "results_verdicts.v1": "c30159234bc4d2b3d070",

@@ -87,6 +87,7 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     resources.close()
     kafka = next(event for event in found if event["service"] == "kafka")
     assert 1_000_000 < kafka["heap_used_bytes"] <= kafka["heap_capacity_bytes"]
+    assert kafka["heap_capacity_bytes"] <= kafka["heap_max_bytes"]
     assert kafka["gc_seconds"] >= 0
     assert kafka["gc_count"] >= 0
     assert kafka["jit_seconds"] >= 0

@@ -33,6 +33,23 @@ def test_a_ratio_above_one_is_better_than_the_floor():
     }
 
 
+def test_a_figure_that_a_heap_limited_is_marked_and_in_no_ratio():
+    figures = FIGURES | {"big-engine_join_heap_limited_runs": 1.0}
+    assert set(ratios_of(figures)) == {
+        f"big-engine_to_floor_join_{one}" for one in ("p50", "p95", "p99")
+    }
+    line = next(one for one in pages.table(figures, MACHINE).splitlines() if "big-eng" in one)
+    assert "| 100 ² |" in line
+    assert "heap of its JVM" in pages.table(figures, MACHINE)
+
+
+def test_a_pipeline_whose_runs_a_heap_limited_is_not_ranked():
+    figures = FIGURES | {"toy_heap_limited_runs": 1.0}
+    assert set(ratios_of(figures)) == {"big-engine_to_floor_join_records_per_second"}
+    assert pages.pipelines(figures) == ["big-engine", "toy"]
+    assert "2 / 3 / 5 ² |" in pages.table(figures, MACHINE)
+
+
 def test_real_time_spark_is_also_compared_with_its_peers():
     latencies = {"spark-realtime": 4.0, "flink": 8.0, "kafka-streams": 2.0, "storm": 1.0}
     figures = {f"{name}_join_p99_ms": value for name, value in latencies.items()}

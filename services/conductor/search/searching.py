@@ -11,7 +11,7 @@ from typing import Any
 
 import structlog
 
-from analysis.lateness import BROKER, PIPELINE
+from analysis.lateness import BROKER
 from analysis.thresholds import judged_search
 from schemas import protocol
 from schemas.protocol import RunRequest
@@ -234,7 +234,7 @@ def _limited_by(found: Judged, run: Run) -> str:
     """What limited a step that was not sustained. Without late outputs there are no late seconds to
     attribute."""
     if found.by_cpu_alone:
-        return PIPELINE
+        return run.limited_in_pipeline()
     return run.limited_by(by_input_alone=found.by_input_alone) if found.refusals else ""
 
 

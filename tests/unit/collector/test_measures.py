@@ -85,7 +85,7 @@ JVM = counters_file(
 
 def test_heap_collections_and_compilation_are_read_from_the_file_of_counters():
     assert "java.property.x" not in places(JVM)
-    assert read(JVM, places(JVM)) == JvmSample(15, 300, 3.0, 4, 7.25)
+    assert read(JVM, places(JVM)) == JvmSample(15, 300, None, 3.0, 4, 7.25)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_the_file_is_found_by_the_number_the_process_has_in_its_own_namespace(tm
     (process / "status").write_text(STATUS.format(user=os.geteuid()))
     assert not Jvm(77, tmp_path).is_known
     (folder / "5").write_bytes(JVM)
-    assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, 3.0, 4, 7.25)
+    assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, None, 3.0, 4, 7.25)
     assert Jvm(78, Path(tmp_path)).sample() is None
 
 

@@ -226,3 +226,27 @@ def test_a_run_to_be_cited_is_invalid_when_it_was_disturbed() -> None:
         "It is unknown whether the measured phase was steady.",
         "Disturbed: 2 of 30 seconds were late: 2 by the broker.",
     )
+
+
+def heap_of(second: int, gc_s: float) -> dict[str, Any]:
+    """A sample of a pipeline whose JVM may use 1 GiB."""
+    return used(second, "runner", 1.0) | {
+        "pipeline": "p",
+        "gc_seconds": gc_s,
+        "heap_used_bytes": 2**29,
+        "heap_max_bytes": 2**30,
+    }
+
+
+@pytest.mark.parametrize(
+    ("gc_s", "part", "said"), [(0.3, "heap", "p was limited by its heap of 1 GiB"), (0.02, "", "")]
+)
+def test_a_pipeline_with_too_small_a_heap_is_named(gc_s: float, part: str, said: str) -> None:
+    found = watched()
+    for at in range(START_S, START_S + 60):
+        found.add("results.resources", heap_of(at, gc_s))
+    told = found.told(PHASES)
+    assert told["heap"]["p"]["limited"] is bool(part)
+    assert (said in told["late"]["said"]) is True
+    assert ("limited by its heap" in told["late"]["said"]) is bool(part)
+    assert found.in_pipeline(PHASES) == (part or "pipeline")

@@ -47,6 +47,9 @@ class Run:
     def limited_by(self, *, by_input_alone: bool = False) -> str:
         return "generator"
 
+    def limited_in_pipeline(self) -> str:
+        return "heap"
+
     def give_up(self, reason: str) -> Conclusion:
         lines = list(self.request.workload.thresholds)
         return Conclusion(False, (reason,), {"clean": False, "thresholds": lines})
@@ -296,11 +299,11 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
     assert events.reasons == [("The driver crashed.",)]
 
 
-def test_a_step_that_only_the_processor_refused_was_limited_by_the_pipeline() -> None:
+def test_a_step_that_only_the_processor_refused_was_limited_in_the_pipeline() -> None:
     def limited_by(found: Judged) -> str:
         return searching._limited_by(found, Run(a_request()))  # type: ignore[arg-type]
 
-    assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "pipeline"
+    assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "heap"
     assert limited_by(Judged(("parse: median latency rises.",))) == "generator"
 
 

@@ -161,6 +161,7 @@ def test_a_rate_that_nobody_verified_is_not_told_as_refuted(fields, end) -> None
     [
         ("pipeline", "Limited by the pipeline. The run at"),
         ("generator", "Limited by the generator, not by the pipeline. The run at"),
+        ("heap", "Limited by the heap of the pipeline's JVM, which is not"),
         ("", "steady-latency). The run at"),
     ],
 )
