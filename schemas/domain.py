@@ -111,7 +111,7 @@ class Aggregate(Model):
     """An aggregate column of an output: a function of columns of its input records.
 
     of: `INPUT.COLUMN` of one or several inputs, or a column of the stage that is read. first: the
-    value of the record appended first.
+    value of the record appended first; over pairs, of the pair whose later record was.
     """
 
     column: Column

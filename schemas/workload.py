@@ -72,8 +72,8 @@ class Judgement(Model):
     """How outputs are judged.
 
     deadline_ms: an output later than this after its latest input is late. give_up_ms: an output
-    that has not arrived by then is missing. relative_tolerance: for means and relative changes,
-    whose sums engines may add in any order; everything else must be equal.
+    that has not arrived by then is missing. relative_tolerance: for sums and means of doubles, and
+    relative changes, which engines may add in any order; everything else must be equal.
     """
 
     deadline_ms: int = Field(10_000, ge=1)

@@ -144,7 +144,7 @@ class _Queue:
     def add_before(self, time_ms: int) -> None:
         """Add the rows appended before a time."""
         left = []
-        for rows in self.rows:
+        for rows in sorted(self.rows, key=lambda rows: rows.kind):  # decides which is `first`
             early = rows.appended_ms < time_ms
             if early.all():
                 self._add(rows)

@@ -25,6 +25,7 @@ from services.evaluator.ledger import Ledger
 from services.evaluator.oracles import Oracles
 from services.evaluator.outputs import Keys, UndecodableCopies, judged_keys
 from services.evaluator.stages import State
+from services.evaluator.window_recipe import PARTITION
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated after a restart
@@ -75,7 +76,7 @@ class Batch:
     """Records of one topic, in offset order within each partition: appended_ms (LogAppendTime) and
     values.
 
-    Outputs also have keys; partitions, if the topic has several; places (`pack_offsets`), if single
+    partitions: if the topic has several. Outputs also have keys; places (`pack_offsets`), if single
     pairs are requested.
     """
 
@@ -228,6 +229,9 @@ class Evaluation:
         digest = self._digests(batch, decoded) if self._oracles.compares_bytes else appended_ms
         rows = self._oracles.rows(self._kinds[batch.topic], decoded, appended_ms, digest)
         if len(rows):
+            if batch.partitions is not None:
+                mine = {PARTITION: batch.partitions[decoded.places]}
+                rows = replace(rows, numbers=rows.numbers | mine)
             self._oracles.add(rows)
             self._append_order.add(rows)
 

@@ -152,8 +152,11 @@ class Oracles:
         return Source(self._domain.inputs.index(self._domain.input(name)), column)
 
     def _sources(self, one: Aggregate) -> list[Source]:
-        """Input columns that an aggregate is computed from."""
+        """Input columns that an aggregate is computed from; those of `first` in append order of
+        one millisecond."""
         found = [self._source(of) for of in one.of]
+        if one.function == "first":
+            found.sort(key=lambda source: source.kind)
         is_text = any(self._types(each.kind).get(each.column) == "string" for each in found)
         of_one_name = len({each.column for each in found}) == 1
         is_code = is_text or one.function == "count_distinct"

@@ -218,7 +218,7 @@ class Reader:
                 self._saw(int(appended_ms[last]))
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs:
-            return MessageBatch(Batch(topic, appended_ms, values), messages)
+            return MessageBatch(Batch(topic, appended_ms, values, partitions=partitions), messages)
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
         return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, places), messages)

@@ -30,13 +30,15 @@ class Values:
 def near(actual: Column, expected: Column, tolerance: float, scale: Floats) -> Bools:
     """Which cells differ by no more than the tolerance times the scale, or are equal.
 
-    The rounding error of a sum is bounded by the sum of the absolute values (Higham, Accuracy and
-    Stability of Numerical Algorithms, §4.2), so that is the scale. A mean of values with both signs
-    may be small although its error is not.
+    The rounding error of a sum of n doubles in any order is at most (n - 1) · 2⁻⁵³ times the sum of
+    the absolute values, to first order (Higham, Accuracy and Stability of Numerical Algorithms,
+    §4.2), so that is the scale. Two such sums differ by twice that: less than 1e-9 times the scale
+    for four million values. A mean of values with both signs may be small although its error is
+    not. If the scale exceeds the largest double, cells must be equal.
     """
-    with np.errstate(invalid="ignore"):  # infinity minus infinity
+    with np.errstate(invalid="ignore", over="ignore"):  # infinity minus infinity
         near: Bools = np.abs(actual - expected) <= tolerance * scale
-    return near & np.isfinite(expected) | equal_columns(actual, expected)
+    return near & np.isfinite(scale) | equal_columns(actual, expected)
 
 
 def equal_columns(actual: Column, expected: Column) -> Bools:

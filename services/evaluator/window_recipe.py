@@ -26,14 +26,15 @@ from services.evaluator.window_results import (
     taken,
 )
 
-ARRIVAL = "number of arrival"  # a column beside those of records, whose names have no space
+# Columns beside those of records, whose names have no space.
+ARRIVAL, PARTITION = "number of arrival", "partition of the record"
 _LAST = np.iinfo(np.int64).max
 Rows = Mapping[int, InputRows | None]  # by index of the input
 
 
 def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
-    """Rows of one input appended up to a time, in order of LogAppendTime and then of arrival; None
-    if there are none."""
+    """Rows of one input appended up to a time, in append order: by LogAppendTime, partition and
+    offset; None if there are none."""
     parts = [part.take(part.appended_ms <= until_ms) for part in parts]
     parts = [part for part in parts if len(part)]
     if not parts:
@@ -48,7 +49,7 @@ def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
         {n: np.concatenate([part.codes[n] for part in parts]) for n in parts[0].codes},
         {n: np.concatenate([part.numbers[n] for part in parts]) for n in parts[0].numbers},
     )
-    return rows.take(np.lexsort((rows.column(ARRIVAL), rows.appended_ms)))
+    return rows.take(np.lexsort((rows.column(ARRIVAL), rows.column(PARTITION), rows.appended_ms)))
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class Recipe:
             rows,
             codes={name: column for name, column in rows.codes.items() if name in used},
             numbers={name: column for name, column in rows.numbers.items() if name in used}
-            | {ARRIVAL: np.arange(arrived, arrived + len(rows))},
+            | {ARRIVAL: np.arange(arrived, arrived + len(rows))}
+            | {PARTITION: rows.numbers.get(PARTITION, np.zeros(len(rows), np.int64))},
         )
 
     def results(self, rows: Rows, closed_ms: int) -> Results:
@@ -226,7 +228,8 @@ class Recipe:
         texts = {name for name in self.last.keys if name in found.texts}
         for spec in self.last.aggregates:
             values = found.columns[spec.of[0]].values
-            columns[spec.column] = by_group(spec, values, number, found.latest_ms, len(first))
+            times = self._pair_order(rows, found) if spec.function == "first" else found.latest_ms
+            columns[spec.column] = by_group(spec, values, number, times, len(first))
             if spec.of[0] in found.texts and spec.function == "first":
                 texts.add(spec.column)
         groups, appended_ms, scheduled_us = [], [], []
@@ -244,6 +247,21 @@ class Recipe:
             np.concatenate(appended_ms),
             np.concatenate(scheduled_us),
         )
+
+    def _pair_order(self, rows: Rows, found: Results) -> Ints:
+        """A number for each pair: pairs are ordered by their record that was appended later, and
+        those of the same by the other one."""
+        assert found.members is not None
+        every = [(rows[kind], place) for kind, place in sorted(found.members.items())]
+        times = [np.empty(0, np.int64) if one is None else one.appended_ms for one, _ in every]
+        order = np.argsort(np.concatenate(times), kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        begins = np.cumsum([0, *map(len, times)])
+        ranks = [rank[begin + place] for begin, (_, place) in zip(begins, every, strict=False)]
+        later, other = np.maximum.reduce(ranks), np.minimum.reduce(ranks)
+        number: Ints = later * len(order) + other
+        return number
 
     def _changes(self, parts: list[Results]) -> Results:
         """Changes of the newest part against earlier ones. A change against a part without records
@@ -324,7 +342,8 @@ def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: 
         total[:] = least if spec.function == "min" else most
         (np.fmin if spec.function == "min" else np.maximum).at(total, number, values)
         return Values(total)
-    np.add.at(total, number, values)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.add.at(total, number, values)
     size = np.bincount(number, np.abs(values), count).astype(np.float64)
     if spec.function == "sum":
         return Values(total, size if is_float else None)
