@@ -15,6 +15,7 @@ from services.runtime.hosts import LOOPBACK
 from services.runtime.webhooks import Webhook
 
 SECRET: Final = "tidegauge-webhooks"
+HTTP: Final = 80
 HTTPS: Final = 443
 PUBLIC: Final[dict[str, Any]] = {
     "cidr": "0.0.0.0/0",
@@ -82,7 +83,7 @@ def _ends(webhooks: Mapping[str, Webhook]) -> Iterator[tuple[str, int]]:
             found = str(ip_network(ip_address(host)))
         except ValueError:
             found = ""
-        yield found, parts.port or HTTPS
+        yield found, parts.port or (HTTP if parts.scheme == "http" else HTTPS)
 
 
 def _files(webhooks: Mapping[str, Webhook]) -> dict[str, Path]:

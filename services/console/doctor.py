@@ -97,8 +97,10 @@ def notify(settings: ServiceSettings) -> Iterator[Finding]:
     if not told:
         yield Finding(False, "no webhook is set", "set TIDEGAUGE_WEBHOOKS (docs/notifications.md)")
     for one in told:
-        text = f"webhook {one['webhook']}: {one['reason'] or 'a test message was accepted'}"
-        yield Finding(not one["reason"], text, "look at its address and its token")
+        plain = " (allow_http: it may have travelled unencrypted)" if one["is_plain"] else ""
+        accepted = f"a test message was accepted{plain}"
+        text = f"webhook {one['webhook']}: {one['reason'] or accepted}"
+        yield Finding(not one["reason"], text, "look at its address, its token and the proxy")
 
 
 def show(console: Console, findings: Iterator[Finding]) -> int:

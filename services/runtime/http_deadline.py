@@ -4,26 +4,56 @@ timeout restarts with every byte."""
 import http.client
 import io
 import socket
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+from services.runtime.proxies import Proxy
+
 
 @contextmanager
-def connected(url: str, timeout_s: float) -> Iterator[http.client.HTTPConnection]:
-    """A connection to the host of a URL. Sending or receiving later than `timeout_s` from now
-    raises TimeoutError. Resolving the name cannot be interrupted, and connecting to each of its
-    addresses may take as long."""
+def connected(
+    url: str, timeout_s: float, proxy: Proxy | None = None
+) -> Iterator[http.client.HTTPConnection]:
+    """A connection to the host of a URL: directly, to the proxy, or for https through a tunnel of
+    the proxy. Sending or receiving later than `timeout_s` from now raises TimeoutError. Resolving
+    the name cannot be interrupted, and connecting to each of its addresses may take as long."""
     parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    is_tls = parts.scheme == "https"
+    kind = http.client.HTTPSConnection if is_tls else http.client.HTTPConnection
+    host, port = (proxy.host, proxy.port) if proxy else (parts.hostname or "", parts.port)
     deadline_s = time.monotonic() + timeout_s
-    with closing(kind(parts.hostname or "", parts.port, timeout=timeout_s)) as connection:
-        connection.connect()
+    with closing(kind(host, port, timeout=timeout_s)) as connection:
+        if proxy and is_tls:
+            connection.set_tunnel(parts.hostname or "", parts.port, proxy.headers)
+        _connect(connection, deadline_s)
         with closing(connection.sock) as opened:
             connection.sock = _Hurried(opened, deadline_s)
             yield connection
+
+
+def _connect(connection: http.client.HTTPConnection, deadline_s: float) -> None:
+    """Connect. What a tunnel and TLS take counts, too: a proxy may answer byte by byte."""
+
+    def end() -> None:
+        if (opened := connection.sock) is not None:
+            with suppress(OSError):
+                opened.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(0.0, deadline_s - time.monotonic()), end)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.connect()
+    except (OSError, http.client.HTTPException) as error:
+        if time.monotonic() >= deadline_s:
+            raise TimeoutError from error
+        raise
+    finally:
+        timer.cancel()
 
 
 def path_of(url: str) -> str:

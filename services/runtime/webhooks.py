@@ -23,8 +23,10 @@ MOST_WEBHOOKS: Final = 16
 class Webhook(BaseModel):
     """One receiver.
 
-    url, url_file: its address, or the file that contains it; https, or http on this machine. shape:
-    format of the message. on: events to send; all if empty. token_file: a secret sent as
+    url, url_file: its address, or the file that contains it; https, or http on this machine.
+    allow_http: also http elsewhere, for a receiver without TLS on a network of one's own; whoever
+    is on the way reads messages and token. shape: format of the message. on: events to send; all
+    if empty. token_file: a secret sent as
     `Authorization: Bearer …`.
     """
 
@@ -35,13 +37,14 @@ class Webhook(BaseModel):
     url_file: Path | None = None
     token_file: Path | None = None
     on: tuple[NoticeKind, ...] = ()
+    allow_http: bool = False
 
     @model_validator(mode="after")
     def _one_address(self) -> Self:
         if bool(self.url) == bool(self.url_file):
             raise ValueError("needs either url or url_file")
         if self.url:
-            check_address(self.url)
+            check_address(self.url, self.allow_http)
         return self
 
     def address(self) -> str:
@@ -50,7 +53,7 @@ class Webhook(BaseModel):
             return self.url
         found = given_secret(self.url_file)
         try:
-            check_address(found)
+            check_address(found, self.allow_http)
         except ValueError as error:
             raise SecretFileError(f"the address in {self.url_file} {error}") from error
         return found
@@ -60,7 +63,7 @@ class Webhook(BaseModel):
         return given_secret(self.token_file) if self.token_file else ""
 
 
-def check_address(url: str) -> None:
+def check_address(url: str, allow_http: bool = False) -> None:
     """Raise ValueError for an address that is not allowed. The text does not repeat the address."""
     if not url.isascii() or not url.isprintable() or " " in url:
         raise ValueError("must contain only printable ASCII")
@@ -71,8 +74,12 @@ def check_address(url: str) -> None:
         host, port = "", 0
     if not host or "@" in parts.netloc or port == 0:
         raise ValueError("must be https://host[:port]/path, without a user")
-    if parts.scheme != "https" and not (parts.scheme == "http" and host in LOOPBACK):
-        raise ValueError("must be https://…; http:// is allowed for this machine only")
+    is_http = parts.scheme == "http" and (allow_http or host in LOOPBACK)
+    if parts.scheme != "https" and not is_http:
+        raise ValueError(
+            "must be https://…; http:// is allowed for this machine only, or without encryption"
+            " elsewhere with allow_http = true in this webhook"
+        )
 
 
 class WebhookSettings(ServiceSettings):

@@ -2,12 +2,15 @@
 
 import http.client
 import json
+import re
 from typing import Any, Final
 
 from services.runtime.http_deadline import connected, path_of
+from services.runtime.proxies import ProxyError, proxy_for
 
 TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
 LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)
+_TUNNEL: Final = re.compile(r"Tunnel connection failed: (\d{3})")
 MOST_BYTES: Final = 2_000  # of the response, which is ignored
 
 
@@ -20,7 +23,8 @@ class NotTakenError(Exception):
 
 
 def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: float) -> None:
-    """Post a body as JSON, with the id as Idempotency-Key. Raises NotTakenError, whose text does
+    """Post a body as JSON, with the id as Idempotency-Key, through the proxy that the environment
+    names. Raises NotTakenError, whose text does
     not contain the address."""
     headers: dict[str, str | bytes] = {
         "Content-Type": "application/json",
@@ -28,14 +32,25 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
         "User-Agent": "tidegauge",
     }
     try:
+        proxy = proxy_for(url)
+    except ProxyError as error:
+        raise NotTakenError(f"its proxy cannot be used: {error}") from error
+    through = f" through the proxy {proxy.host}:{proxy.port}" if proxy else ""
+    is_http = url.startswith("http:")
+    try:
         if token:
             headers["Authorization"] = f"Bearer {token}".encode("latin-1")
-        with connected(url, timeout_s) as connection:
-            connection.request("POST", path_of(url), json.dumps(body).encode(), headers)
+        if proxy and is_http:  # without a tunnel the proxy reads the whole request
+            headers |= proxy.headers
+        path = url.partition("#")[0] if proxy and is_http else path_of(url)
+        with connected(url, timeout_s, proxy) as connection:
+            connection.request("POST", path, json.dumps(body).encode(), headers)
             answer = connection.getresponse()
             answer.read(MOST_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise NotTakenError(f"it cannot be reached ({type(error).__name__})") from error
+        refused = _TUNNEL.match(str(error))
+        why = f"which answered {refused[1]}" if refused else type(error).__name__
+        raise NotTakenError(f"it cannot be reached{through} ({why})") from error
     except ValueError as error:  # a host name or a token that cannot be encoded
         reason = f"its address or token cannot be used ({type(error).__name__})"
         raise NotTakenError(reason, for_good=True) from error

@@ -1,6 +1,6 @@
 """Posts a test message to every webhook: `python -m services.conductor.notices.trial`, which
-`doctor --notify` starts. Prints a line of JSON for each: `webhook`, and `reason` if it did not
-accept the message."""
+`doctor --notify` starts. Prints a line of JSON for each: `webhook`, `reason` if it did not accept
+the message, and `is_plain`: whether http is allowed for it."""
 
 import json
 import uuid
@@ -19,7 +19,8 @@ def main() -> None:
     settings = load_settings(WebhookSettings)
     for name, webhook in settings.webhooks.items():
         reason = refusal(name, webhook, settings.webhook_timeout_s)
-        print(json.dumps({"webhook": name, "reason": reason}), flush=True)
+        said = {"webhook": name, "reason": reason, "is_plain": webhook.allow_http}
+        print(json.dumps(said), flush=True)
 
 
 def refusal(name: str, webhook: Webhook, timeout_s: float) -> str:

@@ -59,9 +59,23 @@ def test_a_secret_address_comes_from_a_file(tmp_path: Path) -> None:
     file.write_text("http://hooks.example.org/T1\n")
     with pytest.raises(SecretFileError) as caught:
         Webhook(url_file=file).address()
-    assert str(caught.value) == (
-        f"the address in {file} must be https://…; http:// is allowed for this machine only"
-    )
+    assert str(caught.value).startswith(f"the address in {file} must be https://…; http://")
+    assert Webhook(url_file=file, allow_http=True).address() == "http://hooks.example.org/T1"
+
+
+@pytest.mark.parametrize(
+    "url", ["http://mattermost.lan:8065/hooks/x", "http://192.168.0.9/x", "http://[fd00::1]/x"]
+)
+def test_http_elsewhere_needs_the_decision_of_the_owner(url: str) -> None:
+    with pytest.raises(ValidationError, match="allow_http = true"):
+        Webhook(url=url)
+    assert Webhook(url=url, allow_http=True).address() == url
+
+
+@pytest.mark.parametrize("url", ["ftp://10.0.0.1/", "http://me:word@10.0.0.1/", "10.0.0.1"])
+def test_http_elsewhere_allows_nothing_else(url: str) -> None:
+    with pytest.raises(ValidationError):
+        Webhook(url=url, allow_http=True)
 
 
 def test_webhooks_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
