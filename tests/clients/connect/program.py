@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import clickhouse_connect
+import pandas
 import sqlalchemy
 from clickhouse_connect.driver.client import Client
 from reporting import (
@@ -88,7 +89,7 @@ def by_pandas(task: Task) -> Operations:
 
     def types() -> dict[str, Any]:
         first = client.query_df(task["types"]).iloc[0].tolist()
-        first = [None if value is not value or value is None else value for value in first]
+        first = [None if pandas.isna(value) else value for value in first]
         further = client.query_df(task["further_types"])
         return {"compared": compared(first), "further": len(further.iloc[0])}
 

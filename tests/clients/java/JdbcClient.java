@@ -15,7 +15,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.UUID;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.TimeUnit;
 
 /**
  * ClickHouse's JDBC driver, as DBeaver, DataGrip, Metabase and Tableau use it: the metadata of JDBC
@@ -95,9 +96,7 @@ public final class JdbcClient {
             throws SQLException {
         Properties properties = new Properties();
         properties.setProperty("user", user);
-        if (password != null) {
-            properties.setProperty("password", password);
-        }
+        properties.setProperty("password", password);
         options.forEach(properties::setProperty);
         String place = text("host") + ":" + ((Number) task.get("port")).intValue();
         return DriverManager.getConnection("jdbc:clickhouse://" + place + "/" + database, properties);
@@ -108,7 +107,7 @@ public final class JdbcClient {
     }
 
     private Object connectWithoutPassword() throws SQLException {
-        try (Connection connection = open("default", null, Map.of())) {
+        try (Connection connection = open("default", "", Map.of())) {
             return single(connection, "SELECT 1");
         }
     }
@@ -317,28 +316,30 @@ public final class JdbcClient {
     }
 
     private Object cancel() throws Exception {
-        String id = UUID.randomUUID().toString();
-        Map<String, String> session = Map.of("connect_timeout", "5000");
-        try (Connection connection = open(text("user"), text("password"), session);
+        try (Connection connection = reader();
                 Statement statement = connection.createStatement()) {
-            Thread canceller = new Thread(() -> cancelSoon(statement), id);
-            canceller.start();
+            CompletableFuture<String> refused = CompletableFuture.supplyAsync(
+                    () -> cancelled(statement),
+                    CompletableFuture.delayedExecutor(2, TimeUnit.SECONDS));
             try {
                 readAll(statement.executeQuery(text("long")));
             } catch (SQLException error) {
-                canceller.join();
-                return error + causes(error);
+                if (refused.get().isEmpty()) {
+                    return error + causes(error);
+                }
+                throw new IllegalStateException(refused.get(), error);
             }
         }
         throw new IllegalStateException("it was not cancelled");
     }
 
-    private static void cancelSoon(Statement statement) {
+    /** Cancels a statement and returns the error, or nothing. */
+    private static String cancelled(Statement statement) {
         try {
-            Thread.sleep(2000);
             statement.cancel();
-        } catch (InterruptedException | SQLException error) {
-            error.printStackTrace();
+            return "";
+        } catch (SQLException error) {
+            return error + causes(error);
         }
     }
 
