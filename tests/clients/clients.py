@@ -50,12 +50,12 @@ class Client:
 
 def _jdbc(version: str) -> tuple[Client, ...]:
     return (
-        Client(f"JDBC {version}, V1", version, "java", "java", f"{version} v1", _V1_LACKS),
+        Client(f"JDBC {version}, V1", version, "java", "java", f"{version} v1"),
         Client(f"JDBC {version}, V2", version, "java", "java", f"{version} v2"),
     )
 
 
-_V1_LACKS: Final = ()
+_NODE_LACKS: Final = (("client_parameters", "it leaves parameters to the server"),)
 _GO: Final = "2.51.0"
 _CONNECT: Final = "1.12.0"
 CLIENTS: Final = (
@@ -68,7 +68,7 @@ CLIENTS: Final = (
         for method in ("none", "gzip", "lz4", "zstd")
     ),
     Client("Grafana's plugin", f"clickhouse-go {_GO}", "go", "go", "grafana"),
-    Client("@clickhouse/client", "1.23.1", "node", "node"),
+    Client("@clickhouse/client", "1.23.1", "node", "node", lacks=_NODE_LACKS),
     Client("clickhouse-connect", _CONNECT, "connect", "python", "rows"),
     Client("clickhouse-connect, pandas", _CONNECT, "connect", "python", "pandas"),
     Client("clickhouse-connect, Arrow", _CONNECT, "connect", "python", "arrow"),

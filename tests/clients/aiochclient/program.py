@@ -61,6 +61,7 @@ def operations(task: Task) -> dict[str, Any]:
 
         return refusal(lambda: asked(give_up)) or "TimeoutError"
 
+    bound = {"param_n": task["number"], "param_t": task["text"].replace("\\", "\\\\")}
     few = {"max_result_rows": task["limit"], "result_overflow_mode": "break"}
     return {
         "connect_without_password": lambda: rows("SELECT 1", user="", password="")[0][0],
@@ -70,6 +71,7 @@ def operations(task: Task) -> dict[str, Any]:
         "views": lambda: rows_of_views(task, lambda sql: len(rows(sql))),
         "types": types,
         "client_parameters": client_parameters,
+        "server_parameters": lambda: compared(rows("SELECT {n:UInt64}, {t:String}", **bound)[0]),
         "limit": lambda: len(rows("SELECT number FROM numbers(1000000)", **few)),
         "timeout": lambda: refusal(lambda: rows(task["long"], max_execution_time=1)),
         "cancel": cancelled,

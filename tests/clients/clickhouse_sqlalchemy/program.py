@@ -6,9 +6,10 @@ import sqlalchemy
 from reporting import Task, compared, read_task, refusal, report, rows_of_views, trees
 
 
-def engine_of(task: Task, login: str, query: str = "") -> sqlalchemy.Engine:
+def engine_of(task: Task, login: str, query: str = "", **settings: Any) -> sqlalchemy.Engine:
     place = f"{task['host']}:{task['port']}/{task['database']}"
-    return sqlalchemy.create_engine(f"clickhouse+http://{login}@{place}{query}")
+    url = f"clickhouse+http://{login}@{place}{query}"
+    return sqlalchemy.create_engine(url, connect_args={"ch_settings": settings})
 
 
 def main() -> None:
@@ -49,7 +50,8 @@ def main() -> None:
         one.get_indexes(task["table"], database)
         return metadata["keys"]()
 
-    few = f"?max_result_rows={task['limit']}&result_overflow_mode=break"
+    few = {"max_result_rows": task["limit"], "result_overflow_mode": "break"}
+    bound = {"param_n": task["number"], "param_t": task["text"].replace("\\", "\\\\")}
     report(
         {
             "connect_without_password": lambda: int(
@@ -68,11 +70,14 @@ def main() -> None:
             "views": lambda: rows_of_views(task, lambda sql: len(exact(sql))),
             "types": types,
             "client_parameters": client_parameters,
+            "server_parameters": lambda: compared(
+                exact("SELECT {n:UInt64}, {t:String}", engine_of(task, reader, **bound))[0]
+            ),
             "limit": lambda: len(
-                exact("SELECT number FROM numbers(1000000)", engine_of(task, reader, few))
+                exact("SELECT number FROM numbers(1000000)", engine_of(task, reader, **few))
             ),
             "timeout": lambda: refusal(
-                lambda: exact(task["long"], engine_of(task, reader, "?max_execution_time=1"))
+                lambda: exact(task["long"], engine_of(task, reader, max_execution_time=1))
             ),
             "cancel": lambda: refusal(
                 lambda: exact(task["long"], engine_of(task, reader, "?timeout=1"))
