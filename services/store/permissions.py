@@ -142,7 +142,7 @@ FREE_SETTINGS: Final = _words("""
     output_format_pretty_fallback_to_vertical_min_columns
     output_format_pretty_fallback_to_vertical_min_table_width
     output_format_pretty_max_column_name_width_cut_to
-    output_format_pretty_max_column_name_width_min_chars_to_cut prefer_column_name_to_alias
+    output_format_pretty_max_column_name_width_min_chars_to_cut
     short_circuit_function_evaluation totals_auto_threshold totals_mode transform_null_in
     use_mysql_types_in_show_columns use_variant_as_common_type
     group_by_overflow_mode join_overflow_mode max_bytes_in_distinct max_bytes_in_join
@@ -170,7 +170,8 @@ BOUNDED_SETTINGS: Final = _words("""
     timeout_overflow_mode
     """)
 # Settings that clients send on connect, and that change no result of a query: of transport, of
-# logging, of INSERTs and replicas. They are accepted, and the engine does not get them.
+# logging, of INSERTs and replicas. They are accepted, and the engine does not get them. The ODBC
+# driver sends prefer_column_name_to_alias, with which views would fail.
 IGNORED_SETTINGS: Final = _words("""
     add_http_cors_header alter_sync async_insert async_insert_busy_timeout_ms
     async_insert_deduplicate async_insert_max_data_size async_query_sending_for_remote
@@ -192,7 +193,8 @@ IGNORED_SETTINGS: Final = _words("""
     max_parallel_replicas max_partitions_per_insert_block
     min_compress_block_size min_insert_block_size_bytes min_insert_block_size_rows
     mutations_sync network_compression_method network_zstd_compression_level
-    normalize_function_names poll_interval prefer_localhost_replica priority
+    normalize_function_names poll_interval prefer_column_name_to_alias prefer_localhost_replica
+    priority
     query_profiler_cpu_time_period_ns query_profiler_real_time_period_ns queue_max_wait_ms
     readonly receive_timeout replication_alter_partitions_sync
     replication_wait_for_inactive_replica_timeout select_sequential_consistency send_logs_level

@@ -46,6 +46,14 @@ _BARE: Final[Mapping[str, str]] = {
         "* REPLACE (toUInt8(if(getSetting('readonly') = 0, {admin}, {reader})) AS readonly)"
     ),
 }
+# Columns that a table of the engine has as aliases, which `*` leaves out.
+_ALIASES: Final[Mapping[str, str]] = {
+    "clusters": "name AS cluster",
+    "columns": "name AS column",
+    "databases": "name AS database",
+    "parts": "bytes_on_disk AS bytes, marks_bytes AS marks_size, name AS part_name",
+    "tables": "name AS `table`",
+}
 _OWN: Final = f"database = {quoted(DATABASE)}"
 _WHERE: Final[Mapping[str, str]] = {
     "tables": _readable("database", "name"),
@@ -71,6 +79,8 @@ def view_statements(settings: Sequence[str]) -> Iterator[str]:
     }
     for name in SYSTEM_VIEWS:
         columns = _BARE.get(name, "*").format(**closed)
+        if name in _ALIASES:
+            columns += f", {_ALIASES[name]}"
         where = _WHERE.get(name, "1")
         yield (
             f"CREATE VIEW IF NOT EXISTS {VIEWS_DATABASE}.{name} AS"

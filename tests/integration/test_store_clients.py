@@ -1,5 +1,6 @@
 """The store as used by real clients: clickhouse-go of Grafana, clickhouse-connect."""
 
+import base64
 import gzip
 import json
 import struct
@@ -117,3 +118,37 @@ def test_the_admin_inserts_with_clickhouse_connect(empty):
     assert admin.query("SELECT a, b FROM letters ORDER BY a").result_rows == [(1, "x"), (2, "y")]
     admin.command("DROP TABLE letters")
     admin.close()
+
+
+def test_the_requests_of_the_odbc_driver_are_answered(empty):
+    """As its version 1.5.4 sends them: a path, a session, settings, and a format of its own."""
+    driver = {
+        "default_format": "ODBCDriver2",
+        "database": "tidegauge",
+        "session_id": "odbc-1",
+        "cast_keep_nullable": "1",
+        "prefer_column_name_to_alias": "1",
+    }
+    login = base64.b64encode(f"reader:{password(empty, 'reader')}".encode()).decode()
+    named = {"Authorization": f"Basic {login}", "Accept-Encoding": "none"}
+    data, headers = ask(empty, "SELECT 1 AS one", named, path="/query", **driver)
+    assert headers["X-ClickHouse-Format"] == "ODBCDriver2"
+    # Two rows of head, names and types, each with its length; then the cell.
+    texts = [b"name", b"one", b"type", b"UInt8", b"1"]
+    name, one, kind, uint8, cell = (struct.pack("<i", len(text)) + text for text in texts)
+    two = struct.pack("<i", 2)
+    assert data == two + two + name + one + two + kind + uint8 + cell
+    assert ask(empty, "SELECT * FROM figures LIMIT 1", named, path="/query", **driver)[0]
+
+
+def test_dbeaver_reads_its_tree_of_tables(empty):
+    tables = (
+        "SELECT name AS TABLE_NAME, engine AS TABLE_TYPE, comment AS REMARKS, *"
+        " FROM system.tables WHERE database = 'tidegauge'"
+    )
+    assert b"latency_summary\tView" in ask(empty, tables)[0]
+    sizes = (
+        "SELECT sum(bytes), sum(rows), any(engine) FROM system.parts"
+        " WHERE database = 'tidegauge' AND table = 'projection_position'"
+    )
+    assert ask(empty, sizes)[0] == b"0\t0\t\n"
