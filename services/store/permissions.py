@@ -62,6 +62,7 @@ TABLE_FUNCTIONS: Final = frozenset(
         "zeros_mt",
         "one",
         "values",
+        "VALUES",  # as the JDBC driver writes it
         "generateSeries",
         "generate_series",
         "view",
@@ -237,7 +238,7 @@ COMMANDS: Final = _words("""
     MATERIALIZE_PROJECTION
     """)
 # Table functions whose first argument may be a structure, which the engine parses as SQL.
-STRUCTURED: Final = frozenset({"values", "null", "generateRandom"})
+STRUCTURED: Final = frozenset({"values", "VALUES", "null", "generateRandom"})
 # Functions that parse a text as a query, to which the same bounds apply.
 OF_QUERIES: Final = _words(
     "formatquery formatqueryornull formatquerysingleline formatquerysinglelineornull"

@@ -30,8 +30,8 @@ def password(store, name):
     return (store.data / "secrets" / f"clickhouse-{name}").read_text().strip()
 
 
-def ask(store, sql, headers=None, method="POST", **parameters):
-    url = f"http://127.0.0.1:{store.port('store')}/?{urllib.parse.urlencode(parameters)}"
+def ask(store, sql, headers=None, method="POST", path="/", **parameters):
+    url = f"http://127.0.0.1:{store.port('store')}{path}?{urllib.parse.urlencode(parameters)}"
     body = None if method == "GET" else sql if isinstance(sql, bytes) else sql.encode()
     request = urllib.request.Request(url, body, headers or {}, method=method)
     with urllib.request.urlopen(request, timeout=30) as answer:

@@ -147,6 +147,8 @@ def test_dbeaver_reads_its_tree_of_tables(empty):
         " FROM system.tables WHERE database = 'tidegauge'"
     )
     assert b"latency_summary\tView" in ask(empty, tables)[0]
+    types = "SELECT name FROM VALUES('name String', ('TABLE'), ('VIEW'))"  # the JDBC driver
+    assert ask(empty, types)[0] == b"TABLE\nVIEW\n"
     sizes = (
         "SELECT sum(bytes), sum(rows), any(engine) FROM system.parts"
         " WHERE database = 'tidegauge' AND table = 'projection_position'"
