@@ -11,13 +11,13 @@ MARK: Final = "clients"
 
 
 def table(outcomes: Mapping[Client, Set[str]]) -> str:
-    """Markdown: a row for each client, with the operations that failed or that it lacks.
+    """Markdown: a row for each client tried, with the operations that failed or that it lacks.
 
-    outcomes: the operations that each client carried out.
+    outcomes: the operations that each of them carried out.
     """
     lines = ["| client | version | operations | not |", "|---|---|---:|---|"]
-    for client in CLIENTS:
-        done = outcomes.get(client, set())
+    for client in (client for client in CLIENTS if client in outcomes):
+        done = outcomes[client]
         left = [
             client.reason(name) or f"**{OPERATIONS[name]}**"
             for name in OPERATIONS
