@@ -169,7 +169,9 @@ def outcome(report: Figures) -> Figures:
 def sentence(row: Row) -> str:
     """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
     who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
-    value = "has no such figure" if row["value"] is None else f"has {plain(row['value'], digits=4)}"
+    value = row.get("reason", "has no such figure")
+    if row["value"] is not None:
+        value = f"has {plain(row['value'], digits=4)}"
     return f"{'passed' if row['passed'] else 'failed'}: {row['threshold']}; {who} {value}"
 
 

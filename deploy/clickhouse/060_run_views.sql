@@ -170,7 +170,7 @@ ALTER TABLE tidegauge.runs
     COMMENT COLUMN steady 'Whether all stages were steady in the measured phase; NULL if unknown',
     COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
     COMMENT COLUMN moving 'Figures that were not steady, one sentence each',
-    COMMENT COLUMN timestamps 'Of a watch: the clocks that its timestamps come from, in a sentence; empty for a load, whose timestamps are LogAppendTime',
+    COMMENT COLUMN timestamps 'Of a watch: the clocks that its timestamps come from, or why these cannot measure latency; empty for a load, whose timestamps are LogAppendTime',
     COMMENT COLUMN failures 'What failed, one sentence each',
     COMMENT COLUMN step_of 'The run whose search this run is a step of; empty otherwise';
 
@@ -262,3 +262,34 @@ ALTER TABLE tidegauge.threshold_results
     COMMENT COLUMN value 'The figure; NULL if it is unknown',
     COMMENT COLUMN threshold_limit 'Its limit',
     COMMENT COLUMN passed 'Whether the figure is within the limit';
+
+CREATE OR REPLACE VIEW tidegauge.not_judged AS
+SELECT
+    run_id,
+    k.time AS time,
+    JSONExtractString(row, 'topic') AS topic,
+    JSONExtractString(row, 'kind') AS kind,
+    JSONExtractString(row, 'reason') AS reason,
+    JSONExtractUInt(row, 'records') AS records,
+    JSONExtractInt(row, 'partition') AS partition,
+    JSONExtractInt(row, 'offset') AS offset
+FROM
+(
+    SELECT run_id, time, detail
+    FROM tidegauge.results_conclusions
+    WHERE kind = 'run'
+    ORDER BY run_id, time DESC, _offset DESC
+    LIMIT 1 BY run_id
+) AS k
+ARRAY JOIN JSONExtractArrayRaw(k.detail, 'watch', 'not_judged') AS row
+COMMENT 'Records of watched topics that were not judged: one row per run, topic and reason';
+
+ALTER TABLE tidegauge.not_judged
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When the run was concluded',
+    COMMENT COLUMN topic 'The topic',
+    COMMENT COLUMN kind 'refused: cannot be evaluated; other_type: not of the watched type; outside: timestamp before or after the watch; removed: removed before it could be read; unpaired: its input or output may have been removed',
+    COMMENT COLUMN reason 'Why they were not judged',
+    COMMENT COLUMN records 'Number of records',
+    COMMENT COLUMN partition 'Partition of the first of them; -1 if unknown',
+    COMMENT COLUMN offset 'Its offset; -1 if unknown';

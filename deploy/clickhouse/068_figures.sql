@@ -143,7 +143,12 @@ WITH
             toNullable(anyIf(l.p50_ms, definition = 'event_time')) AS event_time_p50_ms,
             toNullable(anyIf(l.p99_ms, definition = 'event_time')) AS event_time_p99_ms
         FROM tidegauge.latency_summary AS l
-        WHERE phase = 'measure'
+        WHERE phase = 'measure' AND run_id NOT IN
+        (
+            SELECT run_id
+            FROM tidegauge.results_conclusions
+            WHERE kind = 'run' AND JSONExtractString(detail, 'watch', 'unmeasured') != ''
+        )
         GROUP BY run_id, pipeline, stage
         HAVING countIf(definition = 'latest') > 0
     ),
@@ -422,7 +427,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN send_delay_p50_ms 'Median delay between scheduled and actual send time, milliseconds',
     COMMENT COLUMN send_delay_p99_ms '99th percentile of the delay between scheduled and actual send time, milliseconds',
     COMMENT COLUMN send_delay_max_ms 'Longest delay between scheduled and actual send time, milliseconds',
-    COMMENT COLUMN measured_outputs 'Number of outputs with a latency',
+    COMMENT COLUMN measured_outputs 'Number of outputs with a latency; NULL, as all figures of latency, for a watch whose timestamps cannot measure it',
     COMMENT COLUMN outputs_per_second 'The same per second',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
     COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',

@@ -35,6 +35,7 @@ from services.console.watched import (
     watched_bounds,
     watched_input,
     watched_until_ms,
+    without_unmeasured,
 )
 from services.console.ways_in import way_in_of
 from services.runtime.clickhouse import QueryError, query
@@ -99,7 +100,8 @@ def build_report(url: str, run_id: str) -> Report:
         "thresholds": conclusion["detail"].pop("thresholds", []),
         "conclusion": {"clean": conclusion["clean"], **conclusion["detail"]},
     }
-    report |= watched_amounts(url, run_id) if watched else {}
+    if watched:
+        report = without_unmeasured(report) | watched_amounts(url, run_id)
     report["identity"] = Facts(report, request, {}).identity()
     add_interleaved(url, run_id, request, report)
     return report

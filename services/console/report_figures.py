@@ -81,7 +81,8 @@ def add_latencies(url: str, run_id: str, cells: Cells, told: Intervals) -> None:
         if (cell := cells.stage(row)) is not None:
             figures = {name: row[f"{name}_ms"] for name in PERCENTILES}
             intervals = told.get((row["pipeline"], row["stage"], row["definition"]))
-            latency = {"count": row["count"], **figures, "intervals": intervals}
+            counts = {name: row[name] for name in ("count", "negative")}
+            latency = {**counts, **figures, "intervals": intervals}
             cell["latency_ms"][row["definition"]] = latency
     cells.unknown |= {
         f"definition {row['definition']}" for row in rows if row["definition"] not in DEFINITIONS

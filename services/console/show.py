@@ -19,7 +19,7 @@ from services.console.scaling import scaling_table
 from services.console.searched import steps_of, steps_table, unsteady_sentences
 from services.console.terminal import headed, titled_table
 from services.console.warmth import warm_up_sentence
-from services.console.watched import watch_complaints, watch_sentences
+from services.console.watched import is_unmeasured, watch_complaints, watch_sentences
 from services.console.ways_in import way_in_sentences
 
 Report = dict[str, Any]
@@ -30,6 +30,7 @@ BUTS = {
     "steady": (False, "But it was not steady: its figures were still changing."),
     "disturbed": (True, "But it was disturbed: its latencies are not due to the pipeline alone."),
 }
+UNMEASURED = "But its timestamps cannot measure latency, nor tell which outputs are late."
 SHOWN = ("p50", "p95", "p99", "max")
 FLOOR = "floor"  # a row beside the stages: the latency of Tidegauge itself
 LEAST_CORES = 0.005  # less is shown as 0.00
@@ -71,7 +72,8 @@ def show_report(console: Console, report: Report) -> None:
             for figures in cell.get("recovery", ()):
                 console.print(f"{name} {recovery_sentence(stage, figures)}", soft_wrap=True)
     _show_search(console, report)
-    console.print(_resources(report))
+    if (used := _resources(report)).row_count:
+        console.print(used)
     console.print(*lag_sentences(report), *cost_sentences(report), sep="\n", soft_wrap=True)
     if warmth := warm_up_sentence(report):
         style = "" if report["steady"] else "yellow"
@@ -174,6 +176,9 @@ def verdict_sentence(report: Report) -> Text:
         why = " ".join(watch_complaints(report)) if is_watch else "no output was judged."
         return Text(f"VALID, but {why}", style="bold yellow")
     said = "VALID: every expected output was published once, exact and in time."
+    if is_unmeasured(report):
+        said = f"VALID: every expected output was published once. {UNMEASURED}"
+        return Text(said, style="bold yellow")
     buts = [but for name, (value, but) in BUTS.items() if report.get(name) is value]
     return Text(" ".join((said, *buts)), "bold yellow" if buts else "bold green")
 

@@ -6,6 +6,14 @@ from analysis.thresholds import left_to_thresholds, not_exact
 from services.runtime.clickhouse import query
 
 Report = dict[str, Any]
+REFUSED = "refused"
+SHOWN_REASONS = 3
+# What is said of records that were not judged, by kind (services/watcher/not_judged.py).
+TOLD = {
+    REFUSED: "could not be evaluated",
+    "other_type": "not concerned",
+    "removed": "missing",
+}
 
 
 def is_watched(request: dict[str, Any]) -> bool:
@@ -80,8 +88,11 @@ def watch_complaints(report: Report) -> list[str]:
             bad = not_exact(cell["verdicts"], limited)
             found += [f"{stage} has {bad}."] if bad else []
             found += [] if cell["verdicts"]["exact"] else [f"{stage} has no exact output."]
-    if refused := report["conclusion"].get("watch", {}).get("refused"):
-        found.append(f"{refused} records were not evaluated.")
+    told = report["conclusion"].get("watch", {})
+    if refused := told.get("refused"):
+        reasons = [row["reason"] for row in told.get("not_judged", ()) if row["kind"] == REFUSED]
+        why = f": {'; '.join(reasons[:SHOWN_REASONS])}" if reasons else ""
+        found.append(f"{refused} records were not evaluated{why}.")
     return found
 
 
@@ -101,7 +112,7 @@ def watch_sentences(report: Report) -> list[str]:
     told = report["conclusion"].get("watch")
     if told is None:
         return []
-    found = [told["times"], *_amounts(report)]
+    found = [told["times"], *_negative(report), *_amounts(report)]
     shares = [share for _, share in told.get("shares", ())]
     if len(set(shares)) > 1:
         least, most = (f"one in {1 / share:g}" for share in (min(shares), max(shares)))
@@ -114,6 +125,44 @@ def watch_sentences(report: Report) -> list[str]:
             f"A hash sample of one in {1 / told['share']:g} identities was counted; verdicts and "
             "latencies of the sample are exact."
         )
-    if told["refused"]:
+    rows = told.get("not_judged", ())
+    if told["refused"] and not rows:
         found.append(f"{told['refused']} records have no identity and were not evaluated.")
+    return found + [_not_judged(row) for row in rows]
+
+
+def _not_judged(row: dict[str, Any]) -> str:
+    records = "1 record" if row["records"] == 1 else f"{row['records']} records"
+    said = f"{row['topic']}: {records} {TOLD.get(row['kind'], 'not judged')}: {row['reason']}"
+    if row["offset"] < 0:
+        return f"{said}."
+    return f"{said} (first: partition {row['partition']}, offset {row['offset']})."
+
+
+def _negative(report: Report) -> list[str]:
+    """How many latencies are negative, and what that means."""
+    found = []
+    for pipeline in report["pipelines"].values():
+        for stage, cell in pipeline["stages"].items():
+            latest = cell["latency_ms"].get("latest", {})
+            if negative := latest.get("negative"):
+                found.append(
+                    f"{negative} of {latest['count']} latencies of {stage} are negative, the lowest"
+                    f" {latest['min']} ms: the clocks of producers or brokers differ, or outputs"
+                    " were published before their inputs."
+                )
     return found
+
+
+def is_unmeasured(report: Report) -> bool:
+    """Whether it is a watch's run whose timestamps cannot measure latency."""
+    return bool(report["conclusion"].get("watch", {}).get("unmeasured"))
+
+
+def without_unmeasured(report: Report) -> Report:
+    """The report of a run without latencies that its timestamps do not measure."""
+    if is_unmeasured(report):
+        for pipeline in report["pipelines"].values():
+            for cell in pipeline["stages"].values():
+                cell["latency_ms"] = {}
+    return report

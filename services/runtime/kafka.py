@@ -79,6 +79,12 @@ def logged(client: str) -> dict[str, Any]:
     return {"client.id": f"tidegauge-{client}", "log_level": level, "logger": CLIENT_LOGGER}
 
 
+def said_by_kafka(error: Exception) -> str:
+    """The text of an error without the client's own names: `Broker: Unknown topic or partition`."""
+    first = error.args[0] if isinstance(error, KafkaException) and error.args else None
+    return str(first.str()) if isinstance(first, KafkaError) else str(error)
+
+
 def client_properties(settings: ServiceSettings, client: str) -> dict[str, Any]:
     """Properties of every librdkafka client: bootstrap servers, name, log level (errors; none for a
     command), login and the user's own properties. Raises SecretFileError."""

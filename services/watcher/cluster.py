@@ -38,9 +38,9 @@ def _offset(consumer: Consumer, place: TopicPartition) -> int:
     return int(consumer.get_watermark_offsets(place, KAFKA_TIMEOUT_S)[1])
 
 
-def first_offsets(consumer: Consumer, places: Iterable[Place]) -> dict[Place, int]:
-    """The first offset of each partition. Raises KafkaException."""
+def bounds_of(consumer: Consumer, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+    """The first offset of each partition, and the next one. Raises KafkaException."""
     return {
-        place: int(consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)[0])
+        place: consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
         for place in places
     }

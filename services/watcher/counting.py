@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,10 +12,12 @@ import numpy.typing as npt
 from schemas import catalogue
 from schemas.protocol import VERDICTS
 from schemas.watch import Watch
-from services.runtime.cells import Ints, count_cells
+from services.runtime.cells import Ints, by_value, count_cells
 from services.runtime.reconciling import MAX_SAMPLES, histograms
+from services.watcher.copied_times import NO_PAIRS, CopiedTimes
 from services.watcher.events import Event, Fields
 from services.watcher.latencies import Latencies
+from services.watcher.not_judged import NotJudged, Row
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -24,6 +26,7 @@ from services.watcher.records import (
     LOST,
     NONE_MS,
     UNEXPECTED,
+    Codes,
     Judged,
 )
 from services.watcher.slices import Slices
@@ -43,27 +46,38 @@ LATEST: Final = "latest"
 
 @dataclass
 class RunTotals:
-    """Totals of a run so far."""
+    """Totals of a run so far. unmeasured: why its timestamps do not measure latency, known at its
+    end; empty if they do."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     inputs: int = 0
     outputs: int = 0
     refused: int = 0
     latencies: Latencies = field(default_factory=Latencies)
+    copied: CopiedTimes = field(default_factory=CopiedTimes)
+    not_judged: NotJudged = field(default_factory=NotJudged)
+    unmeasured: str = ""
 
     def saved(self) -> Fields:
-        """All but the latencies as JSON types."""
+        """All but the latencies and times as JSON types."""
         counts = {"inputs": self.inputs, "outputs": self.outputs, "refused": self.refused}
-        return {**counts, "verdicts": dict(self.verdicts)}
+        rest = {"copied": self.copied.saved()[1], "not_judged": self.not_judged.rows()}
+        return {**counts, **rest, "verdicts": dict(self.verdicts)}
 
 
 class Counting:
     """Counts of one watch by run; a run's number is its start in units of `run_ms`.
 
-    place_of: topic and partition by place code.
+    place_of: topic and partition by place code. is_create: which place codes are of records with
+    CreateTime.
     """
 
-    def __init__(self, watch: Watch, place_of: Callable[[int], tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        watch: Watch,
+        place_of: Callable[[int], tuple[str, int]],
+        is_create: Callable[[Codes], npt.NDArray[np.bool_]],
+    ) -> None:
         self._where = {"pipeline": watch.name, "stage": watch.stage}
         self._run_ms = 1000 * watch.run_s
         sides = (*watch.inputs, *watch.outputs)
@@ -73,6 +87,7 @@ class Counting:
             self._where, field, lambda code: "{}-{}".format(*place_of(code)), remember_ms
         )
         self._place_of = place_of
+        self._is_create = is_create
         self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
         self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])
 
@@ -102,11 +117,20 @@ class Counting:
             else:
                 totals.outputs += int(counts[place])
 
-    def refuse(self, times: Ints) -> None:
-        """Count refused records, by their times."""
+    def leave_out(self, row: Row, times: Ints) -> None:
+        """Count records that are not judged, each in the run of its time."""
         runs, counts = np.unique(times // self._run_ms, return_counts=True)
         for run, count in zip(runs.tolist(), counts.tolist(), strict=True):
-            self.totals[run].refused += count
+            totals = self.totals[run]
+            totals.not_judged.add(replace(row, records=count))
+            totals.refused += count if row.kind == "refused" else 0
+
+    def end(self, run: int) -> RunTotals:
+        """The totals of a run that ends."""
+        totals = self.totals[run]
+        totals.copied.look()
+        totals.unmeasured = totals.copied.reason(lambda code: self._place_of(code)[0])
+        return totals
 
     def throughput_events(self) -> Iterator[Event]:
         """Throughput since the last call."""
@@ -124,8 +148,15 @@ class Counting:
             return
         run = judged.about_ms // self._run_ms
         self.slices.add(judged, run)
+        self._look_at_times(judged, run)
         yield from self._latencies(judged, run)
         yield from self._verdicts(judged, run)
+
+    def _look_at_times(self, judged: Judged, run: Ints) -> None:
+        """Look at the timestamps of outputs that have a latency and CreateTime."""
+        timed = np.flatnonzero((judged.verdict <= LATE) & self._is_create(judged.place))
+        for number, rows in by_value(run[timed]):
+            self.totals[number].copied.add(judged.take(timed[rows]))
 
     def _latencies(self, judged: Judged, run: Ints) -> Iterator[Event]:
         timed = judged.verdict <= LATE
@@ -189,13 +220,19 @@ class Counting:
         columns: dict[str, npt.NDArray[Any]] = {}
         for run, totals in self.totals.items():
             columns[f"latency_{run}"], columns[f"latency_count_{run}"] = totals.latencies.columns()
+            columns[f"copied_{run}"] = totals.copied.saved()[0]
         return columns, {str(run): totals.saved() for run, totals in self.totals.items()}
 
     def restore(self, columns: dict[str, npt.NDArray[Any]], totals: dict[str, Fields]) -> None:
-        """Restore saved totals. Positions of earlier versions have no latencies."""
+        """Restore saved totals. Positions of earlier versions have no latencies, or nothing about
+        copied times and records that are not judged."""
         for run, fields in totals.items():
             self.totals[int(run)] = found = RunTotals(
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
             )
             if f"latency_{run}" in columns:
                 found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
+            if "copied" in fields:
+                found.copied.restore(columns.get(f"copied_{run}", NO_PAIRS), fields["copied"])
+            for row in fields.get("not_judged", ()):
+                found.not_judged.add(Row(**row))

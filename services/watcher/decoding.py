@@ -13,7 +13,6 @@ from typing import Any, Final
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError as ProtobufError
 
 from schemas.codec import (
@@ -24,10 +23,12 @@ from schemas.codec import (
     without_logical_types,
 )
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
+from services.runtime.descriptors import message_class, type_at
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
 
 FRAME_BYTES: Final = 5  # Confluent's header: 0 and the schema id
+MOST_INDEXES: Final = 100  # messages inside messages
 NO_FRAME: Final = "it does not start with 0 and a schema id"
 Decode = Callable[[bytes], Any]
 _plain_json: Final = json.JSONDecoder().decode
@@ -35,6 +36,11 @@ _plain_json: Final = json.JSONDecoder().decode
 
 class UndecodableError(ValueError):
     """A value cannot be decoded; the text gives the reason."""
+
+
+class OtherTypeError(ValueError):
+    """A value is of another type than the watched one, so it does not concern the watch; the text
+    names the type."""
 
 
 class NoFieldError(ValueError):
@@ -217,29 +223,42 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
 
 def _protobuf(topic: WatchedTopic) -> Decode:
     message = message_of(topic.schemas[0], topic.message)
-    framed = topic.format == "protobuf-confluent"
 
-    def decode(value: bytes) -> Any:
+    def decode(value: bytes, start: int = 0) -> Any:
         try:
-            return _Message(message.FromString(value[_frame_end(value) :] if framed else value))
+            return _Message(message.FromString(value[start:]))
         except ProtobufError as error:
             raise UndecodableError(f"not a {topic.message}: {said_by(error)}") from error
 
-    return decode
+    return decode if topic.format == "protobuf" else _framed(message, decode)
+
+
+def _framed(message: Any, decode: Callable[[bytes, int], Any]) -> Decode:
+    """The decoder of values after Confluent's header: 0, the schema id, and the message indexes,
+    which say which message of the schema the value is."""
+    types: dict[tuple[int, ...], str] = {}
+
+    def framed(value: bytes) -> Any:
+        indexes, start = _message_indexes(value)
+        if indexes not in types:
+            try:
+                types[indexes] = type_at(message, indexes)
+            except IndexError as error:
+                place = ".".join(map(str, indexes))
+                raise UndecodableError(f"the schema file has no message {place}") from error
+        if types[indexes] != message.DESCRIPTOR.full_name:
+            raise OtherTypeError(f"its type is {types[indexes]}")
+        return decode(value, start)
+
+    return framed
 
 
 def message_of(descriptors: str, name: str) -> Any:
     """The class of a message, from a descriptor set in Base64. Raises ValueError."""
-    pool = descriptor_pool.DescriptorPool()
     try:
-        files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(descriptors))
-        for file in files.file:
-            pool.Add(file)
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
-    except KeyError as error:
-        raise ValueError(f"the descriptor set has no message {name}") from error
-    except Exception as error:  # any kind, depending on the defect
-        raise ValueError(f"not a descriptor set: {said_by(error)}") from error
+        return message_class(base64.b64decode(descriptors), name)
+    except ValueError as error:
+        raise ValueError(f"the file of {name} {error}") from error
 
 
 class _Message:
@@ -270,19 +289,23 @@ def _key_text(key: Any) -> str:
     return (text_of(key) or b"").decode()
 
 
-def _frame_end(value: bytes) -> int:
-    """Start of the datum after Confluent's Protobuf header: 0, the schema id, and the message
-    indexes as varints."""
+def _message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
+    """The message indexes after the schema id, and where the message begins. No index means the
+    first message."""
     if len(value) <= FRAME_BYTES or value[0]:
-        raise UndecodableError("it does not start with 0 and a schema id")
+        raise UndecodableError(NO_FRAME)
     count, place = _varint(value, FRAME_BYTES)
+    if not 0 <= count <= MOST_INDEXES:
+        raise UndecodableError("the message indexes of its header cannot be read")
+    indexes = []
     for _ in range(count):
-        _, place = _varint(value, place)
-    return place
+        index, place = _varint(value, place)
+        indexes.append(index)
+    return tuple(indexes) or (0,), place
 
 
 def _varint(value: bytes, place: int) -> tuple[int, int]:
-    """A zigzag varint, and its end."""
+    """A varint in zigzag encoding, and its end."""
     number = shift = 0
     while place < len(value) and shift < 64:
         byte = value[place]

@@ -12,6 +12,7 @@ from services.runtime.cells import Ints
 from services.watcher.decoding import (
     Decode,
     NoFieldError,
+    OtherTypeError,
     UndecodableError,
     decoder,
     field_of,
@@ -34,8 +35,8 @@ class Extracted:
 
     rows: their indexes in the messages. by: values of the field that latency is split by, as text;
     None if a record lacks it; empty without such a field. times_us: the event time of each, or
-    start and end of its window; empty if neither is configured. refused: number of records without
-    an identity by reason, with partition and offset of the first.
+    start and end of its window; empty if neither is configured. refused: records without an
+    identity by reason. others: records of another type than the watched one, by that type.
     """
 
     rows: Ints
@@ -43,15 +44,18 @@ class Extracted:
     by: list[bytes | None]
     times_us: list[tuple[int, ...]] = field(default_factory=list)
     refused: dict[str, "Refused"] = field(default_factory=dict)
+    others: dict[str, "Refused"] = field(default_factory=dict)
 
 
 @dataclass
 class Refused:
-    """Records refused for one reason."""
+    """Records refused for one reason: partition and offset of the first, their number, and their
+    indexes in the messages."""
 
     partition: int
     offset: int
     count: int = 1
+    rows: list[int] = field(default_factory=list)
 
 
 class Extractor:
@@ -78,6 +82,7 @@ class Extractor:
         by: list[bytes | None] = []
         times: list[tuple[int, ...]] = []
         refused: dict[str, Refused] = {}
+        others: dict[str, Refused] = {}
         for row, message in enumerate(messages):
             try:
                 record = self._record(message)
@@ -85,14 +90,15 @@ class Extractor:
                 if self._times:
                     times.append(self._times_us(message, record, headers))
                 identities.append(self._text(message, record, headers))
-            except (UndecodableError, NoFieldError) as error:
-                _refuse(refused, str(error), message)
+            except (UndecodableError, NoFieldError, OtherTypeError) as error:
+                side = others if isinstance(error, OtherTypeError) else refused
+                _refuse(side, str(error), row, message)
                 del times[len(rows) :]
                 continue
             rows.append(row)
             if self._by is not None:
                 by.append(self._told_apart(message, record, headers))
-        return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused)
+        return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused, others)
 
     def _keys(self, messages: list[Message]) -> Extracted:
         """Use the key's bytes as identity."""
@@ -100,9 +106,9 @@ class Extractor:
         rows = np.arange(len(keys))
         refused: dict[str, Refused] = {}
         if None in keys:
-            for message, key in zip(messages, keys, strict=True):
+            for row, key in enumerate(keys):
                 if key is None:
-                    _refuse(refused, "it has no key", message)
+                    _refuse(refused, "it has no key", row, messages[row])
             rows = np.array([row for row, key in enumerate(keys) if key is not None], np.int64)
             keys = [key for key in keys if key is not None]
         return Extracted(rows, hashes(keys), [], [], refused)
@@ -187,12 +193,12 @@ def _header(headers: Headers, name: str) -> Any:
     raise NoFieldError(f"it has no header {name}")
 
 
-def _refuse(refused: dict[str, Refused], reason: str, message: Message) -> None:
+def _refuse(refused: dict[str, Refused], reason: str, row: int, message: Message) -> None:
     reason = reason if reason in refused or len(refused) < MAX_REASONS else OTHERS
-    if reason in refused:
-        refused[reason].count += 1
-    else:
-        refused[reason] = Refused(message.partition(), message.offset())
+    if reason not in refused:
+        refused[reason] = Refused(message.partition(), message.offset(), 0)
+    refused[reason].count += 1
+    refused[reason].rows.append(row)
 
 
 def sizes(messages: list[Message]) -> Iterator[int]:

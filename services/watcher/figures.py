@@ -1,5 +1,6 @@
 """Figures of a run for the thresholds of its watch. Pure."""
 
+from collections import Counter
 from typing import Any
 
 from analysis.thresholds import Figures, Row, judged
@@ -14,7 +15,7 @@ def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Row]:
     """One row for each threshold. watched_s: the part of the run that was watched, seconds.
 
     Figures that cannot exist are left out: latency if no output was expected and none arrived, and
-    rates of a run that was not watched.
+    rates of a run that was not watched. Latency that the timestamps do not measure is unknown.
     """
     absent: set[str] = set()
     if not any(totals.verdicts.values()):
@@ -22,13 +23,17 @@ def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Row]:
     if watched_s <= 0:
         absent.add(RATE)
     limits = (one for one in watch.limits if one.figure not in absent)
-    return judged(limits, _figures(watch, totals, watched_s))
+    rows = judged(limits, _figures(watch, totals, watched_s))
+    if totals.unmeasured:
+        told = "has no latency: its timestamps cannot measure it"
+        rows = [row | ({"reason": told} if row["value"] is None else {}) for row in rows]
+    return rows
 
 
 def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
     """The figures of a run, structured as its report."""
     verdicts = {one: totals.verdicts[one] for one in VERDICTS}
-    counts = totals.latencies.counts()
+    counts = Counter[int]() if totals.unmeasured else totals.latencies.counts()
     stage: dict[str, Any] = {
         "verdicts": verdicts,
         "outputs": sum(count for verdict, count in verdicts.items() if verdict != "missing"),

@@ -20,7 +20,7 @@ from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.environment import environment
 from services.runtime.events import Events
-from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer
+from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
 from services.runtime.memory import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
@@ -29,7 +29,7 @@ from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.watches import kept_watch, position_path
 from services.watcher import position
-from services.watcher.cluster import client_properties, first_offsets, offsets_at
+from services.watcher.cluster import bounds_of, client_properties, offsets_at
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import CatchingUp
 from services.watcher.processes import MOST_REASON_BYTES
@@ -77,7 +77,7 @@ def main() -> None:
     except ValidationError as error:
         _end(name, first_mistake(error))
     except REASONS_TO_END as error:
-        _end(name, str(error))
+        _end(name, said_by_kafka(error))
 
 
 def _end(name: str, reason: str) -> NoReturn:
@@ -128,16 +128,18 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
     try:
         watching = _restored(before, settings, saved)
     except (KafkaException, OSError, ValueError) as error:  # such as a moved certificate
-        log.warning("not_concluded", reason=str(error))
+        log.warning("not_concluded", reason=said_by_kafka(error))
         path.unlink()
         return
     _ask_bus(watching, saved)
+    reason = ""
     try:
         watching.catch_up(stop, CATCH_UP_S)
     except (KafkaException, KafkaUnavailableError, RegistrySilentError) as error:
-        log.warning("not_caught_up", reason=str(error))
+        reason = said_by_kafka(error)
+        log.warning("not_caught_up", reason=reason)
     if watching.behind is None or not stop.is_set():
-        watching.end()
+        watching.end(reason)
 
 
 def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
@@ -152,13 +154,20 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     began_ms = now_ms()
     watching = _assembled(watch, settings, began_ms if watch.begin == "now" else 0)
     watching.runs.beginning = f"{began_ms // 1000:x}"
-    reader = watching.reader
+    reader, watched = watching.reader, watching.watched
     places = reader.places()
+    bounds = bounds_of(reader.consumer, places)
     if watch.begin == "now":
         since_ms = began_ms - watch.relation.remember_ms
-        reader.begin(offsets_at(reader.consumer, places, since_ms))
+        begins = offsets_at(reader.consumer, places, since_ms)
+        watched.live_from = {place: end for place, (_, end) in bounds.items()}
     else:
-        reader.begin(first_offsets(reader.consumer, places))
+        begins = {place: first for place, (first, _) in bounds.items()}
+        for place, (first, end) in bounds.items():
+            if first > 0:
+                watched.removals.expect_cut(place, place[0] in watched.inputs, first == end)
+    reader.begin(begins)
+    watched.removals.expect(begins, reader.compacted())
     watching.save()
     return watching
 

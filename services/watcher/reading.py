@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -20,10 +21,15 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from services.runtime.clock import Clock, now_ms
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, partition_ids
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    KafkaUnavailableError,
+    partition_ids,
+    said_by_kafka,
+)
 from services.watcher.broker_clocks import BrokerClocks
 from services.watcher.cluster import Place
 from services.watcher.partitions import Partition
@@ -46,10 +52,12 @@ READING: Final[dict[str, Any]] = {
     "queued.min.messages": 4_000,
     "queued.max.messages.kbytes": 8_192,
 }
+CLEANUP: Final = "cleanup.policy"
 LOOK_AGAIN_MS: Final = 10_000
 FRESH_MS: Final = 2_000
 MOST_NOTED: Final = 500  # records of a batch whose delay may be noted, about
 MARGIN_MS: Final = 300  # assumed maximum delay from timestamp to visibility at the end
+log = structlog.get_logger()
 
 
 @dataclass
@@ -102,6 +110,20 @@ class WatchReader:
         if found is None:
             raise KafkaUnavailableError("the watched cluster returns no end offsets")
         return found
+
+    def compacted(self) -> frozenset[str]:
+        """The topics whose records may be removed by compaction, as far as the cluster says so."""
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in self.topics]
+        found = set()
+        futures = self.admin.describe_configs(asked, request_timeout=KAFKA_TIMEOUT_S)
+        for one, future in futures.items():
+            try:
+                policy = future.result(KAFKA_TIMEOUT_S)[CLEANUP].value
+            except (KafkaException, FutureTimeoutError, KeyError) as error:
+                log.warning("policy_unknown", topic=one.name, reason=said_by_kafka(error))
+                continue
+            found |= {one.name} if "compact" in policy else set()
+        return frozenset(found)
 
     def saved_topics(self) -> dict[str, Any]:
         """Ids of the topics, and those that are deleted, for `begin`."""
@@ -197,7 +219,7 @@ class WatchReader:
                 asked, isolation_level=level, request_timeout=KAFKA_TIMEOUT_S
             )
         except KafkaException as error:
-            self._not_readable.reason = str(error)
+            self._not_readable.reason = said_by_kafka(error)
             return None
         found = {}
         for one, future in futures.items():
@@ -205,7 +227,7 @@ class WatchReader:
                 found[one.topic, one.partition] = future.result(KAFKA_TIMEOUT_S).offset
             except KafkaException as error:
                 if not _is_gone(error.args[0]):
-                    self._not_readable.reason = str(error)
+                    self._not_readable.reason = said_by_kafka(error)
                     self.troubles += self._not_readable.refused(one.topic, error.args[0])
                     return None
                 self._looked_ms = 0  # check the topic immediately

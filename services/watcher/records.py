@@ -67,7 +67,7 @@ def joined(parts: list[Records]) -> Records:
 class Judged:
     """Verdicts as columns. hash: of the identity; input_ms, output_ms: times of the group and of
     the output, NONE_MS if absent; place, offset: of the output, or else of the input; by: of the
-    output or the input."""
+    output or the input; end_us: end of the window of an output, or 0."""
 
     verdict: npt.NDArray[np.uint8]
     hash: Hashes
@@ -76,6 +76,7 @@ class Judged:
     place: Codes
     offset: Ints
     by: Codes
+    end_us: Ints
 
     def __len__(self) -> int:
         return len(self.verdict)
@@ -92,8 +93,8 @@ class Judged:
 
 def of_outputs(verdict: npt.NDArray[np.uint8], outputs: Records, input_ms: Ints) -> Judged:
     """Verdicts on outputs."""
-    times = (input_ms, outputs.time_ms)
-    return Judged(verdict, outputs.hash, *times, outputs.place, outputs.offset, outputs.by)
+    times, place = (input_ms, outputs.time_ms), (outputs.place, outputs.offset)
+    return Judged(verdict, outputs.hash, *times, *place, outputs.by, outputs.end_us)
 
 
 def together(parts: list[Judged]) -> Judged:

@@ -44,6 +44,7 @@ class Remembered:
             self.groups.of("place", numbers),
             self.groups.of("offset", numbers),
             self.groups.of("by", numbers),
+            np.zeros(len(numbers), np.int64),
         )
 
     def forget(self, before_ms: int) -> None:

@@ -117,8 +117,15 @@ class Runs:
         clean = verdicts["exact"] > 0 and not refused
         clean &= not any(verdicts[one] for one in FAILED_VERDICTS)
         reasons = self.reasons.pop(run, [])
-        watched = {"inputs": totals.inputs, "outputs": totals.outputs, "refused": refused}
-        watched |= {"from_ms": from_ms, "until_ms": until_ms}
+        watched: dict[str, Any] = {
+            "inputs": totals.inputs,
+            "outputs": totals.outputs,
+            "refused": refused,
+            "not_judged": totals.not_judged.rows(),
+            "unmeasured": totals.unmeasured,
+            "from_ms": from_ms,
+            "until_ms": until_ms,
+        }
         detail: dict[str, Any] = {
             "clean": clean,
             "verdicts": {self.watch.name: {self.watch.stage: verdicts}},
@@ -166,25 +173,3 @@ class Runs:
 
 def _lifecycle(run: int, event: str, **fields: Any) -> Event:
     return Event(catalogue.LIFECYCLE, run, {"event": event, **fields})
-
-
-def said_of_times(times: dict[str, set[str]], leaders: list[int], apart_ms: int | None) -> str:
-    """Which clocks the times of a watch come from, in a sentence. times: timestamp types by topic;
-    apart_ms: measured clock difference of the leaders; None if it was not measured."""
-    by_producers = sorted(topic for topic, kinds in times.items() if "CreateTime" in kinds)
-    if by_producers:
-        return (
-            f"The timestamps of {', '.join(by_producers)} are CreateTime from producers: latencies "
-            "include the error of the producers' clocks."
-        )
-    if not any("LogAppendTime" in kinds for kinds in times.values()):
-        return "No record with a timestamp was read."
-    if len(leaders) < 2:
-        return "All timestamps are LogAppendTime from one broker."
-    apart = f"which seem {apart_ms} ms apart"
-    if apart_ms is None:
-        apart = "whose difference was not measured"
-    return (
-        f"All times are LogAppendTime, by the clocks of {len(leaders)} brokers, {apart}: a latency "
-        "between two of them has that error."
-    )

@@ -22,15 +22,25 @@ from services.watcher.extracting import (
 )
 from services.watcher.joining import Joining
 from services.watcher.ledger import Ledger
-from services.watcher.records import COLUMNS, NONE_MS, Codes, Records, joined, no_records
+from services.watcher.not_judged import Kind, Row
+from services.watcher.records import COLUMNS, NONE_MS, Codes, Judged, Records, joined, no_records
+from services.watcher.removals import Removals
 from services.watcher.sampling import Change, Sampling
 from services.watcher.windows import Windows
 
 MOST_UNREAD: Final = 400_000  # records waiting for partitions that are behind
 CALM_MS: Final = 600_000  # with few inputs remembered, before more identities are sampled
 MOST_AHEAD_MS: Final = 3_600_000  # limit of a record's time ahead of this machine's
-AHEAD: Final = "its time is more than an hour ahead of this machine's clock"
-CLOSED: Final = "its time is in a run that was concluded long ago"
+EARLIER_MS: Final = 1_000  # before the watch began: what was on its way then
+AHEAD: Final = "its timestamp is more than an hour ahead of this machine's clock"
+CLOSED: Final = "its timestamp is in a run that was concluded long ago"
+OLD: Final = "its timestamp is from long before the watch began"
+BEFORE: Final = "its timestamp is from before the watch began"
+AFTER: Final = "its timestamp is from after the end of the watch"
+NONE: Final = "it has no timestamp"
+# Timestamps in other units than milliseconds: what one of them has to be multiplied by.
+UNITS: Final = {"seconds": 1_000, "microseconds": 1e-3, "nanoseconds": 1e-6}
+FIRST_MS: Final = 946_684_800_000  # the year 2000: no record is earlier
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
 
@@ -39,29 +49,32 @@ class Watched:
 
     since_ms: earlier inputs are known but not judged, so that their outputs are not unexpected.
     closed_ms: earlier records are refused, as their runs are concluded and removed.
-    refused: records without an identity since the last
-    query, by topic and reason.
+    live_from: the first offset of each partition that did not exist when the watch began; missing
+    ones were not there then. inputs: names of the input topics. removals: what was removed before
+    it was read. refused: records without an identity since the last query, by topic and reason.
     """
 
     def __init__(self, watch: Watch, since_ms: int, clock: Clock = now_ms) -> None:
         self.watch = watch
         self.since_ms = since_ms
         self.closed_ms = NONE_MS
+        self.live_from: dict[Place, int] = {}
+        self.removals = Removals(watch.relation, clock())
         self._clock = clock
         self.before_ms = 0
         self.sampling = Sampling(watch)
         self._last_seen: dict[str, dict[str, int]] = {}  # by topic and timestamp type, epoch ms
         self.refused: dict[tuple[str, str], Refused] = {}
-        self._places: list[Place] = []
-        self._codes: dict[Place, int] = {}
+        self._places: list[tuple[str, int, bool]] = []  # whether it has CreateTime
+        self._codes: dict[tuple[str, int, bool], int] = {}
         topics = (*watch.inputs, *watch.outputs)
         self._extractors = {one.topic: Extractor(one, watch.registry) for one in topics}
-        self._inputs = frozenset(one.topic for one in watch.inputs)
+        self.inputs = frozenset(one.topic for one in watch.inputs)
         by_topic = None if watch.relation.inputs else self._topics_of
         self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, by_topic)
         is_window = watch.relation.kind == "window"
         self.ledger = Windows(watch.relation) if is_window else Ledger(watch.relation)
-        self.counting = Counting(watch, self._place_of)
+        self.counting = Counting(watch, self._place_of, self._is_create)
         self._kept = self.sampling.taken
         self._crowded_ms: int | None = None  # when many inputs were remembered, or the first look
         self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
@@ -78,32 +91,51 @@ class Watched:
         count = len(messages)
         kinds, times = int_pairs(map(Message.timestamp, messages), count)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         codes = np.empty(count, np.int32)
         now = self._clock()
         ahead = times > now + MOST_AHEAD_MS
         known = ~ahead & ((kinds == TIMESTAMP_LOG_APPEND_TIME) | (times <= now))
+        is_live = np.empty(count, bool)
         last = []
         for partition, rows in by_value(partitions):
             place = (topic, partition)
-            codes[rows] = self._code(place)
+            for kind, mine in by_value(kinds[rows]):
+                code = self._code((*place, kind == TIMESTAMP_CREATE_TIME))
+                codes[np.arange(count)[rows][mine]] = code
+            is_live[rows] = offsets[rows] >= self.live_from.get(place, 0)
             read_ms, newest_ms = (
-                int(times[rows].max(initial=NONE_MS, where=mine[rows])) for mine in (known, ~ahead)
+                int(times[rows].max(initial=NONE_MS, where=one[rows])) for one in (known, ~ahead)
             )
-            newest = messages[np.arange(count)[rows][-1]]
-            last.append((place, newest.offset(), read_ms, newest_ms))
+            last.append((place, int(offsets[rows][-1]), read_ms, newest_ms))
+            self._note_removed(place, offsets[rows], times[rows])
         latest_ms = int(times.max(initial=NONE_MS, where=~ahead))
         seen = self._last_seen.setdefault(topic, {})
-        for kind in (KINDS.get(one, "none") for one in np.unique(kinds).tolist()):
-            seen[kind] = max(seen.get(kind, NONE_MS), latest_ms)
-        self._refuse_times(topic, messages, AHEAD, ahead)
-        self._refuse_times(topic, messages, CLOSED, times < self.closed_ms)
-        good = np.flatnonzero(~ahead & (times >= self.closed_ms))
+        for name in (KINDS.get(one, "none") for one in np.unique(kinds).tolist()):
+            seen[name] = max(seen.get(name, NONE_MS), latest_ms)
+        in_seconds = (1_000.0 * times > FIRST_MS) & (1_000.0 * times < now)
+        old = (times < self.since_ms - self.watch.relation.remember_ms) | (times <= 0) | in_seconds
+        old &= is_live & ~ahead
+        closed = ~old & (times < self.closed_ms)
+        for bad, reason in ((ahead, AHEAD), (old, OLD), (closed, CLOSED)):
+            self._refuse_times(topic, messages, times, bad, reason)
+        early = is_live & ~(old | closed | ahead) & (times < self.since_ms - EARLIER_MS)
+        self._leave_out(topic, "outside", BEFORE, messages, np.flatnonzero(early))
+        good = np.flatnonzero(~(ahead | old | closed))
         if len(good) < count:
             messages = [messages[row] for row in good.tolist()]
             times, codes = times[good], codes[good]
         if messages:
             self._take(topic, messages, times, codes)
         return last
+
+    def _note_removed(self, place: Place, offsets: Ints, times: Ints) -> None:
+        """Count the records of a partition that were removed before these were read."""
+        is_input = place[0] in self.inputs
+        records, at_ms = self.removals.read(place, is_input, offsets, times)
+        if records:
+            row = Row(place[0], "removed", self.removals.how(place[0]), records, place[1])
+            self.counting.leave_out(row, np.full(records, at_ms))
 
     def timestamp_types(self, since_ms: int) -> dict[str, set[str]]:
         """Timestamp types that records from a time on have had, by topic."""
@@ -115,7 +147,11 @@ class Watched:
     def _take(self, topic: str, messages: list[Message], times: Ints, codes: Codes) -> None:
         self._count(topic, times, messages)
         found = self._extractors[topic].extract(messages)
-        self._refuse(topic, found.refused, np.delete(times, found.rows))
+        for reason, one in found.refused.items():
+            self._refuse(topic, reason, one, times[one.rows])
+        for reason, one in found.others.items():
+            row = Row(topic, "other_type", reason, one.count, one.partition, one.offset)
+            self.counting.leave_out(row, _from(times[one.rows], self.since_ms))
         self.sampling.count(times)
         mine = self.sampling.is_limited(found.hash)
         rows = found.rows[mine]
@@ -128,7 +164,7 @@ class Watched:
         windows = np.zeros((len(found.rows), 1), np.int64)
         if found.times_us:
             windows = np.array(found.times_us, np.int64)
-        self._unread[topic in self._inputs].append(
+        self._unread[topic in self.inputs].append(
             Records(
                 found.hash[mine],
                 times[rows],
@@ -159,7 +195,33 @@ class Watched:
         judged = self.ledger.judge(groups, outputs, self.before_ms)
         about_ms = judged.about_ms
         mine = (about_ms >= self.since_ms) & self.sampling.is_counted(judged.hash, about_ms)
-        yield from self.counting.events(judged.take(mine))
+        judged = judged.take(mine)
+        unpaired = self.removals.may_explain(judged)
+        self._leave_unpaired(judged.take(unpaired))
+        self.removals.forget(self.before_ms)
+        yield from self.counting.events(judged.take(~unpaired))
+
+    def _leave_unpaired(self, judged: Judged) -> None:
+        """Count outputs and inputs whose counterpart may have been removed."""
+        for code, rows in by_value(judged.place.astype(np.int64)):
+            of_place = judged.take(rows)
+            topic, partition = self._place_of(code)
+            reason = self.removals.why(topic in self.inputs)
+            row = Row(topic, "unpaired", reason, len(of_place), partition, int(of_place.offset[0]))
+            self.counting.leave_out(row, of_place.about_ms)
+
+    def end(self) -> None:
+        """Count what is not judged because the watch ends: records with later timestamps."""
+        now = self._clock()
+        for parts in self._unread.values():
+            late = joined(parts)
+            late = late.take(late.time_ms > max(now, self.before_ms) + EARLIER_MS)
+            for code, rows in by_value(late.place.astype(np.int64)):
+                topic, partition = self._place_of(code)
+                of_place = late.take(rows)
+                first = int(of_place.offset.min())
+                row = Row(topic, "outside", AFTER, len(of_place), partition, first)
+                self.counting.leave_out(row, np.full(len(of_place), self.before_ms))
 
     def _keep(self) -> None:
         """Remove identities that are no longer sampled."""
@@ -215,6 +277,8 @@ class Watched:
             "places": self._places,
             "values": self.counting.slices.values.names,
             "totals": totals,
+            "live_from": [[*place, offset] for place, offset in self.live_from.items()],
+            "removals": self.removals.saved(),
         }
         return arrays, rest
 
@@ -225,8 +289,10 @@ class Watched:
         self.sampling.restore(rest["sampling"])
         self._kept = self.sampling.taken
         self._last_seen = rest.get("last_seen", {})
-        for topic, partition in rest["places"]:
-            self._code((topic, partition))
+        for topic, partition, *is_create in rest["places"]:
+            self._code((topic, partition, is_create == [True]))
+        self.live_from = {(one, n): offset for one, n, offset in rest.get("live_from", ())}
+        self.removals.restore(rest.get("removals"))
         self.counting.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
         self.ledger.restore(arrays)
@@ -247,44 +313,78 @@ class Watched:
         lengths = np.fromiter(sizes(messages), np.int64, len(messages))
         judged = times >= self.since_ms
         if judged.any():
-            is_input = topic in self._inputs
+            is_input = topic in self.inputs
             self.counting.add_records(topic, is_input, times[judged], lengths[judged])
 
     def _refuse_times(
-        self, topic: str, messages: list[Message], reason: str, bad: npt.NDArray[np.bool_]
+        self,
+        topic: str,
+        messages: list[Message],
+        times: Ints,
+        bad: npt.NDArray[np.bool_],
+        reason: str,
     ) -> None:
         """Refuse records with an unusable time: they count in the current run."""
         rows = np.flatnonzero(bad)
-        if len(rows):
-            first = messages[rows[0]]
-            refused = Refused(first.partition(), first.offset(), len(rows))
-            self._refuse(topic, {reason: refused}, np.full(len(rows), self._clock()))
+        reasons = _reasons(times[rows], reason, self._clock())
+        for one in sorted({*reasons}):
+            mine = [row for row, each in zip(rows.tolist(), reasons, strict=True) if each == one]
+            first = messages[mine[0]]
+            refused = Refused(first.partition(), first.offset(), len(mine))
+            self._refuse(topic, one, refused, np.full(len(mine), self._clock()))
 
-    def _refuse(self, topic: str, refused: dict[str, Refused], times: Ints) -> None:
-        """Note reasons of refused records, and count each in the run of its time."""
-        self.counting.refuse(times[times >= self.since_ms])
-        for reason, one in refused.items():
-            of_topic = sum(of == topic for of, _ in self.refused)
-            is_known = (topic, reason) in self.refused or of_topic < MAX_REASONS
-            name = (topic, reason if is_known else OTHERS)
-            known = self.refused.get(name)
-            if known is None:
-                self.refused[name] = one
-            else:
-                known.count += one.count
+    def _leave_out(
+        self, topic: str, kind: Kind, reason: str, messages: list[Message], rows: Ints
+    ) -> None:
+        """Count records of the current run that are not judged."""
+        if len(rows):
+            first = messages[int(rows[0])]
+            row = Row(topic, kind, reason, len(rows), first.partition(), first.offset())
+            self.counting.leave_out(row, np.full(len(rows), self._clock()))
+
+    def _refuse(self, topic: str, reason: str, one: Refused, times: Ints) -> None:
+        """Note a reason of refused records, and count each in the run of its time."""
+        row = Row(topic, "refused", reason, one.count, one.partition, one.offset)
+        self.counting.leave_out(row, _from(times, self.since_ms))
+        of_topic = sum(of == topic for of, _ in self.refused)
+        is_known = (topic, reason) in self.refused or of_topic < MAX_REASONS
+        name = (topic, reason if is_known else OTHERS)
+        known = self.refused.get(name)
+        if known is None:
+            self.refused[name] = one
+        else:
+            known.count += one.count
 
     def _topics_of(self, codes: Codes) -> Ints:
         """Number of the input topic of each place code."""
         names = [one.topic for one in self.watch.inputs]
-        topics = [names.index(topic) if topic in names else -1 for topic, _ in self._places]
+        topics = [names.index(topic) if topic in names else -1 for topic, *_ in self._places]
         return np.array(topics, np.int64)[codes]
 
     def _place_of(self, code: int) -> Place:
-        return self._places[code]
+        return self._places[code][:2]
 
-    def _code(self, place: Place) -> int:
+    def _is_create(self, codes: Codes) -> npt.NDArray[np.bool_]:
+        """Which place codes are of records with CreateTime."""
+        return np.array([one for *_, one in self._places], bool)[codes]
+
+    def _code(self, place: tuple[str, int, bool]) -> int:
         code = self._codes.get(place)
         if code is None:
             code = self._codes[place] = len(self._places)
             self._places.append(place)
         return code
+
+
+def _from(times: Ints, since_ms: int) -> Ints:
+    return times[times >= since_ms]
+
+
+def _reasons(times: Ints, reason: str, now_ms: int) -> list[str]:
+    """Why each of some times is of no use: the given reason, or the unit it seems to be in."""
+    reasons = [NONE if one <= 0 else reason for one in times.tolist()]
+    for unit, factor in UNITS.items():
+        meant_ms = times * factor
+        for row in np.flatnonzero((meant_ms > FIRST_MS) & (meant_ms < now_ms + MOST_AHEAD_MS)):
+            reasons[row] = f"its timestamp seems to be in {unit} instead of milliseconds"
+    return reasons

@@ -18,12 +18,14 @@ from services.runtime.memory import return_pages
 from services.runtime.reconciling import NotRepeatableError
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
+from services.watcher.counting import RunTotals
 from services.watcher.events import Event
 from services.watcher.group_lag import GroupLag
 from services.watcher.position import SUMMED, CatchingUp
 from services.watcher.reading import WatchReader
-from services.watcher.runs import Runs, said_of_times
+from services.watcher.runs import Runs
 from services.watcher.sampling import WHOLE
+from services.watcher.timestamps import mostly_negative, said_of_times
 from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
 
@@ -36,6 +38,7 @@ REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
 SEARCH_S: Final = 300.0  # least time between two searches for change points
+NOT_RECOUNTED: Final = "It ended before everything was recounted"
 REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
 
@@ -119,6 +122,7 @@ class Watching:
         self._lost = [Trouble(**one) for one in rest.get("lost", ())]
         places = {(topic, number): offset for topic, number, offset in rest["positions"]}
         self.reader.begin(places, rest.get("topics"))
+        self.watched.removals.expect(places, self.reader.compacted())
 
     def look_behind(self) -> None:
         """Find how far the previous process can have counted. Raises KafkaUnavailableError."""
@@ -133,9 +137,11 @@ class Watching:
         while self.behind is not None and not stop.is_set() and time.monotonic() < end_s:
             self.step()
 
-    def end(self) -> None:
-        """Conclude all begun runs of a watch that was removed. Raises as `save`."""
-        self._leave_behind()
+    def end(self, reason: str = "") -> None:
+        """Conclude all begun runs of a watch that was removed. reason: why it could not be caught
+        up, if it could not. Raises as `save`."""
+        self._leave_behind(reason)
+        self.watched.end()
         self._publish_counts()
         self._object()
         for run in sorted(self.runs.begun - self.runs.concluded):
@@ -216,8 +222,8 @@ class Watching:
         """Publish the events that end a run, except those that the process before has published
         without the other."""
         watched, run_id = self.watched, self.runs.id_of(run)
-        totals, watched_ms = watched.counting.totals[run], (watched.since_ms, watched.before_ms)
-        circumstances = self._circumstances(run)
+        totals, watched_ms = watched.counting.end(run), (watched.since_ms, watched.before_ms)
+        circumstances = self._circumstances(run, totals)
         for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended):
             if (run_id, _name(event)) not in self._told:
                 self._publish([event])
@@ -229,15 +235,17 @@ class Watching:
             self.events.command("changes", self._concluded, Model())
             self._concluded, self._searched_s = "", time.monotonic()
 
-    def _circumstances(self, run: int) -> dict[str, Any]:
+    def _circumstances(self, run: int, totals: RunTotals) -> dict[str, Any]:
         clocks = self.reader.clocks
         leaders, apart_ms = clocks.leaders(), clocks.difference_ms()
         run_ms = 1000 * self.watch.run_s
         shares = self.watched.sampling.shares(run_ms * run, run_ms * (run + 1))
+        times = self.watched.timestamp_types(run_ms * run)
+        totals.unmeasured = totals.unmeasured or mostly_negative(times, totals.latencies)
         return {
             "share": min(share for _, share in shares),
             "shares": shares,
-            "times": said_of_times(self.watched.timestamp_types(run_ms * run), leaders, apart_ms),
+            "times": said_of_times(times, leaders, apart_ms, totals.unmeasured),
             "brokers": leaders,
             "clocks_apart_ms": apart_ms,
         }
@@ -297,14 +305,14 @@ class Watching:
                 halves.append(run)
         return halves
 
-    def _leave_behind(self) -> None:
+    def _leave_behind(self, reason: str) -> None:
         """Give up on counts that could not be repeated in time."""
         behind, self.behind = self.behind, None
         if behind is None:
             return
         self._note(behind.published.events)
         for run in self.runs.begun:
-            self.runs.object(run, "It ended before everything was recounted.")
+            self.runs.object(run, f"{NOT_RECOUNTED}: {reason}." if reason else f"{NOT_RECOUNTED}.")
         list(self.watched.counting.slices.take())
         list(self.watched.counting.throughput_events())
 

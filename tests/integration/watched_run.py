@@ -8,7 +8,8 @@ from schemas import catalogue, protocol
 from schemas.watch import Watch
 from services.watcher.events import Event
 from services.watcher.group_lag import LAG
-from services.watcher.runs import Runs, run_id_of, said_of_times
+from services.watcher.runs import Runs, run_id_of
+from services.watcher.timestamps import said_of_times
 from services.watcher.watched import Watched
 from tests.unit.watcher.records import message
 

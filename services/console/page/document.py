@@ -39,7 +39,7 @@ from services.console.show import (
     verdict_sentence,
 )
 from services.console.warmth import warm_up_sentence
-from services.console.watched import watch_sentences
+from services.console.watched import is_unmeasured, watch_sentences
 from services.console.ways_in import way_in_sentences
 
 STYLE = Path(__file__).with_name("style.css")
@@ -77,7 +77,7 @@ def page(report: dict[str, Any], request: dict[str, Any], timelines: Timelines |
     if found := report.get("scalability"):
         sections.append(scaling_section(found))
     sections.append(_ledger(report))
-    if timelines is not None:
+    if timelines is not None and timelines.cpu_cores:
         sections.append(_resources(report, timelines))
     sections.append(_definitions(report["conclusion"].get("watch")))
     sections.append(_provenance(report, request))
@@ -108,7 +108,7 @@ def _head(report: dict[str, Any], request: dict[str, Any]) -> Markup:
             "send delay p99": _ms(delay["p99"]),
         }
     clean = report["conclusion"].get("clean")
-    is_good = clean and not is_doubtful(report)
+    is_good = clean and not is_doubtful(report) and not is_unmeasured(report)
     kind = "bad" if not report["valid"] else "good" if is_good else "mixed"
     cells = [element("div", element("dt", k), element("dd", v)) for k, v in facts.items()]
     remarks = interleaved_sentences(report)

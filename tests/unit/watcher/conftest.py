@@ -17,7 +17,7 @@ def bus(monkeypatch):
     monkeypatch.setattr(process, "WatchReader", Reader)
     monkeypatch.setattr(process, "Events", lambda *_: found)
     monkeypatch.setattr(process, "event_producer", lambda *_: None)
-    monkeypatch.setattr(process, "first_offsets", lambda _, places: dict.fromkeys(places, 0))
+    monkeypatch.setattr(process, "bounds_of", lambda _, places: dict.fromkeys(places, (0, 0)))
     monkeypatch.setattr(process, "environment", dict)
     monkeypatch.setattr(position, "bus_ends", lambda _: [])
     monkeypatch.setattr(position, "read_published", lambda *_: Published())

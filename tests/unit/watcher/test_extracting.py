@@ -116,8 +116,7 @@ IDS = {"schema_ids": {"7": json.dumps(ORDER)}}
         ({"format": "avro-single-object", **AVRO}, MARKER + FINGERPRINT + datum(ORDER, AN_ORDER)),
         ({"format": "avro-confluent", **IDS}, b"\0\0\0\0\x07" + datum(ORDER, AN_ORDER)),
         ({"format": "protobuf", **PROTOBUF}, protobuf()),
-        ({"format": "protobuf-confluent", **PROTOBUF}, b"\0\0\0\0\x09\x00" + protobuf()),
-        ({"format": "protobuf-confluent", **PROTOBUF}, b"\0\0\0\0\x09\x02\x00" + protobuf()),
+        ({"format": "protobuf-confluent", **PROTOBUF}, b"\0\0\0\0\x09\x02\x02" + protobuf()),
     ],
 )
 def test_an_identity_is_the_same_in_every_format(topic, value):
@@ -267,6 +266,69 @@ def test_a_path_that_a_message_does_not_have_is_a_reason(path):
     topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
     found = identities(topic, message("t", protobuf()))
     assert found == ([], {f"it has no field {path.removeprefix('value.')}": 1})
+
+
+def typed():
+    """A file with First, and Order with the messages Line and, inside Line, Item; the entries of a
+    map come before Line."""
+    file = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3")
+    field = descriptor_pb2.FieldDescriptorProto
+    plain = {"type": field.TYPE_STRING, "label": field.LABEL_OPTIONAL}
+
+    def add(name, among):
+        found = among.add(name=name)
+        found.field.add(name="id", number=1, **plain)
+        return found
+
+    add("First", file.message_type)
+    order = add("Order", file.message_type)
+    entry = order.nested_type.add(name="LabelsEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, **plain)
+    entry.field.add(name="value", number=2, **plain)
+    add("Item", add("Line", order.nested_type).nested_type)
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return base64.b64encode(files.SerializeToString()).decode()
+
+
+def in_frame(*varints):
+    """A record o1 after Confluent's header with some varints in zigzag encoding."""
+    return b"\0\0\0\0\x07" + bytes(2 * one for one in varints) + b"\x0a\x02o1"
+
+
+@pytest.mark.parametrize(
+    ("varints", "name"),
+    [
+        ((0,), "shop.First"),
+        ((1, 0), "shop.First"),
+        ((1, 1), "shop.Order"),
+        ((2, 1, 0), "shop.Order.Line"),
+        ((3, 1, 0, 0), "shop.Order.Line.Item"),
+    ],
+)
+def test_the_indexes_of_a_frame_say_which_message_it_has(varints, name):
+    fields = {"topic": "t", "format": "protobuf-confluent", "identity": ["value.id"]}
+    every = ("shop.First", "shop.Order", "shop.Order.Line", "shop.Order.Line.Item")
+    for watched in every:
+        topic = fields | {"schemas": [typed()], "message": watched}
+        extractor = Extractor(WatchedTopic.model_validate(topic), None)
+        found = extractor.extract([message("t", in_frame(*varints))])
+        is_mine = watched == name
+        assert found.hash.tolist() == (of("o1") if is_mine else [])
+        assert [*found.others] == ([] if is_mine else [f"its type is {name}"])
+        assert not found.refused
+
+
+@pytest.mark.parametrize("varints", [(1, 2), (2, 0, 0), (1, -1), (-1,), (101,)])
+def test_indexes_of_no_message_are_a_reason(varints):
+    frame = b"\0\0\0\0\x07" + b"".join(_zigzag(one) for one in varints) + b"\x0a\x02o1"
+    topic = {"format": "protobuf-confluent", "identity": ["value.id"], "schemas": [typed()]}
+    found, refused = identities(topic | {"message": "shop.First"}, message("t", frame))
+    assert (found, sum(refused.values())) == ([], 1)
+
+
+def _zigzag(number):
+    coded = (number << 1) ^ (number >> 63)
+    return bytes([coded]) if coded < 128 else bytes([coded & 127 | 128, coded >> 7])
 
 
 NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}

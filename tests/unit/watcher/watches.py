@@ -51,6 +51,9 @@ class Reader:
     def begin(self, positions, topics=None):
         self.positions, self.topics = dict(positions), topics
 
+    def compacted(self):
+        return frozenset()
+
     def saved_topics(self):
         return {"ids": {"in": "one"}, "gone": ["out"]}
 
