@@ -24,10 +24,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import fastavro
-from fastavro.schema import SchemaParseException, fingerprint, to_parsing_canonical_form
+from fastavro.schema import (
+    SchemaParseException,
+    UnknownType,
+    fingerprint,
+    to_parsing_canonical_form,
+)
 
 MARKER = b"\xc3\x01"
 HEADER_BYTES = 10
@@ -48,10 +53,34 @@ class DecodeError(ValueError):
     """A value is not a record of a known schema; the text is the reason for the dead letter."""
 
 
+_MEANINGS: Final[dict[type[BaseException], str]] = {
+    RecursionError: "it is nested too deeply",
+    EOFError: "it ends too early",
+    TimeoutError: "it took too long",
+    UnknownType: "there is no type",
+    KeyError: "it lacks",
+}
+_WITH_TEXT: Final = (UnknownType, KeyError)
+
+
 def said_by(error: BaseException) -> str:
     """Type and text of another library's error: one short line, deterministic for a value."""
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", " ".join(str(error).split()))
     return f"{type(error).__name__}: {text}"[:MAX_SAID] if text else type(error).__name__
+
+
+def told_by(error: BaseException) -> str:
+    """The same for people: in place of the type, what it means."""
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, Exception):
+        return told_by(reason)
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    text = said_by(error).removeprefix(type(error).__name__).removeprefix(": ")
+    for kind, meaning in _MEANINGS.items():
+        if isinstance(error, kind):
+            return f"{meaning} {text}" if kind in _WITH_TEXT else meaning
+    return text or "it has another form"
 
 
 @dataclass(frozen=True)
@@ -94,7 +123,7 @@ def checked_schema() -> Iterator[None]:
         AttributeError,
         RecursionError,
     ) as error:
-        raise ValueError(f"not an Avro schema: {said_by(error)}") from error
+        raise ValueError(f"not an Avro schema: {told_by(error)}") from error
 
 
 def schema_of(text: str, version: int = 1) -> Schema:

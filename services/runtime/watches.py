@@ -9,12 +9,13 @@ import json
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import fastavro
 from pydantic import BaseModel, ValidationError
 
-from schemas.codec import checked_schema, without_logical_types
+from schemas.codec import checked_schema
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
+from services.runtime.avro_schemas import parsed
+from services.runtime.descriptors import message_class
 from services.runtime.toml_files import read_toml
 from services.runtime.whole_files import write_whole
 
@@ -129,8 +130,10 @@ def _with_schemas(watch: Watch, folder: Path) -> Watch:
     for side in (*fields["inputs"], *fields["outputs"]):
         is_avro = side["format"] in AVRO or side["key"] in AVRO
         read = _avro_schema if is_avro else _text
-        read_schemas = _descriptors if side["format"] in PROTOBUF else read
-        side["schemas"] = [read_schemas(folder / one) for one in side["schemas"]]
+        if side["format"] in PROTOBUF:
+            side["schemas"] = [_descriptors(folder / one, side) for one in side["schemas"]]
+        else:
+            side["schemas"] = [read(folder / one) for one in side["schemas"]]
         side["schema_ids"] = {
             number: read(folder / one) for number, one in side["schema_ids"].items()
         }
@@ -142,7 +145,8 @@ def _avro_schema(path: Path) -> str:
     text = _text(path)
     try:
         with checked_schema():
-            fastavro.parse_schema(without_logical_types(json.loads(text)), _force=True)
+            schema = json.loads(text)
+        parsed([schema])
     except ValueError as error:
         raise DefinitionError(f"{path} is {error}.") from error
     return text
@@ -155,8 +159,14 @@ def _text(path: Path) -> str:
         raise DefinitionError(f"{path} is not text.") from error
 
 
-def _descriptors(path: Path) -> str:
-    return base64.b64encode(_content(path)).decode()
+def _descriptors(path: Path, side: dict[str, Any]) -> str:
+    """A descriptor set in Base64. Raises DefinitionError if it is of no use for a topic."""
+    content = _content(path)
+    try:
+        message_class(content, side["message"])
+    except ValueError as error:
+        raise DefinitionError(f"{path} {error}.") from error
+    return base64.b64encode(content).decode()
 
 
 def _content(path: Path) -> bytes:

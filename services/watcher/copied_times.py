@@ -18,6 +18,7 @@ from services.watcher.records import Judged
 BLOCK: Final = 200  # distinct pairs of a partition that are looked at together
 MOST_AT_ONCE: Final = 20_000  # outputs of a batch that are looked at, about
 LEAST_SHARE: Final = 0.01  # of the outputs looked at; fewer do not change a percentile
+FAST_MS: Final = 10
 LEAST_PAIRS: Final = 5  # of fewer distinct pairs, each counts as often as it occurred
 INPUT, WINDOW, SECOND = "input", "window", "second"  # what a timestamp is a constant away from
 NO_PAIRS: Final = np.empty((0, 5), np.int64)  # place, input, output, end of window; occurrences
@@ -64,7 +65,7 @@ class CopiedTimes:
         weights = None if len(pairs) >= LEAST_PAIRS else counts
         away = {INPUT: (outputs - inputs, constant_of(outputs - inputs, weights))}
         if ends.any():
-            away[WINDOW] = (outputs - ends, constant_of(outputs - ends, weights))
+            away[WINDOW] = (outputs - ends, constant_of(outputs - ends, weights, 1))
         away[SECOND] = (outputs % 1000, second_of(outputs))
         for what, (differences, constant) in away.items():
             if constant is not None:
@@ -94,8 +95,11 @@ class CopiedTimes:
         self.found = Counter({(p, what, far): count for p, what, far, count in saved["found"]})
 
 
-def constant_of(differences: Ints, weights: Ints | None = None) -> int | None:
+def constant_of(
+    differences: Ints, weights: Ints | None = None, fast_ms: int = FAST_MS
+) -> int | None:
     """The constant that all or many of these differences are, in milliseconds; None if they vary.
+    Below fast_ms, other than 0, more of them are needed: a fast pipeline comes close to that.
 
     >>> constant_of(np.array([0, 0, 0])), constant_of(np.array([3, 4, 3, 5, 4, 3]))
     (0, None)
@@ -105,7 +109,7 @@ def constant_of(differences: Ints, weights: Ints | None = None) -> int | None:
     place = int(counts.argmax())
     constant, most, total = int(values[place]), counts[place], counts.sum()
     near = counts[np.abs(values - constant) == 1].sum()
-    if 0 < abs(constant) < 10:  # a fast pipeline comes close to that
+    if 0 < abs(constant) < fast_ms:
         return constant if most >= 50 and 20 * near <= most else None
     is_all = most == total and most >= (5 if constant else 3)
     is_most = most >= 5 and not near and 5 * most >= 4 * total

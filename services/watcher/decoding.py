@@ -15,14 +15,9 @@ import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 from google.protobuf.message import DecodeError as ProtobufError
 
-from schemas.codec import (
-    HEADER_BYTES,
-    MARKER,
-    checked_schema,
-    said_by,
-    without_logical_types,
-)
+from schemas.codec import HEADER_BYTES, MARKER, told_by
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
+from services.runtime.avro_schemas import parsed
 from services.runtime.descriptors import message_class, type_at
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
@@ -78,7 +73,7 @@ def decode_json(value: bytes) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise UndecodableError(f"not JSON: {said_by(error)}") from error
+        raise UndecodableError(f"not JSON: {told_by(error)}") from error
 
 
 def confluent_json(value: bytes) -> Any:
@@ -93,61 +88,6 @@ def key_decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
     if topic.key == "avro-confluent":
         return confluent_avro(_ids_of(topic, registry))
     return decode_json if topic.key == "json" else confluent_json
-
-
-def parsed(schemas: list[Any]) -> Any:
-    """The last of some Avro schemas, which may refer to earlier ones, without logical types:
-    identities use raw values. Raises ValueError."""
-    named: dict[str, Any] = {}
-    with checked_schema():
-        for one in schemas:
-            found = fastavro.parse_schema(
-                without_logical_types(one), named_schemas=named, _force=True
-            )
-            _takes_bytes(found, named, {})
-    return found
-
-
-def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | None]) -> bool:
-    """Whether every value of a parsed schema takes at least a byte. known: the same by record, None
-    while its fields are visited.
-
-    Raises ValueError if a few bytes could be a record of any depth or length: for a record that
-    contains itself, and for an array of items that take no bytes.
-    """
-    if isinstance(schema, list):
-        for one in schema:
-            _takes_bytes(one, named, known)
-        return True  # the number of the branch
-    if isinstance(schema, str):
-        if schema not in named:
-            return schema != "null"
-        schema = named[schema]
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        return _record_takes_bytes(schema, named, known)
-    if kind in ("array", "map"):
-        takes = _takes_bytes(schema["items" if kind == "array" else "values"], named, known)
-        if kind == "array" and not takes:
-            raise ValueError("it has an array of items that take no bytes")
-        return True
-    if kind == "fixed":
-        return bool(schema["size"])
-    return kind == "enum" or _takes_bytes(kind, named, known)
-
-
-def _record_takes_bytes(
-    record: Any, named: Mapping[str, Any], known: dict[str, bool | None]
-) -> bool:
-    name = record["name"]
-    if name not in known:
-        known[name] = None
-        takes = [_takes_bytes(field["type"], named, known) for field in record["fields"]]
-        known[name] = any(takes)
-    found = known[name]
-    if found is None:
-        raise ValueError(f"{name} contains itself")
-    return found
 
 
 def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
@@ -215,7 +155,7 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
     try:
         record = fastavro.schemaless_reader(stream, schema, None)
     except Exception as error:  # fastavro raises many kinds for corrupt data
-        raise UndecodableError(f"not a record of its schema: {said_by(error)}") from error
+        raise UndecodableError(f"not a record of its schema: {told_by(error)}") from error
     if stream.tell() != len(value):
         raise UndecodableError("it has trailing bytes")
     return record
@@ -228,7 +168,7 @@ def _protobuf(topic: WatchedTopic) -> Decode:
         try:
             return _Message(message.FromString(value[start:]))
         except ProtobufError as error:
-            raise UndecodableError(f"not a {topic.message}: {said_by(error)}") from error
+            raise UndecodableError(f"not a {topic.message}: {told_by(error)}") from error
 
     return decode if topic.format == "protobuf" else _framed(message, decode)
 

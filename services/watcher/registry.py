@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any, Final
 
-from schemas.codec import said_by
+from schemas.codec import told_by
 from schemas.watch import Registry
 from services.runtime.answers import NoRedirects, RefusedError
 
@@ -109,7 +109,7 @@ class SchemaIds:
                 raise
             if silence := _silence(error):
                 raise RegistrySilentError(silence) from error
-            raise SchemaMissingError(f"schema {number} was not found: {said_by(error)}") from error
+            raise SchemaMissingError(f"schema {number} was not found: {_said(error)}") from error
 
     def _referred(self, references: Any, seen: set[tuple[str, int]]) -> list[Any]:
         found: list[Any] = []
@@ -127,15 +127,21 @@ class SchemaIds:
         return found
 
 
+def _said(error: Exception) -> str:
+    if isinstance(error, urllib.error.HTTPError):
+        return f"the registry answers with status {error.code}"
+    return "its answer is cut off" if isinstance(error, HTTPException) else told_by(error)
+
+
 def _silence(error: Exception) -> str:
     """Why the registry does not say whether it has a schema; empty if the error says that."""
     if isinstance(error, urllib.error.HTTPError):
         if error.code in NO_SCHEMA:
             return ""
-        return f"the registry answers with status {error.code}: {said_by(error)}"
+        return _said(error)
     if isinstance(error, RefusedError):
         return f"the registry refuses: {error}"
-    return f"the registry does not answer: {said_by(error)}" if isinstance(error, OSError) else ""
+    return f"the registry does not answer: {told_by(error)}" if isinstance(error, OSError) else ""
 
 
 def asking(registry: Registry) -> Callable[[str], Any]:
@@ -150,7 +156,7 @@ def asking(registry: Registry) -> Callable[[str], Any]:
     try:
         context = ssl.create_default_context(cafile=registry.ca_path or None)
     except OSError as error:  # it does not name the file
-        text = f"registry.ca_path: {registry.ca_path} cannot be used: {said_by(error)}"
+        text = f"registry.ca_path: {registry.ca_path} cannot be used: {told_by(error)}"
         raise OSError(text) from error
     opener = urllib.request.build_opener(
         urllib.request.HTTPSHandler(context=context), NoRedirects()

@@ -119,4 +119,5 @@ class Removals:
             self._removed[is_input].restore(saved["sides"][str(int(is_input))])
             self._topics[is_input] = saved["topics"][str(int(is_input))]
         self._last_ms = {(topic, number): ms for topic, number, ms in saved["last_ms"]}
-        self._next |= dict.fromkeys(saved["cut"], CUT)
+        for topic, number in saved["cut"]:
+            self._next[topic, number] = CUT

@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from schemas.validation_errors import DefinitionError
+from services.runtime.descriptors import message_class
 from services.runtime.settings import EXIT_USAGE
 from services.runtime.watches import kept_watch, kept_watches, read_cluster, read_watch
 from services.watcher.__main__ import main
@@ -76,7 +78,7 @@ def test_certificates_are_found_beside_the_file(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("{", "JSONDecodeError: "), ('{"type": "recrod"}', "UnknownType: ")],
+    [("{", "Expecting property name"), ('{"type": "recrod"}', "there is no type ")],
 )
 def test_a_file_that_is_no_avro_schema_is_named(tmp_path, text, said):
     file, schema = tmp_path / "orders.toml", tmp_path / "order.avsc"
@@ -88,6 +90,45 @@ def test_a_file_that_is_no_avro_schema_is_named(tmp_path, text, said):
     with pytest.raises(DefinitionError) as refused:
         read_watch(file)
     assert str(refused.value).startswith(f"{schema} is not an Avro schema: {said}")
+
+
+def a_descriptor_set(*imports):
+    """A descriptor set with shop.Order and, inside it, Line."""
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    file.dependency.extend(imports)
+    file.message_type.add(name="Order").nested_type.add(name="Line")
+    return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("content", "message", "facts"),
+    [
+        (
+            a_descriptor_set(),
+            "shop.Ordre",
+            ("no message shop.Ordre", "shop.Order, shop.Order.Line"),
+        ),
+        (a_descriptor_set("money.proto"), "shop.Order", ("money.proto", "--include_imports")),
+        (b"syntax = 'proto3';", "shop.Order", ("not a descriptor set", "--descriptor_set_out")),
+        (b"", "shop.Order", ("not a descriptor set",)),
+    ],
+)
+def test_a_descriptor_set_of_no_use_is_refused_before_anything_starts(
+    tmp_path, content, message, facts
+):
+    file = tmp_path / "orders.toml"
+    (tmp_path / "order.binpb").write_bytes(content)
+    told = f'format = "protobuf"\nschemas = ["order.binpb"]\nmessage = "{message}"'
+    file.write_text(WATCH.replace("[[inputs]]", f'[[inputs]]\n{told}\nidentity = ["value.id"]'))
+    with pytest.raises(DefinitionError) as refused:
+        read_watch(file)
+    assert "order.binpb" in str(refused.value)
+    assert all(one in str(refused.value) for one in facts)
+
+
+def test_imports_of_google_protobuf_need_not_be_in_a_descriptor_set():
+    content = a_descriptor_set("google/protobuf/timestamp.proto", "google/protobuf/type.proto")
+    assert message_class(content, "shop.Order").DESCRIPTOR.full_name == "shop.Order"
 
 
 @pytest.mark.parametrize(
