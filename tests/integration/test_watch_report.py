@@ -24,7 +24,7 @@ from services.console.show import show_report
 from services.runtime import clickhouse
 from services.runtime.settings import ServiceSettings
 from tests.integration.store_engine import project, store_in_process
-from tests.integration.watched_run import begun_events, run_id, watch_events
+from tests.integration.watched_run import begun_events, copied_events, run_id, watch_events
 from tests.unit.requests import a_lifecycle_event
 
 pytestmark = pytest.mark.integration
@@ -84,6 +84,33 @@ def test_people_read_it_in_every_form(found, ask):
         assert "send delay p50" not in text
         assert "All timestamps are from the broker" not in text
         assert "failed: output.p99_ms <= 100; orders output has 250" in html.unescape(text)
+
+
+SECONDS = "its timestamp seems to be in seconds instead of milliseconds"
+
+
+def test_timestamps_that_cannot_measure_latency_give_no_figure(engine, monkeypatch):
+    store_in_process(engine, monkeypatch)
+    project(engine, copied_events(START_MS))
+    found, ask = report.build_report("", run_id(START_MS)), partial(clickhouse.query, "")
+    cell = found["pipelines"]["orders"]["stages"]["output"]
+    assert (cell["latency_ms"], cell["verdicts"]["exact"]) == ({}, 20)
+    assert [row["passed"] for row in found["thresholds"]] == [False, True, True]
+    request = report.request_of("", found["run_id"])
+    console = Console(record=True, width=160)
+    show_report(console, found)
+    lines = read_timelines("", found["run_id"], expired=found["seconds_expired"])
+    for text in (console.export_text(), markdown(found), page(found, request, lines)):
+        assert "20 of 20 timestamps in shipped are exactly that of the input" in text
+        assert f"orders: 2 records could not be evaluated: {SECONDS} (first: partition 0" in text
+        assert "resources" not in text
+    assert b"its timestamps cannot measure it" in junit(found)
+    (figures,) = ask("SELECT p50_ms, p99_ms, exact FROM tidegauge.figures")
+    assert figures == {"p50_ms": None, "p99_ms": None, "exact": 20}
+    (row,) = ask("SELECT topic, kind, reason, records, offset FROM tidegauge.not_judged")
+    assert [*row.values()] == ["orders", "refused", SECONDS, 2, 20]
+    (run,) = ask("SELECT timestamps FROM tidegauge.runs")
+    assert "cannot measure latency" in run["timestamps"]
 
 
 def test_its_hours_are_compared(found, ask):

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from confluent_kafka import TIMESTAMP_CREATE_TIME
+
 from schemas import catalogue, protocol
 from schemas.watch import Watch
 from services.watcher.events import Event
@@ -58,6 +60,27 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     trouble = {"kind": "undecodable", "watch": "orders", "topic": "orders", "records": 2}
     fields = {"event": protocol.WATCH_TROUBLE, "detail": json.dumps(trouble)}
     yield _record(Event(catalogue.LIFECYCLE, run, fields), start_ms)
+
+
+def copied_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(topic, record) of a run whose 20 outputs have the timestamps of their inputs; two further
+    inputs have timestamps in seconds."""
+    watched, runs = Watched(WATCH, start_ms - 1, clock=lambda: start_ms), Runs(WATCH, {})
+    told: dict[str, Any] = {"kind": TIMESTAMP_CREATE_TIME}
+    for number in range(20):
+        place = {"ms": start_ms + 7 * number, "offset": number, **told}
+        watched.take("orders", [message("orders", b"1", b"o%d" % number, **place)])
+        watched.take("shipped", [message("shipped", b"1", b"o%d" % number, **place)])
+    for offset in (20, 21):
+        ms = start_ms // 1000
+        watched.take("orders", [message("orders", b"1", b"s", ms, offset=offset, **told)])
+    run = watched.counting.run_of(start_ms)
+    counted = list(watched.advance(start_ms + 10_000))
+    totals = watched.counting.end(run)
+    times = said_of_times(watched.timestamp_types(0), [1], None, totals.unmeasured)
+    ended = runs.conclude(run, totals, (0, start_ms + 1_000), {"share": 1.0, "times": times})
+    for event in [*runs.begin(run), *counted, *ended]:
+        yield _record(event, start_ms)
 
 
 def begun_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:

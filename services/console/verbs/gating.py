@@ -30,7 +30,8 @@ from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
-MARGIN_S = 600
+BEFORE_S = 600
+AFTER_S = 4_200  # records up to an hour ahead of the watcher's clock are read
 
 
 def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Console) -> int:
@@ -111,10 +112,10 @@ def checked(options: Namespace, found: Watch) -> Watch:
 
 
 def in_one_run(found: Watch, duration_s: int) -> Watch:
-    """The watch with runs so long that one contains all of it, and MARGIN_S on both sides: the
-    first inputs are older than the watch."""
-    first_s = int(time.time()) - MARGIN_S
-    last_s = first_s + MARGIN_S + duration_s + MARGIN_S
+    """The watch with runs so long that one contains all of it, and what is read before and after:
+    the first inputs are older than the watch, and clocks of producers may be ahead."""
+    first_s = int(time.time()) - BEFORE_S
+    last_s = first_s + BEFORE_S + duration_s + AFTER_S
     run_s = next(one for one in count(last_s - first_s) if first_s // one == last_s // one)
     return found.model_copy(update={"run_s": run_s})
 

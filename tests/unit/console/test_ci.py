@@ -74,6 +74,11 @@ def test_outputs_of_a_watch_fail_unless_a_threshold_limits_their_verdict() -> No
     assert failure(exact=0) == "output has no exact output."
     refused = {"watch": {"refused": 2}}
     assert failure(conclusion=refused) == "2 records were not evaluated."
+    row = {"kind": "refused", "reason": "it has no key"}
+    other = {"kind": "other_type", "reason": "its type is shop.Renamed"}
+    told = {"watch": {"refused": 2, "not_judged": [row, other]}}
+    assert failure(conclusion=told) == "2 records were not evaluated: it has no key."
+    assert failure(conclusion={"watch": {"refused": 0, "not_judged": [other]}}) == ""
 
 
 def test_of_several_runs_each_that_was_not_good_fails() -> None:

@@ -96,7 +96,7 @@ def gate(**fields):
 def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
     monkeypatch.setattr("time.time", lambda: begin_s + 0.5)
     found = in_one_run(ORDERS, duration)
-    first_s, last_s = begin_s - 600, begin_s + duration + 600
+    first_s, last_s = begin_s - 600, begin_s + duration + 3_600
     assert first_s // found.run_s == last_s // found.run_s
     assert found.run_s <= 86_400
 

@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from schemas import catalogue, protocol
 from services.console.following import END_S
@@ -230,6 +230,21 @@ def test_a_process_ends_while_the_registry_does_not_answer(
     with pytest.raises(SystemExit, match="watch w: the registry does not answer: TimeoutError"):
         run_main("w")
     assert watching.path.read_bytes() == before
+
+
+def test_a_cluster_that_is_down_is_said_without_names_of_the_client(
+    bus, settings, monkeypatch, run_main
+):
+    def down(_):
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
+
+    keep_watch(settings.data, shop())
+    monkeypatch.setattr(Reader, "places", down)
+    with pytest.raises(SystemExit) as ended:
+        run_main("w")
+    assert "Failed to get metadata" in str(ended.value)
+    assert "KafkaError" not in str(ended.value)
+    assert "_TRANSPORT" not in str(ended.value)
 
 
 def test_a_watch_is_concluded_though_the_registry_does_not_answer(bus, at_s, settings, monkeypatch):
