@@ -18,6 +18,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
@@ -45,6 +46,7 @@ from services.spark_pipeline.undecodable import Undecodable
 from services.spark_pipeline.watching import Failure, cause_of_stop, watch
 
 LOG_BYTES = 1024 * 1024
+ENDED = (Py4JError, ConnectionError)  # of calls to a JVM that has ended
 
 
 def main() -> int:
@@ -89,11 +91,11 @@ def main() -> int:
     try:
         failure = watch(queries, stop, say_ready, report, has_workers=pipeline.starts_python)
         was_stopped = failure is not None and is_stopped(spark)
-    except (Py4JError, ConnectionError):  # the JVM has ended
+    except ENDED:
         failure, was_stopped = None, True
     cause = cause_of_stop(_own_log()) if was_stopped else ""
     undecodable.close()
-    with suppress(Py4JError, ConnectionError) if was_stopped else nullcontext():
+    with suppress(*ENDED, PySparkException) if was_stopped else nullcontext():
         _close(spark, queries, scratch)
     if was_stopped:  # not a failure of a query: the agent restarts the program
         print(f"Spark stopped its SparkContext: {cause}", file=sys.stderr, flush=True)

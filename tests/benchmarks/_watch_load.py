@@ -16,6 +16,7 @@ from itertools import count
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from services.runtime.kafka import logged
 from services.runtime.program import end_with_parent
 from services.runtime.settings import ROOT
 
@@ -41,7 +42,7 @@ def running_load(
     bootstrap: str, topics: tuple[str, str], rate: int, written: str, partitions: int
 ) -> Iterator[None]:
     """Runs the load on two new topics while the context is open. rate: records per second."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient(logged("load") | {"bootstrap.servers": bootstrap})
     config = {"message.timestamp.type": "LogAppendTime"}
     new = [NewTopic(topic, partitions, 1, config=config) for topic in topics]
     for future in admin.create_topics(new).values():
@@ -60,7 +61,7 @@ def running_load(
 def main() -> None:
     """Write until the end of standard input."""
     bootstrap, *topics, rate, written = sys.argv[1:]
-    producer = Producer({"bootstrap.servers": bootstrap, **PROPERTIES})
+    producer = Producer(logged("load") | {"bootstrap.servers": bootstrap, **PROPERTIES})
     ending, ended = threading.Event(), threading.Event()
 
     def end() -> None:

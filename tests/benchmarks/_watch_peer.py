@@ -10,6 +10,7 @@ import time
 
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
+from services.runtime.kafka import logged
 from services.runtime.memory import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
 from services.watcher.reading import READING
@@ -22,7 +23,7 @@ def main() -> None:
     """Read until the end of standard input."""
     bootstrap, *topics = sys.argv[1:]
     limit_arenas()
-    consumer = Consumer({"bootstrap.servers": bootstrap} | READING)
+    consumer = Consumer(logged("peer") | {"bootstrap.servers": bootstrap} | READING)
     known = consumer.list_topics(timeout=10).topics
     places = [TopicPartition(one, p, OFFSET_END) for one in topics for p in known[one].partitions]
     consumer.assign(places)
