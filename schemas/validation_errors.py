@@ -117,7 +117,8 @@ def sentence(error: ErrorDetails) -> str:
     if kind == "string_pattern_mismatch":
         return allowed(given["pattern"]) or f"It {_OTHERWISE}"
     shown = {name: f"{one:.15g}" if _is_number(one) else one for name, one in given.items()}
-    return f"It {_WORDS.get(kind, _OTHERWISE).format(**shown)}"
+    words = _WORDS.get(kind, _OTHERWISE).format(**shown)
+    return "It " + words.replace(" 1 characters", " 1 character").replace(" 1 entries", " 1 entry")
 
 
 def allowed(pattern: str) -> str:

@@ -43,6 +43,8 @@ def new_request(
     for one in pipelines:
         try:
             rewired(resolved, one.reads)
+        except ValidationError as error:
+            raise DefinitionError(f"{one.name}: reads: {first_mistake(error)}.") from error
         except ValueError as error:
             raise DefinitionError(f"{one.name}: {error}.") from error
     _check_kills(workload, pipelines)

@@ -76,7 +76,7 @@ def test_a_table_outside_the_folder_is_refused(folder: Path) -> None:
 
 def test_a_table_without_rows_is_refused(folder: Path) -> None:
     (folder / "countries.csv").write_text("geo,country\n")
-    with pytest.raises(DefinitionError, match=r"table\.rows: .* at least 1 entries"):
+    with pytest.raises(DefinitionError, match=r"table\.rows: .* at least 1 entry"):
         load_domain(str(folder))
 
 

@@ -138,6 +138,18 @@ def test_only_a_chain_can_compute_a_stage_from_another_than_the_domain_says():
     )
 
 
+def test_a_chain_that_reads_what_comes_later_is_refused_in_one_sentence():
+    wrong = load_pipeline("spark-microbatch-chained").model_copy(
+        update={"reads": {"parse": "join"}}
+    )
+    with pytest.raises(DefinitionError) as refused:
+        new_request(WORKLOAD, [wrong], ("tumbling",), TRAFFIC)
+    assert str(refused.value) == (
+        "spark-microbatch-chained: reads: the stage parse reads 'join', which is neither an input"
+        " nor an earlier stage."
+    )
+
+
 def test_via_topics_nothing_before_a_stage_may_lack():
     ability = load_engine("spark").spec.ability_of(load_pipeline("spark-microbatch-state"))
     assert ability is not None

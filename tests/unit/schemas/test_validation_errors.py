@@ -53,7 +53,7 @@ class Whole(BaseModel):
         ({"named": []}, "named: It must be a table"),
         ({"flag": "maybe"}, "flag: It must be true or false"),
         ({"name": 5}, "name: It must be text"),
-        ({"name": ""}, "name: It must have at least 1 characters"),
+        ({"name": ""}, "name: It must have at least 1 character"),
         ({"colour": "green"}, "colour: It must be 'red' or 'blue'"),
         ({"color": "red"}, "color: There is no such field"),
     ],
