@@ -98,8 +98,10 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
         *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", collector),
         f"-Djava.io.tmpdir={scratch}",
         *("-XX:+IgnoreUnrecognizedVMOptions", *pyflink.get_jvm_opts(environment)),
+        "--add-opens=java.base/java.net=ALL-UNNAMED",
         f"-Dlog4j.configurationFile={HERE / 'log4j2.properties'}",
-        *("-cp", class_path, "org.apache.flink.client.python.PythonGatewayServer"),
+        *("-cp", class_path, "tidegauge.Loopback"),
+        "org.apache.flink.client.python.PythonGatewayServer",
     ]
 
 

@@ -1,5 +1,8 @@
 package tidegauge;
 
+import java.net.InetAddress;
+import java.net.InetSocketAddress;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Properties;
@@ -17,6 +20,8 @@ import org.apache.storm.kafka.spout.FirstPollOffsetStrategy;
 import org.apache.storm.kafka.spout.KafkaSpout;
 import org.apache.storm.kafka.spout.KafkaSpoutConfig;
 import org.apache.storm.kafka.spout.KafkaSpoutConfig.ProcessingGuarantee;
+import org.apache.storm.shade.org.apache.zookeeper.server.NIOServerCnxnFactory;
+import org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServer;
 import org.apache.storm.topology.TopologyBuilder;
 import org.apache.storm.tuple.Fields;
 import org.apache.storm.tuple.Values;
@@ -33,7 +38,7 @@ public final class StormEngine {
         System.setProperty("java.io.tmpdir", plan.text("folder"));
         Offsets.commitFirst(plan);
         Lines.haltAtEnd();
-        var cluster = new LocalCluster();
+        var cluster = new LocalCluster("127.0.0.1", zooKeeper(plan.text("folder")));
         cluster.submitTopology(TOPOLOGY, config(plan), topology(plan));
         var admin = Admin.create(plan.kafka());
         Lines.progress(plan, () -> {
@@ -47,6 +52,15 @@ public final class StormEngine {
             }
         }, StageBolt::stateRows);
         Thread.currentThread().join();
+    }
+
+    /** Port of a ZooKeeper for the cluster. Storm's own would listen on all interfaces. */
+    private static Long zooKeeper(String folder) throws Exception {
+        var data = Path.of(folder, "zookeeper").toFile();
+        var server = new NIOServerCnxnFactory();
+        server.configure(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
+        server.startup(new ZooKeeperServer(data, data, ZooKeeperServer.DEFAULT_TICK_TIME));
+        return (long) server.getLocalPort();
     }
 
     private static StormTopology topology(Plan plan) {

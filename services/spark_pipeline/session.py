@@ -8,13 +8,17 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pyspark
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
 from schemas.workload import LONG_WARM_UP_S
 from services.runtime.class_archives import ClassArchive, class_archive
+from services.runtime.hosts import LOOPBACK
 from services.runtime.properties_text import properties_text
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
@@ -252,9 +256,29 @@ def open_session(name: str, conf: dict[str, str], scratch: Path) -> SparkSession
         os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join(
             ["--properties-file", str(path), "pyspark-shell"]
         )
+        gateway = launch_gateway()
+        if conf["spark.driver.bindAddress"] in LOOPBACK:
+            listen_on_loopback(gateway.jvm)
+        SparkContext(gateway=gateway)
         return SparkSession.builder.getOrCreate()
     finally:
         path.unlink()
+
+
+def listen_on_loopback(jvm: Any) -> None:
+    """Make a JVM listen on loopback wherever it names no address, as the streaming shuffle of
+    real-time mode does, for which Spark has no setting.
+
+    The JVM keeps its wildcard address in a field. Every server socket without an address of its own
+    gets it from there; an explicit 0.0.0.0 still means all interfaces. jvm: of a py4j gateway.
+    """
+    kind = jvm.java.lang.Class.forName("java.net.InetAddress")
+    resolver = kind.getDeclaredField("impl")
+    resolver.setAccessible(True)
+    found = resolver.get(None)
+    wildcard = found.getClass().getDeclaredField("anyLocalAddress")
+    wildcard.setAccessible(True)
+    wildcard.set(found, jvm.java.net.InetAddress.getLoopbackAddress())
 
 
 def is_stopped(spark: SparkSession) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import psutil
 
 from tests.end_to_end.documented import of_the_machine
+from tests.listening import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,6 +102,10 @@ class CommandLine:
                 if process.environ().get("TIDEGAUGE_DATA") == str(self.data):
                     found.append(process)
         return found
+
+    def all_processes(self) -> list[psutil.Process]:
+        """The same and all their descendants, such as programs of engines."""
+        return [one for process in self.running() for one in tree(process.pid)]
 
     def processes(self) -> list[str]:
         """Their command lines."""

@@ -13,6 +13,7 @@ import pytest
 from tests.end_to_end.command import CommandLine, Seen
 from tests.end_to_end.workload_files import patient_workload
 from tests.integration.kafka_broker import free_base_port
+from tests.listening import all_on_loopback
 
 BASE_PORT = free_base_port()
 PIPELINES = ("spark-realtime", "spark-microbatch", "external-python")
@@ -50,7 +51,7 @@ def finished() -> Iterator[Finished]:
     command = CommandLine(place / "dätä folder", BASE_PORT, timeout_s=540)
     path = place / "report.json"
     try:
-        with command.watched() as seen:
+        with command.watched() as seen, all_on_loopback(command.all_processes):
             done = command(
                 *("run", str(patient_workload(place)), "--pipeline", ",".join(PIPELINES)),
                 *("--rate", str(RATE), "--warm-up", "4", "--duration", str(MEASURE_S)),

@@ -18,6 +18,7 @@ from services.runtime.replay import read_spans
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
+from tests.listening import all_on_loopback
 from tests.traffic import INPUTS
 
 DEAD_LETTERS = """
@@ -30,8 +31,8 @@ Ends = dict[tuple[str, int], int]  # by topic and partition
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a pipeline; each must be valid. file: a pipeline file, if it is not a built-in
-    one."""
+    """Runs of a pipeline; each must be valid, and no process of the stack may be reachable from
+    other machines. file: a pipeline file, if it is not a built-in one."""
 
     command: CommandLine
     pipeline: str
@@ -80,10 +81,11 @@ class Runs:
         last = len(load_domain(domain).spec.stages) - 1
         path = self.command.data / "report.json"
         path.unlink(missing_ok=True)
-        done = self.command(
-            *("run", workload, "--domain", domain, "--stages", f"0-{last}"),
-            *("--pipeline", self.file or self.pipeline, "--report", str(path), *more),
-        )
+        with all_on_loopback(self.command.all_processes):
+            done = self.command(
+                *("run", workload, "--domain", domain, "--stages", f"0-{last}"),
+                *("--pipeline", self.file or self.pipeline, "--report", str(path), *more),
+            )
         said = done.stdout + done.stderr
         assert path.exists(), said
         report = json.loads(path.read_text())

@@ -25,6 +25,7 @@ from services.runtime.program import pipeline_of
 from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
+from tests.listening import open_to_others, tree
 from tests.traffic import CODEC, TRAFFIC
 
 pytestmark = pytest.mark.integration
@@ -250,6 +251,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
 
     groups = driver_groups(folder)
     assert len(groups) == 2
+    assert open_to_others(tree(process.pid)) == set()
     victim = next(p for p in map(psutil.Process, groups) if pipeline_of(p.cmdline()) == MODES[1])
 
     victim.kill()
