@@ -31,7 +31,7 @@ class Ready(Detail):
     service: str = ""
     instance_index: int = Field(0, ge=0)
     instance_count: int = Field(1, ge=1)
-    machine_cores: int | None = Field(None, ge=1)
+    machine_cores: float | None = Field(None, gt=0)
 
 
 class Reason(Detail):

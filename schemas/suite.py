@@ -39,7 +39,7 @@ class Pace(Model):
     hours_per_day: float = Field(24, gt=0, le=24)
     keep_warm_s: int = Field(600, ge=0, le=3600)
 
-    def allowed_cores(self, cores: int) -> float:
+    def allowed_cores(self, cores: float) -> float:
         """Cores that the suite may use on average, of `cores`."""
         share = self.max_cpu_share * cores
         return share if self.max_cores is None else min(share, self.max_cores)

@@ -47,7 +47,7 @@ SELECT
     ) AS settings,
     concat(
         JSONExtractString(request, 'environment', 'processor'), ', ',
-        toString(JSONExtractInt(request, 'environment', 'cores')), ' cores, ',
+        toString(JSONExtractFloat(request, 'environment', 'cores')), ' cores, ',
         toString(round(JSONExtractInt(request, 'environment', 'memory_bytes') / 1e9)), ' GB'
     ) AS machine,
     concat(

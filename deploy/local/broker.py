@@ -25,6 +25,7 @@ from deploy.local.variables import BROKER, known_to
 from schemas.catalogue import fixed_topics
 from services.runtime.class_archives import ClassArchive, class_archive
 from services.runtime.kafka import SILENT, admin_client, open_client_properties
+from services.runtime.limits import limits
 from services.runtime.properties_text import properties_text
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics
@@ -56,7 +57,7 @@ def server_properties(settings: ServiceSettings) -> str:
     """The broker's configuration file."""
     controller = f"{settings.host}:{settings.port('kafka_controller')}"
     listeners = f"OPEN://{settings.open_bootstrap},INTERNAL://{settings.bootstrap}"
-    cores = os.cpu_count() or 1
+    cores = limits().whole_cores
     properties: dict[str, object] = {
         "process.roles": "broker,controller",
         "node.id": 1,

@@ -1,6 +1,5 @@
 """Schedules samples and labels them with the run."""
 
-import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -10,7 +9,7 @@ import psutil
 
 from schemas import catalogue, protocol
 from services.collector.accounting import Accountant
-from services.collector.machine import MACHINE, read_machine
+from services.collector.machine import MACHINE, counts_use, read_machine
 from services.collector.metrics.events import fields_of
 from services.collector.metrics.watching import Watching
 from services.collector.processes import Processes
@@ -19,6 +18,7 @@ from services.collector.stack import StackFile
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import NoTopicError
+from services.runtime.limits import Limits, limits, machine
 from services.runtime.replay import read_commands, unfinished
 
 
@@ -65,8 +65,13 @@ class Collecting:
 
     def _say_ready(self) -> None:
         """The console that requested the run may be on another machine than the one observed."""
-        detail = {"machine_cores": os.cpu_count()}
+        detail = {"machine_cores": self._limits().cores}
         self._events.lifecycle(protocol.READY, self._run_id, detail=detail)
+
+    def _limits(self) -> Limits:
+        """What the observed processes may use: those of a stack on this machine have the
+        collector's limits. Those that run elsewhere, such as in other containers, do not."""
+        return limits() if len(self._stack.services()) > 1 else machine()
 
     def tick(self) -> None:
         """Publish answers of other sources; sample and publish if it is time."""
@@ -86,11 +91,15 @@ class Collecting:
 
     def _publish(self) -> None:
         now_s = time.monotonic()
-        usage = self._accountant.account([*self._processes.sample(), read_machine()])
+        allowed = self._limits()
+        usage = self._accountant.account([*self._processes.sample(), read_machine(allowed)])
         before_s, self._sampled_s = self._sampled_s, now_s
         if before_s is None:
             return  # the first sample is the baseline
         usage[MACHINE] = replace(usage[MACHINE], processes=len(psutil.pids()))
+        if not counts_use(allowed):
+            ours_s = sum(used.cpu_s for owner, used in usage.items() if owner != MACHINE)
+            usage[MACHINE] = replace(usage[MACHINE], cpu_s=ours_s)
         for owner, used in usage.items():
             self._events.publish(
                 catalogue.RESOURCES,

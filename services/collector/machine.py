@@ -1,5 +1,7 @@
-"""Resource use of the whole machine, and time lost to other users of it."""
+"""Resource use of the whole machine, and time lost to other users of it. Where a container, a quota
+or an affinity leaves only a part of the machine, that part counts as the machine."""
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -9,34 +11,43 @@ import psutil
 from schemas import protocol
 from services.collector.accounting import Owner, ProcessSample
 from services.collector.measures import Counters, Gauges
+from services.runtime.limits import Limits, machine, processors, used_s
 
 MACHINE = Owner(protocol.MACHINE)
 LOADAVG = Path("/proc/loadavg")
 PRESSURE = Path("/proc/pressure")
 BLOCK_DEVICES = Path("/sys/block")
 MICROSECOND_S = 1e-6
+BUSY = ("user", "system", "nice", "irq", "softirq")
 
 
-def read_machine() -> ProcessSample:
-    """The whole machine as if it were one process born at its boot.
+def read_machine(allowed: Limits) -> ProcessSample:
+    """The whole machine, or what is allowed of it, as if it were one process born at its boot.
 
-    Its processor time is everything except idle, I/O wait and steal. Its memory is what is not
+    Its processor time is everything except idle, I/O wait and steal; that of a control group with
+    a quota is its own, or 0 if it is not counted (`counts_use`). Its memory is what is not
     available to new processes.
     """
-    cpu = psutil.cpu_times()
-    memory = psutil.virtual_memory()
-    busy_s = cpu.user + cpu.system + sum(getattr(cpu, n, 0.0) for n in ("nice", "irq", "softirq"))
+    busy_s, steal_s = _of_processors(allowed)
+    if allowed.group is not None:
+        busy_s = used_s(allowed.group) or 0.0
     return ProcessSample(
-        identity=(-1, 0.0),
+        # What is counted changes when the stack starts; that is no use of processors.
+        identity=(-2 if allowed.group else -1, allowed.cores),
         parent=None,
         owner=MACHINE,
         cpu_s=busy_s,
         ended_children_cpu_s=0.0,
-        memory_bytes=memory.total - memory.available,
+        memory_bytes=max(0, allowed.memory_bytes - allowed.free_bytes),
         threads=_threads(),
-        counters=_counters(getattr(cpu, "steal", None)),
+        counters=_counters(steal_s, _pressure_files(allowed)),
         gauges=Gauges(load_1m=psutil.getloadavg()[0], frequency_mhz=_frequency_mhz()),
     )
+
+
+def counts_use(allowed: Limits) -> bool:
+    """Whether the system counts the processor time of the allowed part of the machine."""
+    return allowed.group is None or used_s(allowed.group) is not None
 
 
 def stalled_s(text: str) -> float | None:
@@ -50,7 +61,31 @@ def stalled_s(text: str) -> float | None:
     return None
 
 
-def _counters(steal_s: float | None) -> Counters:
+def _of_processors(allowed: Limits) -> tuple[float, float | None]:
+    """Busy and stolen time in seconds of the allowed processors. Of a quota, the stolen time is its
+    part of the machine's."""
+    if allowed.limited_by == "affinity":
+        times = psutil.cpu_times(percpu=True)
+        found = [times[n] for n in processors() if n < len(times)]
+    else:
+        found = [psutil.cpu_times()]
+    busy_s = sum(getattr(one, name, 0.0) for one in found for name in BUSY)
+    if not all(hasattr(one, "steal") for one in found):
+        return busy_s, None
+    part = allowed.cores / machine().cores if allowed.group else 1.0
+    return busy_s, part * sum(one.steal for one in found)
+
+
+def _pressure_files(allowed: Limits) -> dict[str, Path]:
+    """Pressure of the allowed part of the machine if the system tells it, or else the machine's."""
+    files = {name: PRESSURE / name for name in ("cpu", "io", "memory")}
+    if allowed.group is not None:
+        own = {name: allowed.group / f"{name}.pressure" for name in files}
+        files |= {name: path for name, path in own.items() if path.exists()}
+    return files
+
+
+def _counters(steal_s: float | None, pressure: Mapping[str, Path]) -> Counters:
     disks, networks = _disks(), psutil.net_io_counters()
     return Counters(
         read_bytes=sum(disk.read_bytes for disk in disks) if disks else None,
@@ -58,9 +93,9 @@ def _counters(steal_s: float | None) -> Counters:
         received_bytes=networks.bytes_recv if networks else None,
         sent_bytes=networks.bytes_sent if networks else None,
         steal_seconds=steal_s,
-        cpu_pressure_seconds=_pressure_s("cpu"),
-        io_pressure_seconds=_pressure_s("io"),
-        memory_pressure_seconds=_pressure_s("memory"),
+        cpu_pressure_seconds=_pressure_s(pressure["cpu"]),
+        io_pressure_seconds=_pressure_s(pressure["io"]),
+        memory_pressure_seconds=_pressure_s(pressure["memory"]),
     )
 
 
@@ -76,9 +111,9 @@ def _disks() -> list[Any]:
     return real or [disk for disk in [psutil.disk_io_counters()] if disk]
 
 
-def _pressure_s(name: str) -> float | None:
+def _pressure_s(path: Path) -> float | None:
     with suppress(OSError):
-        return stalled_s((PRESSURE / name).read_text())
+        return stalled_s(path.read_text())
     return None
 
 

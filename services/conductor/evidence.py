@@ -83,7 +83,7 @@ class Watched:
 
     def __init__(self, request: RunRequest) -> None:
         self._request = request
-        self.cores: int | None = request.environment.get("cores")
+        self.cores: float | None = request.environment.get("cores")
         self._latencies: defaultdict[tuple[str, str, tuple[str, str]], _Percentiles]
         self._latencies = defaultdict(_Percentiles)
         self._send_delays_us: defaultdict[str, _Percentiles] = defaultdict(_Percentiles)

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
 from rich.console import Console
 from rich.text import Text
 
@@ -26,6 +25,7 @@ from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.engines import load_engines
 from services.runtime.installed import installed
 from services.runtime.landlock import MIN_ABI, abi
+from services.runtime.limits import limits, machine
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
 from services.runtime.settings import ServiceSettings
 
@@ -36,6 +36,8 @@ NO_WALL = (
 GIGABYTE = 1_000_000_000
 MIN_FREE_GB = 2
 MIN_MEMORY_GB = 4
+MIN_CORES = 2
+LIMITED_BY = {"quota": "the quota of its control group", "affinity": "the processor affinity"}
 PREFIX = ServiceSettings.model_config["env_prefix"]
 SIMILARITY = 0.85  # of a misspelled name, from 0 to 1
 
@@ -124,22 +126,28 @@ def _java(jars: Path) -> Finding:
 
 
 def _cores() -> Finding:
-    cores, load = os.cpu_count() or 1, os.getloadavg()[0]
-    busy = load > cores
+    """The load is the machine's, also in a container, so its cores are what it is compared with."""
+    allowed, whole, load = limits(), machine(), os.getloadavg()[0]
+    text = f"{allowed.cores:g} core{'' if allowed.cores == 1 else 's'}, load {load:.1f}"
+    if allowed.limited_by:
+        text += f" (of {whole.cores:g}: {LIMITED_BY[allowed.limited_by]} allows no more)"
+    if allowed.cores < MIN_CORES:
+        return Finding(False, text, f"a run needs {MIN_CORES} cores, or it measures their lack")
     return Finding(
-        not busy,
-        f"{cores} cores, load {load:.1f}",
+        load <= whole.cores,
+        text,
         "the machine is busy, which raises latencies; stop other work first",
     )
 
 
 def _memory() -> Finding:
-    free = psutil.virtual_memory().available / GIGABYTE
-    return Finding(
-        free >= MIN_MEMORY_GB,
-        f"{free:.1f} GB of memory free",
-        f"a run needs about {MIN_MEMORY_GB} GB; stop other programs",
-    )
+    allowed, whole = limits(), machine()
+    free, text = allowed.free_bytes / GIGABYTE, ""
+    advice = f"a run needs about {MIN_MEMORY_GB} GB; stop other programs"
+    if allowed.memory_bytes < whole.memory_bytes:
+        text = f" of the limit of {allowed.memory_bytes / GIGABYTE:.1f} GB"
+        advice += ", or raise the memory limit of this container or control group"
+    return Finding(free >= MIN_MEMORY_GB, f"{free:.1f} GB of memory free{text}", advice)
 
 
 def _disk(data: Path) -> Finding:

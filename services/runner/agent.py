@@ -1,7 +1,6 @@
 """The agent: turns commands into pipeline processes, and their state into events."""
 
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable
@@ -40,6 +39,7 @@ from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
 from services.runtime.events import MAX_LETTERS, RECORD_ERRORS, Events
 from services.runtime.installed import Installed, installed
+from services.runtime.limits import limits
 from services.runtime.logs import bound_log
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
@@ -47,7 +47,7 @@ from services.runtime.trusted import pipeline_objection
 
 # Programs competing for cores take as long together as one after the other, and some of their
 # own start timeouts are too short for that.
-STARTING_AT_ONCE = max(1, (os.cpu_count() or 1) // 2)
+STARTING_AT_ONCE = max(1, limits().whole_cores // 2)
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 

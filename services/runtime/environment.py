@@ -9,16 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from services.runtime.engines import load_engines
+from services.runtime.limits import limits
 from services.runtime.settings import ROOT
 
 PACKAGES = ("faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
 
 
 def environment() -> dict[str, Any]:
-    """Versions, and the machine: cores, memory in bytes, kernel."""
+    """Versions, and the machine: kernel, and the cores and the memory in bytes that may be used."""
+    allowed = limits()
     return {
         "tidegauge": _revision(),
         "python": platform.python_version(),
@@ -28,8 +28,8 @@ def environment() -> dict[str, Any]:
         "host": platform.node(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "cores": allowed.cores,
+        "memory_bytes": allowed.memory_bytes,
     }
 
 

@@ -17,7 +17,7 @@ LATEST = (
     " AND arrayAll(one -> JSONExtractRaw(l.detail, 'pipelines', 1, splitByChar('=', one)[1])"
     " = splitByChar('=', one)[2], splitByChar(',', {workers:String}))"
     " AND JSONExtractString(l.detail, 'environment', 'processor') = {processor:String}"
-    " AND JSONExtractInt(l.detail, 'environment', 'cores') = {cores:Int64}"
+    " AND JSONExtractFloat(l.detail, 'environment', 'cores') = {cores:Float64}"
     " AND JSONExtractString(l.detail, 'workload', 'content', 'format') = {format:String}"
     " AND JSONExtractString(l.detail, 'workload', 'transport') = {transport:String}"
     " AND JSONExtractInt(l.detail, 'workload', 'partitions') = {partitions:Int64}"

@@ -4,7 +4,7 @@ SELECT
     JSONExtractString(detail, 'environment', 'tidegauge') AS tidegauge,
     JSONExtractString(detail, 'environment', 'host') AS host,
     JSONExtractString(detail, 'environment', 'processor') AS processor,
-    JSONExtractInt(detail, 'environment', 'cores') AS cores,
+    JSONExtractFloat(detail, 'environment', 'cores') AS cores,
     JSONExtractString(detail, 'environment', 'java') AS java,
     JSONExtractRaw(detail, 'environment', 'packages') AS packages
 FROM tidegauge.results_lifecycle

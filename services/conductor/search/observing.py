@@ -87,7 +87,7 @@ class StepEvents:
         plan: PhasePlan,
         load: LoadFinished,
         drained: Drained,
-        cores: int | None,
+        cores: float | None,
         trouble: tuple[str, ...] = (),
     ) -> Observation:
         """The observation. cores: of the pipelines' machine, None if unknown."""
@@ -144,7 +144,7 @@ class StepEvents:
         used_us, pushed = measured(self._generator_cpu), measured(self._pushed)
         return used_us / pushed if used_us and pushed else None
 
-    def _cpu_share(self, plan: PhasePlan, cores: int | None) -> float | None:
+    def _cpu_share(self, plan: PhasePlan, cores: float | None) -> float | None:
         """Share used of the cores available to the pipelines: all minus other use of the
         machine."""
         samples = [

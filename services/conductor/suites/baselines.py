@@ -23,7 +23,7 @@ LAST = (
     " WHERE l.event = 'run_requested'"
     " AND JSONExtractString(l.detail, 'suite', 'name') = {suite:String}"
     " AND JSONExtractString(l.detail, 'environment', 'processor') = {processor:String}"
-    " AND JSONExtractInt(l.detail, 'environment', 'cores') = {cores:Int64}"
+    " AND JSONExtractFloat(l.detail, 'environment', 'cores') = {cores:Float64}"
     " AND JSONExtractFloat(l.detail, 'workload', 'sustainable_share') = {share:Float64}"
     " AND ({share:Float64} > 0"
     " OR JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64})"

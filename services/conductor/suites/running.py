@@ -6,8 +6,6 @@ that a restarted conductor resumes.
     suites.concluded(request, interrupted)  # after it was carried out
 """
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +34,7 @@ from services.runtime.engines import load_engine
 from services.runtime.events import Events
 from services.runtime.installed import installed
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.limits import limits
 from services.runtime.requests import new_request
 from services.runtime.sustainable import at_sustainable_share
 
@@ -66,10 +65,10 @@ class Suites:
         suite: Suite | None,
         *,
         clock: Clock = now_ms,
-        cores: Callable[[], int | None] = os.cpu_count,
+        cores: float | None = None,
     ) -> None:
         self._events, self._notes, self._clock = events, notes, clock
-        self._cores = cores() or 1
+        self._cores = cores or limits().cores
         self._store = store_url(settings)
         self._suite = suite
         self._usage = Usage()

@@ -162,7 +162,7 @@ def _in_order(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
     return at, due_ms
 
 
-def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: int, failures: int) -> int:
+def pause_ms(pace: Pace, run_ms: int, cpu_seconds: float, cores: float, failures: int) -> int:
     """Pause after a run that took `run_ms` and `cpu_seconds` of our processor time.
 
     Keeps run and pause together within the share of the cores; grows while runs fail.

@@ -1,6 +1,8 @@
 """What the collector answers to a command."""
 
+import json
 import os
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -8,13 +10,27 @@ import pytest
 from schemas import protocol
 from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
+from services.runtime.limits import Limits
 
 pytestmark = pytest.mark.unit
 
 
-def test_it_is_ready_at_once_and_says_how_many_cores_it_observes() -> None:
+def test_it_is_ready_at_once_and_says_how_many_cores_it_observes(tmp_path: Path) -> None:
     events = Mock()
-    collecting = Collecting(CollectorSettings(), events, Mock())
+    collecting = Collecting(CollectorSettings(data=tmp_path), events, Mock())
     collecting.handle_command({"command": "prepare", "run_id": "run-1"})
     detail = {"machine_cores": os.cpu_count()}
+    events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)
+
+
+def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.collector.collecting.limits", lambda: Limits(1.5, 3, 2))
+    services = [{"name": "kafka", "pid": 1}, {"name": "collector", "pid": 2}]
+    settings = CollectorSettings(data=tmp_path)
+    settings.stack_path.write_text(json.dumps({"services": services}))
+    events = Mock()
+    Collecting(settings, events, Mock()).handle_command({"command": "prepare", "run_id": "run-1"})
+    detail = {"machine_cores": 1.5}
     events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)

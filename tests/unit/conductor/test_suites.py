@@ -57,7 +57,7 @@ class Bench:
             self.notes,
             suite,
             clock=lambda: self.now_ms,
-            cores=lambda: 2,
+            cores=2,
         )
 
     def pass_s(self, seconds: int, machine_cores: float) -> None:
