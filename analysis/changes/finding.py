@@ -10,6 +10,7 @@ from analysis.changes.causes import likely_causes
 from analysis.changes.machine import without_machine
 from analysis.changes.season import without_season
 from analysis.changes.series import HIGHER_IS_BETTER, LATENCIES, TYPICAL, Point, Series
+from analysis.changes.week import without_week
 
 NEAR_RUNS = 2  # tolerance for the place of a change when more runs are known
 # Minimum difference of medians, in the metric's unit. Timestamps are whole milliseconds, whose
@@ -73,11 +74,14 @@ def find_changes(
 
 
 def adjusted(series: Series) -> tuple[Point, ...]:
-    """The runs with values adjusted for the time of day, and latencies for the machine's pace."""
+    """The runs with values adjusted for the day of the week and the time of day, and latencies for
+    the machine's pace."""
     points = series.points
     if series.metric in LATENCIES:
         points = _with(points, without_machine(points))
-    return _with(points, without_season(points))
+    values, is_known = without_week(points)
+    points = _with(points, values)
+    return points if is_known else _with(points, without_season(points))
 
 
 def _with(points: Sequence[Point], values: Sequence[float]) -> tuple[Point, ...]:

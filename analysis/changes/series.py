@@ -23,7 +23,7 @@ HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
 USED = ("others_cores", "generator_us")
 # The newest runs of each load and its pipelines, so that none displaces the others, such as hourly
 # runs of watches; and of all together.
-MOST_OF_EACH, MOST_RUNS = 250, 2_000
+MOST_OF_EACH, MOST_RUNS = 1_000, 4_000
 
 NEWEST = (
     "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"

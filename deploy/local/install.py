@@ -9,13 +9,16 @@ dies. Fails with one line on standard error that names the step and the last lin
 output.
 
 Every package, including build tools, and every jar is verified against a SHA-256 in a lock, so no
-server has to be trusted. Addresses in the environment must be https nevertheless; settings that the
-tools read elsewhere, such as pip.conf, are not checked.
+server has to be trusted. Addresses in the environment must be https nevertheless; settings that
+the tools read elsewhere are not checked. What pip.conf says about index, certificate and proxy
+holds for uv too, which does not read that file, unless uv has a configuration file of its own.
 """
 
+import configparser
 import fcntl
 import ipaddress
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -56,6 +59,20 @@ ADDRESSES = (
     "UV_EXTRA_INDEX_URL",
     "UV_FIND_LINKS",
 )
+
+
+# Names in pip.conf, and the variables of pip and uv with the same meaning.
+PIP_SETTINGS = {
+    "index-url": ("PIP_INDEX_URL", "UV_DEFAULT_INDEX"),
+    "extra-index-url": ("PIP_EXTRA_INDEX_URL", "UV_INDEX"),
+    "find-links": ("PIP_FIND_LINKS", "UV_FIND_LINKS"),
+    "trusted-host": ("PIP_TRUSTED_HOST", "UV_INSECURE_HOST"),
+    "no-index": ("PIP_NO_INDEX", "UV_NO_INDEX"),
+    "cert": ("PIP_CERT", "SSL_CERT_FILE"),
+    "client-cert": ("PIP_CLIENT_CERT", "SSL_CLIENT_CERT"),
+    "proxy": ("PIP_PROXY", "ALL_PROXY"),
+}
+PASSWORD = re.compile(r"://[^/@\s]+@")
 
 
 class InstallError(Exception):
@@ -259,6 +276,7 @@ def reason(output: str, code: int) -> str:
     """The reason of a tool's failure: a full disk, no network, or else its last output line."""
     if "No space left on device" in output:
         return "the disk is full"
+    output = PASSWORD.sub("://", output)
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = lines[-1] if lines else f"exit code {code}"
     if any(failure in output for failure in NETWORK_FAILURES):
@@ -267,20 +285,54 @@ def reason(output: str, code: int) -> str:
 
 
 def tool_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The user's environment without options for all JVMs, with pip's index and certificate set for
-    uv unless uv has its own, and without uv's cache if that cannot be written."""
+    """The user's environment without options for all JVMs, with the settings of pip set for uv
+    unless uv has its own, and without uv's cache if that cannot be written."""
     merged = without_jvm_options(environ)
-    for uv_name, pip_name in (
-        ("UV_DEFAULT_INDEX", "PIP_INDEX_URL"),
-        ("UV_INDEX", "PIP_EXTRA_INDEX_URL"),
-        ("UV_FIND_LINKS", "PIP_FIND_LINKS"),
-        ("SSL_CERT_FILE", "PIP_CERT"),
-    ):
-        if pip_name in environ:
-            merged.setdefault(uv_name, environ[pip_name])
+    of_file = {} if has_uv_settings(environ) else pip_settings(environ)
+    for name, (pip_name, uv_name) in PIP_SETTINGS.items():
+        if value := environ.get(pip_name) or of_file.get(name):
+            merged.setdefault(pip_name, value)
+            merged.setdefault(uv_name, value)
     if "UV_CACHE_DIR" not in environ and not can_be_written(caches(environ)):
         merged.setdefault("UV_NO_CACHE", "1")
     return merged
+
+
+def has_uv_settings(environ: Mapping[str, str]) -> bool:
+    """Whether uv has a configuration file of the user or of the machine."""
+    own = Path(environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")) / "uv/uv.toml"
+    return "UV_CONFIG_FILE" in environ or own.is_file() or Path("/etc/uv/uv.toml").is_file()
+
+
+def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings of pip's configuration files for an installation, by their names in pip.conf; later
+    files win, and `[install]` wins over `[global]`. A file that cannot be read counts as none."""
+    found: dict[str, str] = {}
+    for section in ("global", "install"):
+        for path in pip_files(environ):
+            file = configparser.RawConfigParser()
+            try:
+                file.read(path, encoding="utf-8")
+            except (configparser.Error, OSError, UnicodeDecodeError):
+                continue
+            if file.has_section(section):
+                told = {name.replace("_", "-"): value for name, value in file.items(section)}
+                found |= {name: " ".join(value.split()) for name, value in told.items()}
+    return found
+
+
+def pip_files(environ: Mapping[str, str]) -> list[Path]:
+    """pip's configuration files in the order in which pip reads them: of the machine, the user, the
+    running Python, and PIP_CONFIG_FILE, which as /dev/null disables all."""
+    named = environ.get("PIP_CONFIG_FILE")
+    if named == os.devnull:
+        return []
+    home = Path(environ.get("HOME") or os.path.expanduser("~"))
+    machine = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(os.pathsep)
+    user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [Path(folder) / "pip/pip.conf" for folder in machine]
+    files += [Path("/etc/pip.conf"), home / ".pip/pip.conf", user / "pip/pip.conf"]
+    return [*files, Path(sys.prefix) / "pip.conf", *([Path(named)] if named else [])]
 
 
 def caches(environ: Mapping[str, str]) -> Path:

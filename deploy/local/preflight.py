@@ -94,6 +94,19 @@ def check_host(settings: ServiceSettings) -> None:
             f"TIDEGAUGE_HOST is {settings.host!r}, which stands for all addresses of this machine;"
             " set it to one of them, which clients can connect to"
         )
+    if objection := ipv6_objection(settings):
+        raise StackError(objection)
+
+
+def ipv6_objection(settings: ServiceSettings) -> str:
+    """Why the host cannot be an IPv6 address, which the broker and its metrics agent would take for
+    a host and a port; empty if it is none."""
+    if ":" not in settings.host or settings.host in ANY_ADDRESS:
+        return ""
+    return (
+        f"TIDEGAUGE_HOST is {settings.host!r}, and the stack does not listen on IPv6 addresses;"
+        " set it to an IPv4 address of this machine, such as 127.0.0.1"
+    )
 
 
 def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:

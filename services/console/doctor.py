@@ -16,7 +16,7 @@ from rich.text import Text
 
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
-from deploy.local.preflight import known_settings
+from deploy.local.preflight import ipv6_objection, known_settings
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
@@ -75,7 +75,10 @@ def examine(
     yield _base_port(settings.base_port)
     yield from _variables()
     if not running:
-        yield from _ports(settings)
+        if objection := ipv6_objection(settings):
+            yield Finding(False, *objection.split("; "))
+        else:
+            yield from _ports(settings)
         return
     for service in services:
         yield _service(settings, service)

@@ -7,6 +7,7 @@ here does not contain the secret of a `url_file`.
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from deploy.grafana.program import alerts
@@ -66,5 +67,6 @@ def _receiver(place: str, webhook: Webhook) -> dict[str, Any]:
     return {"uid": uid, "type": TYPES[webhook.shape], "settings": settings}
 
 
-def _value(text: str, file: object) -> str:
-    return f"$__file{{{file}}}" if file else text.replace("$", "$$")
+def _value(text: str, file: Path | None) -> str:
+    """Grafana looks for a relative path in a folder of its own."""
+    return f"$__file{{{file.absolute()}}}" if file else text.replace("$", "$$")

@@ -55,7 +55,7 @@ def _well() -> stat.Panel:
             "that were not exact (except runs that kill a part or plant faults, and verdicts that "
             "a watch limits by a threshold), runs over a threshold, figures that became "
             "permanently worse, processes that died unless a workload killed them, and records "
-            "that could not be read.",
+            "that could not be read unless a workload plants them.",
             "short",
             width=16,
             height=6,
@@ -72,7 +72,10 @@ SELECT
     ) AS "runs over a threshold",
     (SELECT count() FROM results_conclusions AS c WHERE {WORSE}) AS "figures worse",
     (SELECT count() FROM results_lifecycle AS e WHERE {DIED}) AS "processes died",
-    (SELECT count() FROM dead_letter AS d WHERE $__timeFilter(d.time)) AS "unreadable records"
+    (
+        SELECT count() FROM dead_letter AS d
+        WHERE $__timeFilter(d.time) AND run_id NOT IN ({sql.PLANTED_UNDECODABLE})
+    ) AS "unreadable records"
 FROM runs
 WHERE {OF_RANGE}
 HAVING count() > 0

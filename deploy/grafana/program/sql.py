@@ -62,8 +62,8 @@ PLANNED_FAULTS: Final = """
 """.strip()
 # The figure that a threshold limits.
 FIGURE: Final = "([a-z0-9_]+) *[<>=!]"
-# Runs of watches with exact outputs, whose other verdicts are all limited by thresholds
-# (services/console/watched.py). A watch has one pipeline and one stage.
+# Runs of watches without any output, or with exact ones, whose other verdicts are all limited by
+# thresholds (services/console/watched.py). A watch has one pipeline and one stage.
 LEFT_TO_THRESHOLDS: Final = f"""
     SELECT run_id
     FROM
@@ -82,13 +82,19 @@ LEFT_TO_THRESHOLDS: Final = f"""
         WHERE kind = 'run' AND startsWith(run_id, 'watch-')
             AND JSONExtractUInt(detail, 'watch', 'refused') = 0
     )
-    WHERE counts['exact'] > 0 AND (
+    WHERE arraySum(mapValues(counts)) = 0 OR counts['exact'] > 0 AND (
         has(figures, 'not_exact')
         OR NOT arrayExists(
             verdict -> counts[verdict] > 0 AND NOT has(figures, verdict),
             [{", ".join(f"'{name}'" for name in FAILED_VERDICTS)}]
         )
     )
+""".strip()
+# Runs whose workload sends records that cannot be decoded; their dead letters are no problem.
+PLANTED_UNDECODABLE: Final = """
+    SELECT run_id FROM results_lifecycle
+    WHERE event = 'run_requested'
+        AND JSONExtractFloat(detail, 'workload', 'faults', 'undecodable') > 0
 """.strip()
 # Of `runs`.
 IS_EXACT: Final = (

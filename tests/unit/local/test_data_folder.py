@@ -97,6 +97,12 @@ def test_a_name_that_java_or_spark_would_take_apart_is_refused(name: str) -> Non
         check_names(ServiceSettings(data=Path("/tide"), jars=Path("/tide") / name))
 
 
+@pytest.mark.parametrize("host", ["::1", "[::1]", "0:0:0:0:0:0:0:1", "fe80::1%eth0"])
+def test_an_ipv6_address_is_refused_with_what_to_set(host: str) -> None:
+    with pytest.raises(StackError, match=r"TIDEGAUGE_HOST is .*such as 127\.0\.0\.1"):
+        check_host(ServiceSettings(host=host))
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_the_broker_needs_an_address_that_clients_can_reach(host: str) -> None:
     with pytest.raises(StackError, match="which stands for all addresses of this machine"):

@@ -145,10 +145,38 @@ def test_a_failed_tool_is_told_by_its_last_line(output: str, told: str):
 def test_uv_hears_of_pips_index_and_keeps_its_own():
     told = tool_environment({"PIP_INDEX_URL": "https://a.example", "SSL_CERT_FILE": "/mine"})
     assert told["UV_DEFAULT_INDEX"] == "https://a.example"
-    assert tool_environment({"PIP_CERT": "/theirs", "SSL_CERT_FILE": "/mine"}) == {
-        "PIP_CERT": "/theirs",
-        "SSL_CERT_FILE": "/mine",
-    }
+    given = {"PIP_CERT": "/theirs", "SSL_CERT_FILE": "/mine", "PIP_CONFIG_FILE": "/dev/null"}
+    assert tool_environment(given) == given
+
+
+def test_uv_hears_of_the_settings_in_pips_files(tmp_path: Path):
+    """The file of the user, then that of PIP_CONFIG_FILE; the environment wins."""
+    user = tmp_path / ".config/pip/pip.conf"
+    user.parent.mkdir(parents=True)
+    user.write_text("[global]\nindex_url = https://user.example\ncert = /company.pem\n")
+    home = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "none")}
+    told = tool_environment(home)
+    assert told["UV_DEFAULT_INDEX"] == told["PIP_INDEX_URL"] == "https://user.example"
+    assert told["SSL_CERT_FILE"] == "/company.pem"
+    named = tmp_path / "pip.conf"
+    named.write_text(
+        "[global]\nindex-url = https://named.example\nproxy = http://proxy.example:3128\n"
+        "[install]\nextra-index-url =\n    https://one.example\n    https://two.example\n"
+    )
+    told = tool_environment(home | {"PIP_CONFIG_FILE": str(named)})
+    assert told["UV_DEFAULT_INDEX"] == "https://named.example"
+    assert told["UV_INDEX"] == "https://one.example https://two.example"
+    assert told["ALL_PROXY"] == "http://proxy.example:3128"
+    told = tool_environment(home | {"PIP_INDEX_URL": "https://mine.example"})
+    assert told["UV_DEFAULT_INDEX"] == "https://mine.example"
+    assert "UV_DEFAULT_INDEX" not in tool_environment(home | {"PIP_CONFIG_FILE": "/dev/null"})
+    own = home | {"UV_CONFIG_FILE": "uv.toml"}
+    assert "UV_DEFAULT_INDEX" not in tool_environment(own)
+
+
+def test_a_password_in_an_address_is_not_shown():
+    told = reason("error: cannot reach https://me:secret@index.example/simple/x/", 1)
+    assert told == "error: cannot reach https://index.example/simple/x/"
 
 
 def test_uv_needs_no_cache_where_there_is_no_home(tmp_path: Path):
