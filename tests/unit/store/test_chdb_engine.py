@@ -24,12 +24,12 @@ class Result:
 
     def bytes(self) -> bytes:
         Result.taken = True
-        return b"x" * 2_000
+        return b'{"name": "x"}'.ljust(2_000)
 
     def storage_rows_read(self) -> int:
         return 0
 
-    storage_bytes_read = storage_rows_read
+    storage_bytes_read = rows_read = bytes_read = rows_written = bytes_written = storage_rows_read
 
 
 class Connection:
@@ -54,8 +54,9 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ChdbEngine:
 
     monkeypatch.setattr(JUDGE, "statement", statement)
     monkeypatch.setattr(chdb_engine.chdb, "connect", Connection)
+    opened = ChdbEngine(StoreSettings(data=tmp_path, query_max_result_bytes=1_999))
     monkeypatch.setattr(Result, "taken", False)
-    return ChdbEngine(StoreSettings(data=tmp_path, query_max_result_bytes=1_999))
+    return opened
 
 
 def test_a_result_that_is_too_long_as_text_is_refused_to_a_reader_before_it_is_copied(
