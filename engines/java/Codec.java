@@ -4,7 +4,6 @@ import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.DeserializationFeature;
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectReader;
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
@@ -75,21 +74,39 @@ public final class Codec {
         return crc;
     }
 
+    /** The names of the columns, in order. */
+    public List<String> names() {
+        return columns.stream().map(Column::name).toList();
+    }
+
     /** The columns of a value, or null if it does not decode. */
     public Map<String, Object> decode(byte[] value) {
+        return named(decodeValues(value));
+    }
+
+    /** The same as values in the order of the columns. */
+    public Object[] decodeValues(byte[] value) {
         if (value == null || value.length < HEADER_BYTES) return null;
         if (!Arrays.equals(value, 0, HEADER_BYTES, header, 0, HEADER_BYTES)) return null;
         try {
             var data = ByteBuffer.wrap(value).order(ByteOrder.LITTLE_ENDIAN).position(HEADER_BYTES);
-            var fields = new HashMap<String, Object>(2 * columns.size());
-            for (var column : columns) {
+            var values = new Object[columns.size()];
+            for (var i = 0; i < values.length; i++) {
+                var column = columns.get(i);
                 var isNull = column.isNullable && zigzag(data) == 0;
-                fields.put(column.name, isNull ? null : read(data, column.type));
+                values[i] = isNull ? null : read(data, column.type);
             }
-            return data.hasRemaining() ? null : fields;
+            return data.hasRemaining() ? null : values;
         } catch (RuntimeException error) {
             return null;
         }
+    }
+
+    private Map<String, Object> named(Object[] values) {
+        if (values == null) return null;
+        var fields = new HashMap<String, Object>(2 * values.length);
+        for (var i = 0; i < values.length; i++) fields.put(columns.get(i).name, values[i]);
+        return fields;
     }
 
     private static Object read(ByteBuffer data, String type) {
@@ -133,16 +150,21 @@ public final class Codec {
 
     /** The same for a JSON value: every column has a value of its type. */
     public Map<String, Object> decodeJson(byte[] value) {
+        return named(decodeJsonValues(value));
+    }
+
+    /** The same as values in the order of the columns. */
+    public Object[] decodeJsonValues(byte[] value) {
         try {
             var json = value == null ? null : WHOLE.readTree(value);
             if (json == null || !json.isObject()) return null;
-            var fields = new HashMap<String, Object>(2 * columns.size());
-            for (var column : columns) {
-                var found = plainValue(json.path(column.name), column.type);
-                if (found == null) return null;
-                fields.put(column.name, found);
+            var values = new Object[columns.size()];
+            for (var i = 0; i < values.length; i++) {
+                var column = columns.get(i);
+                values[i] = plainValue(json.path(column.name), column.type);
+                if (values[i] == null) return null;
             }
-            return fields;
+            return values;
         } catch (IOException error) {
             return null;
         }
@@ -168,40 +190,84 @@ public final class Codec {
 
     /** Header and datum. A column missing in the row is null. */
     public byte[] encode(Row row) {
-        var out = new ByteArrayOutputStream(256);
-        out.writeBytes(header);
-        for (var column : columns) {
-            var value = row.get(column.name);
-            if (column.isNullable) writeZigzag(out, value == null ? 0 : 1);
+        var values = new Object[columns.size()];
+        for (var i = 0; i < values.length; i++) values[i] = row.get(columns.get(i).name);
+        return encode(values);
+    }
+
+    /** The same of values in the order of the columns. */
+    public byte[] encode(Object[] values) {
+        var out = new Bytes(64 + 16 * values.length);
+        out.write(header);
+        for (var i = 0; i < values.length; i++) {
+            var column = columns.get(i);
+            var value = values[i];
+            if (column.isNullable) out.writeZigzag(value == null ? 0 : 1);
             if (value != null) write(out, column.type, value);
             else if (!column.isNullable) {
                 throw new IllegalArgumentException(
                     column.name + " is null, but its schema requires a value");
             }
         }
-        return out.toByteArray();
+        return out.toArray();
     }
 
-    private static void write(ByteArrayOutputStream out, String type, Object value) {
+    private static void write(Bytes out, String type, Object value) {
         switch (type) {
             case "string" -> {
                 var bytes = value.toString().getBytes(StandardCharsets.UTF_8);
-                writeZigzag(out, bytes.length);
-                out.writeBytes(bytes);
+                out.writeZigzag(bytes.length);
+                out.write(bytes);
             }
-            case "int", "long" -> writeZigzag(out, ((Number) value).longValue());
-            case "double" -> out.writeBytes(ByteBuffer.allocate(8).order(ByteOrder.LITTLE_ENDIAN)
-                .putDouble(((Number) value).doubleValue()).array());
-            case "float" -> out.writeBytes(ByteBuffer.allocate(4).order(ByteOrder.LITTLE_ENDIAN)
-                .putFloat(((Number) value).floatValue()).array());
+            case "int", "long" -> out.writeZigzag(((Number) value).longValue());
+            case "double" -> out.writeLow(
+                Double.doubleToRawLongBits(((Number) value).doubleValue()), Double.BYTES);
+            case "float" -> out.writeLow(
+                Float.floatToRawIntBits(((Number) value).floatValue()), Float.BYTES);
             case "boolean" -> out.write((Boolean) value ? 1 : 0);
             default -> throw new IllegalArgumentException("unsupported Avro type: " + type);
         }
     }
 
-    private static void writeZigzag(ByteArrayOutputStream out, long value) {
-        var left = (value << 1) ^ (value >> 63);
-        for (; (left & ~0x7fL) != 0; left >>>= 7) out.write((int) (left & 0x7f | 0x80));
-        out.write((int) left);
+    /** Bytes that grow; for one thread, unlike ByteArrayOutputStream. */
+    private static final class Bytes {
+        private byte[] data;
+        private int size;
+
+        Bytes(int capacity) {
+            data = new byte[capacity];
+        }
+
+        private void reserve(int more) {
+            if (size + more > data.length) {
+                data = Arrays.copyOf(data, Math.max(2 * data.length, size + more));
+            }
+        }
+
+        void write(int one) {
+            reserve(1);
+            data[size++] = (byte) one;
+        }
+
+        void write(byte[] bytes) {
+            reserve(bytes.length);
+            System.arraycopy(bytes, 0, data, size, bytes.length);
+            size += bytes.length;
+        }
+
+        /** The lowest bytes of a number, lowest first. */
+        void writeLow(long bits, int count) {
+            for (var i = 0; i < count; i++) write((int) (bits >>> (8 * i)));
+        }
+
+        void writeZigzag(long value) {
+            var left = (value << 1) ^ (value >> 63);
+            for (; (left & ~0x7fL) != 0; left >>>= 7) write((int) (left & 0x7f | 0x80));
+            write((int) left);
+        }
+
+        byte[] toArray() {
+            return Arrays.copyOf(data, size);
+        }
     }
 }

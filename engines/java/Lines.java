@@ -77,7 +77,12 @@ public final class Lines {
 
     /** Count a row that arrived at a stage. */
     public static void count(String stage) {
-        READ.computeIfAbsent(stage, any -> new LongAdder()).increment();
+        counter(stage).increment();
+    }
+
+    /** The counter of the rows that arrive at a stage. */
+    public static LongAdder counter(String stage) {
+        return READ.computeIfAbsent(stage, any -> new LongAdder());
     }
 
     /** Report once a second what each stage did. lags: unread records by topic. */
@@ -102,8 +107,7 @@ public final class Lines {
         var line = new LinkedHashMap<String, Object>();
         line.put("event", "progress");
         line.put("stage", stage.name);
-        var read = READ.computeIfAbsent(stage.name, any -> new LongAdder());
-        line.put("input_rows", read.sumThenReset());
+        line.put("input_rows", counter(stage.name).sumThenReset());
         var topics = stage.inputs.stream().map(name -> plan.inputs.get(name).topic()).toList();
         if (lags.keySet().containsAll(topics)) {
             line.put("lag_records", topics.stream().mapToLong(lags::get).sum());

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.contract
 
 UPDATE = "run: .venv/bin/python -m deploy.dependencies update"
 A, B = "a" * 64, "b" * 64
-WITH_JARS = {"dstreams", "flink", "kafka_streams", "storm"}
+WITH_JARS = {"dstreams", "flink", "flink_sql", "kafka_streams", "storm"}
 
 
 @pytest.fixture(scope="module")

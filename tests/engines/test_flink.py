@@ -1,4 +1,4 @@
-"""Flink: every stage of every domain is exact, in both wire formats, with windows of both kinds, in
+"""Flink by its DataStream API and by SQL: every stage of every domain is exact, in both wire formats, with windows of both kinds, in
 transactions, and after a kill."""
 
 import shutil
@@ -17,19 +17,22 @@ TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]
 TRANSACTIONS = """
 name = "transactions"
 summary = "-"
-engine = "flink"
+engine = "{name}"
 guarantee = "exactly-once"
 checkpoint_interval_ms = 500
-state_backend = "rocksdb"
+{state} = "rocksdb"
 parallelism = 2
 """
+STATE = {"flink": "state", "flink-sql": "state_backend"}
 # The lines that make the windows of traffic counted ones.
 COUNTED = ('complete = { column = "num_lanes", every_s = 1 }\n', 'once_per = ["lane"]\n')
 
 
-@pytest.fixture(scope="module")
-def flink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    with runs_of("flink", tmp_path_factory.mktemp("flink"), BASE_PORT) as runs:
+@pytest.fixture(scope="module", params=["flink", "flink-sql"])
+def flink(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Runs]:
+    with runs_of(request.param, tmp_path_factory.mktemp(request.param), BASE_PORT) as runs:
         yield runs
 
 
@@ -63,7 +66,7 @@ def test_windows_that_the_watermark_closes_change_against_those_before(flink: Ru
 
 def test_transactions_rocksdb_and_two_subtasks_are_as_exact(flink: Runs) -> None:
     own = flink.command.data / "transactions.toml"
-    own.write_text(TRANSACTIONS)
+    own.write_text(TRANSACTIONS.format(name=flink.pipeline, state=STATE[flink.pipeline]))
     assert Runs(flink.command, "transactions", str(own)).exact("traffic") == TRAFFIC
 
 

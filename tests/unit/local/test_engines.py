@@ -12,7 +12,7 @@ from services.runtime.settings import ServiceSettings
 pytestmark = pytest.mark.unit
 
 
-@pytest.mark.parametrize("name", ["flink", "bytewax"])
+@pytest.mark.parametrize("name", ["flink-sql", "bytewax"])
 def test_a_python_without_wheels_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -48,7 +48,7 @@ def test_so_does_every_tool_that_installs_an_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uv: str | None
 ):
     said: list[list[str]] = []
-    place = Installed(load_engine("flink"), tmp_path)
+    place = Installed(load_engine("flink-sql"), tmp_path)
 
     def run(_step: str, command: list[str], _root: Path) -> None:
         said.append(command)

@@ -23,7 +23,7 @@ def test_figures_to_be_cited_have_a_jvm_that_collects_as_on_a_server() -> None:
 
 
 def test_a_program_that_starts_a_jvm_itself_is_told_the_collector() -> None:
-    place = Installed(load_engine("flink"), Path("x"))
+    place = Installed(load_engine("flink-sql"), Path("x"))
     cited = with_concurrent_collector(place)
     assert command_of(cited, {}) == command_of(place, {})
     assert environment(cited, {})["TIDEGAUGE_COLLECTOR"] == "-XX:+UseG1GC"

@@ -1,4 +1,4 @@
-"""The SQL of the Flink engine, its Kafka settings, and the end of its job."""
+"""The SQL of the engine flink-sql, its Kafka settings, and the end of its job."""
 
 import importlib
 import io
@@ -24,7 +24,7 @@ SETTINGS = {"guarantee": "at-least-once", "linger_ms": 0, "checkpoint_interval_m
 @pytest.fixture
 def flink(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Imports a module of the engine's folder."""
-    monkeypatch.syspath_prepend(str(ROOT / "engines" / "flink"))
+    monkeypatch.syspath_prepend(str(ROOT / "engines" / "flink_sql"))
     before = set(sys.modules)
     yield importlib.import_module
     for name in set(sys.modules) - before:

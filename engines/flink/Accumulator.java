@@ -1,0 +1,124 @@
+package tidegauge.flink;
+
+import java.io.IOException;
+import java.util.HashSet;
+import org.apache.flink.core.memory.DataInputView;
+import org.apache.flink.core.memory.DataOutputView;
+
+/** An aggregate function over the values seen so far. */
+final class Accumulator {
+    private final String function;
+    private long count;
+    private long whole;
+    private double fraction;
+    private boolean isFraction;
+    private Object value;
+    private long appendedMs;
+    private long offset;
+    private HashSet<Object> distinct;
+
+    Accumulator(String function) {
+        this.function = function;
+    }
+
+    Accumulator copy() {
+        var copy = new Accumulator(function);
+        copy.count = count;
+        copy.whole = whole;
+        copy.fraction = fraction;
+        copy.isFraction = isFraction;
+        copy.value = value;
+        copy.appendedMs = appendedMs;
+        copy.offset = offset;
+        copy.distinct = distinct == null ? null : new HashSet<>(distinct);
+        return copy;
+    }
+
+    /** given: a value of the event, not null. */
+    void add(Object given, Event event) {
+        switch (function) {
+            case "first" -> {
+                var isFirst = count == 0 || event.appendedMs < appendedMs
+                    || event.appendedMs == appendedMs && event.offset < offset;
+                if (isFirst) keep(given, event);
+            }
+            case "sum", "mean" -> {
+                if (given instanceof Long number) whole += number;
+                else {
+                    isFraction = true;
+                    fraction += ((Number) given).doubleValue();
+                }
+            }
+            case "min" -> {
+                if (count == 0 || compare(given, value) < 0) value = given;
+            }
+            case "max" -> {
+                if (count == 0 || compare(given, value) > 0) value = given;
+            }
+            case "count" -> { }
+            case "count_distinct" -> {
+                if (distinct == null) distinct = new HashSet<>();
+                distinct.add(given);
+            }
+            default -> throw new IllegalArgumentException(
+                "unknown aggregate function: " + function);
+        }
+        count++;
+    }
+
+    private void keep(Object given, Event event) {
+        value = given;
+        appendedMs = event.appendedMs;
+        offset = event.offset;
+    }
+
+    /** Null without values. */
+    Object result() {
+        if (count == 0) return null;
+        return switch (function) {
+            case "sum" -> isFraction ? (Object) (whole + fraction) : (Object) whole;
+            case "mean" -> (isFraction ? whole + fraction : (double) whole) / count;
+            case "count" -> count;
+            case "count_distinct" -> (long) distinct.size();
+            default -> value;
+        };
+    }
+
+    /** Numbers by value, everything else by its text. */
+    static int compare(Object one, Object other) {
+        if (one instanceof Long a && other instanceof Long b) return a.compareTo(b);
+        if (one instanceof Number a && other instanceof Number b) {
+            return Double.compare(a.doubleValue(), b.doubleValue());
+        }
+        return one.toString().compareTo(other.toString());
+    }
+
+    void write(DataOutputView out) throws IOException {
+        out.writeUTF(function);
+        out.writeLong(count);
+        out.writeLong(whole);
+        out.writeDouble(fraction);
+        out.writeBoolean(isFraction);
+        Format.writeValue(value, out);
+        out.writeLong(appendedMs);
+        out.writeLong(offset);
+        out.writeInt(distinct == null ? -1 : distinct.size());
+        if (distinct == null) return;
+        for (var one : distinct) Format.writeValue(one, out);
+    }
+
+    static Accumulator read(DataInputView in) throws IOException {
+        var found = new Accumulator(in.readUTF());
+        found.count = in.readLong();
+        found.whole = in.readLong();
+        found.fraction = in.readDouble();
+        found.isFraction = in.readBoolean();
+        found.value = Format.readValue(in);
+        found.appendedMs = in.readLong();
+        found.offset = in.readLong();
+        var size = in.readInt();
+        if (size >= 0) found.distinct = new HashSet<>();
+        for (var i = 0; i < size; i++) found.distinct.add(Format.readValue(in));
+        return found;
+    }
+}

@@ -1,0 +1,78 @@
+package tidegauge.flink;
+
+import java.util.ArrayList;
+import org.apache.flink.streaming.api.TimeDomain;
+import org.apache.flink.util.Collector;
+import tidegauge.Plan;
+import tidegauge.Stage;
+
+/**
+ * A window is due when the watermark has passed its end, and at the latest one deadline after its
+ * newest event arrived. Later events are dropped.
+ */
+final class ClosedWindow extends WindowStage {
+    private static final long serialVersionUID = 1;
+
+    ClosedWindow(Plan plan, Stage stage, Schema schema) {
+        super(plan, stage, schema);
+    }
+
+    @Override
+    public void processElement(Event event, Context context, Collector<Event> out)
+            throws Exception {
+        var timers = context.timerService();
+        var now = timers.currentProcessingTime();
+        var newest = newestStart(event);
+        for (var start = newest; start > event.eventMs - stage.sizeMs; start -= stage.slideMs) {
+            var last = start + stage.sizeMs - 1;
+            if (last <= timers.currentWatermark()) continue;
+            var group = groups.get(start);
+            if (group == null) {
+                group = empty(event, false);
+                timers.registerEventTimeTimer(last);
+                timers.registerProcessingTimeTimer(now + stage.deadlineMs);
+            }
+            if (group.isPublished) continue;
+            add(group, event);
+            group.touchedMs = now;
+            groups.put(start, group);
+        }
+    }
+
+    @Override
+    public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
+            throws Exception {
+        if (context.timeDomain() == TimeDomain.PROCESSING_TIME) {
+            publishSilent(timeMs, context, out);
+            return;
+        }
+        var start = timeMs + 1 - stage.sizeMs;
+        var group = groups.get(start);
+        groups.remove(start);
+        if (group != null) publish(group, start, out);
+    }
+
+    /** Publish the windows without an event for a deadline; look at the others again later. */
+    private void publishSilent(long nowMs, OnTimerContext context, Collector<Event> out)
+            throws Exception {
+        var silent = new ArrayList<Long>();
+        var nextMs = Long.MAX_VALUE;
+        for (var entry : groups.entries()) {
+            var dueMs = entry.getValue().touchedMs + stage.deadlineMs;
+            if (entry.getValue().isPublished) continue;
+            if (dueMs <= nowMs) silent.add(entry.getKey());
+            else nextMs = Math.min(nextMs, dueMs);
+        }
+        if (nextMs < Long.MAX_VALUE) context.timerService().registerProcessingTimeTimer(nextMs);
+        silent.sort(null);
+        for (var start : silent) {
+            publish(groups.get(start), start, out);
+            groups.put(start, Group.published());
+        }
+    }
+
+    private void publish(Group group, long start, Collector<Event> out) {
+        var output = group.isPublished ? null : made(group, start);
+        if (output != null) out.collect(output);
+    }
+}
