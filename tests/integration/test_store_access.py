@@ -136,7 +136,6 @@ def test_every_format_that_is_let_through_is_one_of_rows_alone(empty):
         "AvroConfluent",
         "Buffers",
         "GeoJSON",
-        "ODBCDriver2",
         "PNG",
         "PostgreSQLWire",
         "MySQLWire",

@@ -100,6 +100,7 @@ def test_no_format_of_an_answer_is_a_page(port, name):
     assert kind in {
         "text/plain",
         "text/csv",
+        "text/tab-separated-values",
         "application/json",
         "application/x-ndjson",
         "application/octet-stream",
