@@ -44,7 +44,8 @@ def without_week(points: Sequence[Point]) -> tuple[list[float], bool]:
     is_known = effects is not None
     if effects is None:
         effects = _of_weekend(hours, logs)
-    return [float(value) for value in np.exp(logs - effects)], is_known
+    adjusted = np.asarray(values) * np.exp(-effects)  # exact where there is no effect
+    return [float(value) for value in adjusted], is_known
 
 
 def _by_hour_of_week(hours: Hours, logs: Floats) -> Floats | None:

@@ -51,6 +51,14 @@ def test_a_weekend_is_no_change_once_it_is_over(weekend: tuple[int, int]) -> Non
     assert changes_of(points) == []
 
 
+def test_the_busy_hours_of_weekdays_are_not_expected_at_a_first_weekend() -> None:
+    def business(hour: int) -> float:
+        return 1.0 if hour // 24 % 7 < SATURDAY and hour % 24 in range(8, 18) else 0.7
+
+    points = each_hour(8, (), business)
+    assert [changes_of(points[: 24 * days]) for days in (6, 7, 8)] == [[], [], []]
+
+
 def test_from_two_weeks_on_every_hour_of_the_week_is_known() -> None:
     def batch(hour: int) -> float:
         return 1.5 if hour % 168 in range(8, 14) else 1.0  # each Monday from eight to two
