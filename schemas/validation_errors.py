@@ -20,7 +20,6 @@ _FORMS: Final = {
     r"^3\.\d+$": "must be a version of Python, such as 3.13",
     r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
     r"^[^:]+:[0-9]{1,5}$": "must be host:port",
-    r"^local\[[0-9]+\]|spark://.+|k8s://.+$": "must be local[N], spark://… or k8s://…",
     r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",
 }
 _WORDS: Final = {

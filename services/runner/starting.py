@@ -1,7 +1,7 @@
 """Whether a program that failed at its start lacked processor time.
 
-Engines give their own processes a fixed time to answer, such as the ten seconds in which a Python
-worker of Spark must connect. On a busy machine a start exceeds it, although nothing is broken.
+Engines give their own processes a fixed time to answer, such as the ten seconds in which a worker
+must connect. On a busy machine a start exceeds it, although nothing is broken.
 """
 
 import os

@@ -68,7 +68,7 @@ def check_header(path: Path, header: Sequence[str], columns: Collection[str]) ->
 
 
 def no_column(path: Path, header: Sequence[str], column: str, what: str) -> InputError:
-    """The error for a column that is not there. what: what it is for, such as ` for speed`."""
+    """The error for a column that is not there. what: what it is for, such as ` for price`."""
     if len(header) == 1:
         for mark, name in _OTHER_SEPARATORS.items():
             if mark in header[0]:

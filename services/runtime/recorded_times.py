@@ -2,7 +2,7 @@
 
 A number has the unit that is given. Without one it is milliseconds, and only if it can be nothing
 else: from 1973 to 2199, seconds, milliseconds, microseconds and nanoseconds do not overlap. A
-wrong unit would replay a recording at a wrong speed.
+wrong unit would replay a recording at a wrong pace.
 """
 
 import re

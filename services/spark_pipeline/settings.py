@@ -1,6 +1,7 @@
 """Settings of Spark pipelines: the master and what it needs."""
 
 import os
+import re
 from collections.abc import MutableMapping
 
 from pydantic import Field, field_validator
@@ -38,11 +39,18 @@ class SparkSettings(ServiceSettings):
     derived from kafka_properties.
     """
 
-    spark_master: str = Field("", pattern=r"^(local\[[0-9]+\]|spark://.+|k8s://.+)?$")
+    spark_master: str = ""
     spark_driver_host: str = "127.0.0.1"
     spark_checkpoints: str = ""
     spark_conf: dict[str, str] = Field(default_factory=dict)
     spark_kafka_properties: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("spark_master")
+    @classmethod
+    def _known_master(cls, master: str) -> str:
+        if master and not re.fullmatch(r"local\[[0-9]+\]|(spark|k8s)://.+", master):
+            raise ValueError("must be local[N], spark://… or k8s://…")
+        return master
 
     @field_validator("spark_conf")
     @classmethod

@@ -19,6 +19,7 @@ MEANT_OTHERWISE = {
     ("schemas/load.py", "speed"): "how many times as fast a replay is",
     ("services/generator/dataset_plan.py", "speed"): "of a replay",
     ("services/runtime/installed.py", "site"): "the folder site-packages of an environment",
+    ("services/runtime/virtual_environments.py", "site"): "the folder site-packages",
     ("services/store/http_guard.py", "site"): "the header Sec-Fetch-Site",
     ("services/store/http_request.py", "site"): "the header Sec-Fetch-Site",
     ("services/store/http_interface.py", "site"): "a web site",
