@@ -1,5 +1,5 @@
-"""Flink by its DataStream API and by SQL: every stage of every domain is exact, in both wire formats,
-with windows of both kinds, in transactions, and after a kill."""
+"""Flink by its DataStream API and by SQL: every stage of every domain is exact, in both wire
+formats, with windows of both kinds, in transactions, and after a kill."""
 
 import shutil
 from collections.abc import Iterator
