@@ -130,6 +130,8 @@ class SchemaIds:
 def _said(error: Exception) -> str:
     if isinstance(error, urllib.error.HTTPError):
         return f"the registry answers with status {error.code}"
+    if isinstance(error, AttributeError | KeyError | TypeError):
+        return "its answer is not that of a schema registry"
     return "its answer is cut off" if isinstance(error, HTTPException) else told_by(error)
 
 

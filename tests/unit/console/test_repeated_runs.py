@@ -26,12 +26,14 @@ ASKED = {
         ("domain", "rate", "duration", "warm_up", "scale", "input", "format", "kill", "transport")
     ),
     "workers": None,
+    "time_unit": None,
 }
 PLAIN = {
     "interleave": False,
     "report": None,
     "threshold": [],
     "baseline": None,
+    "require_comparison": False,
     "markdown": None,
     "junit": None,
     "benchmark": None,

@@ -260,7 +260,7 @@ def test_json_is_one_object_in_the_order_of_the_schema():
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        ({"source": "elsewhere"}, "content.source: Input should be"),
+        ({"source": "elsewhere"}, r"content\.source: .*domain"),
         ({"columns": {"colour": "red"}}, "columns names 'colour'"),
         (
             {"lanes_per_site": 2, "keys": {"distribution": "zipf"}},
