@@ -21,7 +21,13 @@ from services.runtime.settings import ServiceSettings
 from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port
 from tests.integration.service_process import running_service
-from tests.integration.watched_bus import a_watch, await_conclusion, concluded, troubles
+from tests.integration.watched_bus import (
+    a_watch,
+    await_conclusion,
+    await_that,
+    concluded,
+    troubles,
+)
 from tests.integration.watched_pipeline import (
     Load,
     Pipeline,
@@ -162,13 +168,19 @@ def test_with_rights_to_read_a_watch_leaves_the_cluster_as_it_was(broker, guarde
     keep_watch(tmp_path / "data", watch)
     with running_service(broker, "watcher", tmp_path / "data"):
         last_ms = max(ms for _, ms in (*inputs, *outputs))
-        records = await_conclusion(broker, watch, last_ms)
+        await_conclusion(broker, watch, last_ms)
+        source = f"watch-{watch.name}"
+        records = await_that(  # the lag of groups is read in a thread of its own
+            broker,
+            lambda records: any(
+                name == "results_metrics" and record["source"] == source for name, record in records
+            ),
+        )
     assert told_by(records, watch) == brute_force(watch, inputs, outputs)
     assert sum(map(Counter.total, told_by(records, watch)[0].values())) > 0.9 * ORDERS
     assert all(one["valid"] for one in concluded(records, watch).values())
     # Other tests publish on this bus, too.
     assert [one for one in troubles(records) if one["watch"] == watch.name] == []
-    source = f"watch-{watch.name}"
     metrics = [record for name, record in records if name == "results_metrics"]
     lags = [record for record in metrics if record["source"] == source]
     assert {name for one in lags for name in one["names"]} == {LAG}

@@ -95,7 +95,6 @@ def test_an_output_without_a_column_that_identifies_it_is_refused(
         ("gem_packs", "of = ['purchases.price']", "of = ['price']", "aggregates"),
         ("gem_packs", "of = ['price']", "of = ['purchases.price']", "aggregates"),
         ("gem_packs", "ad = 'ads.sequence'", "ad = 'add.sequence'", "columns"),
-        ("gem_packs", "key = 'geo', columns", "key = 'country', columns", "table"),
         ("gem_packs", "where = [{ column = 'price'", "where = [{ column = 'prize'", "where"),
         ("flights", "column = 'squawk'", "column = 'squaw'", "where"),
         ("traffic", "column = 'num_lanes', every_s", "column = 'lanes', every_s", "complete"),
