@@ -110,7 +110,7 @@ def _node(client: Client) -> list[str]:
 
 def _rust(client: Client) -> list[str]:
     target = INSTALLED / "rust"
-    _run(["cargo", "build", "--locked", "--quiet", "--target-dir", str(target)], SOURCES / "rust")
+    _run(["cargo", "build", "--quiet", "--target-dir", str(target)], SOURCES / "rust")
     return [str(target / "debug" / "rust-client")]
 
 
