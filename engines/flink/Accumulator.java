@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.util.HashSet;
 import org.apache.flink.core.memory.DataInputView;
 import org.apache.flink.core.memory.DataOutputView;
+import tidegauge.Step;
 
 /** An aggregate function over the values seen so far. */
 final class Accumulator {
@@ -50,10 +51,10 @@ final class Accumulator {
                 }
             }
             case "min" -> {
-                if (count == 0 || compare(given, value) < 0) value = given;
+                if (count == 0 || Step.compare(given, value) < 0) value = given;
             }
             case "max" -> {
-                if (count == 0 || compare(given, value) > 0) value = given;
+                if (count == 0 || Step.compare(given, value) > 0) value = given;
             }
             case "count" -> { }
             case "count_distinct" -> {
@@ -82,15 +83,6 @@ final class Accumulator {
             case "count_distinct" -> (long) distinct.size();
             default -> value;
         };
-    }
-
-    /** Numbers by value, everything else by its text. */
-    static int compare(Object one, Object other) {
-        if (one instanceof Long a && other instanceof Long b) return a.compareTo(b);
-        if (one instanceof Number a && other instanceof Number b) {
-            return Double.compare(a.doubleValue(), b.doubleValue());
-        }
-        return one.toString().compareTo(other.toString());
     }
 
     void write(DataOutputView out) throws IOException {

@@ -1,6 +1,5 @@
 package tidegauge.flink;
 
-import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
@@ -12,6 +11,7 @@ import org.apache.flink.api.common.functions.RichFlatMapFunction;
 import org.apache.flink.util.Collector;
 import tidegauge.Lines;
 import tidegauge.Plan;
+import tidegauge.Step;
 
 /** decode, filter, lookup: a function of one event. */
 final class PerRow extends RichFlatMapFunction<Event, Event> {
@@ -48,13 +48,13 @@ final class PerRow extends RichFlatMapFunction<Event, Event> {
         conditions = new ArrayList<>();
         stage.where.forEach(one -> conditions.add(new Condition(
             schema.column(one.get("column").asText()), one.get("operator").asText(),
-            value(one.get("value")))));
+            Step.value(one.get("value")))));
         if (!stage.table.isNull()) {
             key = schema.column(stage.table.get("key").asText());
             table = new HashMap<>();
             stage.table.get("rows").fields().forEachRemaining(row -> {
                 var values = new Object[row.getValue().size()];
-                for (var i = 0; i < values.length; i++) values[i] = value(row.getValue().get(i));
+                for (var i = 0; i < values.length; i++) values[i] = Step.value(row.getValue().get(i));
                 table.put(row.getKey(), values);
             });
         }
@@ -65,7 +65,10 @@ final class PerRow extends RichFlatMapFunction<Event, Event> {
     public void flatMap(Event event, Collector<Event> out) {
         if (event.values == null) return;
         read.increment();
-        for (var condition : conditions) if (!holds(condition, event)) return;
+        for (var condition : conditions) {
+            var found = condition.column.of(event);
+            if (!Step.holds(condition.operator, found, condition.value)) return;
+        }
         if (table == null) {
             out.collect(event);
             return;
@@ -75,24 +78,5 @@ final class PerRow extends RichFlatMapFunction<Event, Event> {
         var values = Arrays.copyOf(event.values, event.values.length + entry.length);
         System.arraycopy(entry, 0, values, event.values.length, entry.length);
         out.collect(event.with(values));
-    }
-
-    private static boolean holds(Condition condition, Event event) {
-        var found = condition.column.of(event);
-        if (found == null) return false;
-        var order = Accumulator.compare(found, condition.value);
-        return switch (condition.operator) {
-            case "<" -> order < 0;
-            case "<=" -> order <= 0;
-            case ">" -> order > 0;
-            case ">=" -> order >= 0;
-            case "==" -> order == 0;
-            default -> order != 0;
-        };
-    }
-
-    private static Object value(JsonNode given) {
-        if (given.isIntegralNumber()) return given.asLong();
-        return given.isNumber() ? (Object) given.asDouble() : given.asText();
     }
 }

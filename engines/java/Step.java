@@ -1,5 +1,6 @@
 package tidegauge;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
@@ -100,7 +101,8 @@ public abstract class Step {
         return total;
     }
 
-    static int compare(Object one, Object other) {
+    /** Numbers by value, everything else by its text. */
+    public static int compare(Object one, Object other) {
         if (one instanceof Long a && other instanceof Long b) return a.compareTo(b);
         if (one instanceof Number a && other instanceof Number b) {
             return Double.compare(a.doubleValue(), b.doubleValue());
@@ -136,7 +138,8 @@ public abstract class Step {
         public void add(Row row, State state, Consumer<Row> out) {
             for (var condition : spec.where) {
                 if (!holds(condition.get("operator").asText(),
-                        row.get(condition.get("column").asText()), condition.get("value"))) return;
+                        row.get(condition.get("column").asText()),
+                        value(condition.get("value")))) return;
             }
             if (spec.table.isNull()) {
                 out.accept(row);
@@ -151,24 +154,25 @@ public abstract class Step {
             }
             out.accept(row.with(more));
         }
+    }
 
-        private static Object value(com.fasterxml.jackson.databind.JsonNode given) {
-            if (given.isIntegralNumber()) return given.asLong();
-            return given.isNumber() ? (Object) given.asDouble() : given.asText();
-        }
+    /** A value of a plan as rows have them. */
+    public static Object value(JsonNode given) {
+        if (given.isIntegralNumber()) return given.asLong();
+        return given.isNumber() ? (Object) given.asDouble() : given.asText();
+    }
 
-        private static boolean holds(
-                String operator, Object found, com.fasterxml.jackson.databind.JsonNode wanted) {
-            if (found == null) return false;
-            var order = compare(found, value(wanted));
-            return switch (operator) {
-                case "<" -> order < 0;
-                case "<=" -> order <= 0;
-                case ">" -> order > 0;
-                case ">=" -> order >= 0;
-                case "==" -> order == 0;
-                default -> order != 0;
-            };
-        }
+    /** Whether a condition of a filter holds; never for null. */
+    public static boolean holds(String operator, Object found, Object wanted) {
+        if (found == null) return false;
+        var order = compare(found, wanted);
+        return switch (operator) {
+            case "<" -> order < 0;
+            case "<=" -> order <= 0;
+            case ">" -> order > 0;
+            case ">=" -> order >= 0;
+            case "==" -> order == 0;
+            default -> order != 0;
+        };
     }
 }
