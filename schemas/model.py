@@ -1,10 +1,12 @@
-"""Base class of all contract models, and parsing of stage names."""
+"""Base classes of all contract models, and parsing of stage names."""
 
+import json
 import re
 from collections.abc import Sequence
-from typing import Annotated
+from functools import cache
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, StringConstraints, TypeAdapter
 
 # Name of a stage or an input of a domain; part of a topic's name.
 Stage = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
@@ -20,6 +22,39 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
     )
+
+
+class Message(Model):
+    """Base of the commands and events of the bus. HEAD: names of fields of its Avro record. The
+    other fields are its content, a JSON object in that record. WHOLE: the only field of content,
+    if its value is the whole object."""
+
+    HEAD: ClassVar[tuple[str, ...]] = ()
+    WHOLE: ClassVar[str] = ""
+
+    def content(self) -> str:
+        """The content as JSON text. Fields that were not given are left out."""
+        if self.WHOLE:
+            return _adapter(type(self)).dump_json(getattr(self, self.WHOLE)).decode()
+        given = self.model_dump(mode="json", exclude=set(self.HEAD), exclude_unset=True)
+        return json.dumps(given)
+
+    @classmethod
+    def parse(cls, head: dict[str, Any], content: str) -> Self:
+        """The message with these fields of its record. Raises ValidationError, with places in the
+        content."""
+        if cls.WHOLE:
+            return cls(**head, **{cls.WHOLE: _adapter(cls).validate_json(content)})
+        return cls.model_validate_json(json.dumps(_OBJECT.validate_json(content) | head))
+
+
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+
+
+@cache
+def _adapter(kind: type[Message]) -> TypeAdapter[Any]:
+    """Of the value of WHOLE."""
+    return TypeAdapter(kind.__annotations__[kind.WHOLE])
 
 
 def parse_stages(text: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:

@@ -1,15 +1,6 @@
-"""The protocol between the services: names, commands and their bodies.
+"""What a run is, for all services: its request and its plan, and the names in its results.
 
-A run is: `run` (console to conductor) → `prepare` (conductor to all) → every service answers
-`ready` → `start` (with absolute times, so that all agree on the phases) → `measure` with earlier
-times, if the warm-up ends once all is steady → the generator answers `load_finished` → `drain` →
-the evaluator answers `drained` → `stop` → pipelines answer `stopped` → the conductor publishes
-`concluded`. Commands travel on `control.runs` as `control_command` records whose body is the JSON
-of a model below; answers travel on `results.lifecycle`.
-
-`suite` (console to conductor; body: schemas/suite.py) requests runs without end, one after the
-other, each of them as above. `changes` (watcher to conductor; without a body) requests a search for
-change points, now that a run of a watch is concluded.
+The commands that carry them are in schemas/commands.py.
 """
 
 from typing import Any, Final, Literal
@@ -55,8 +46,6 @@ VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
-
-COMMANDS = ("run", "cancel", "prepare", "start", "measure", "drain", "stop", "suite", "changes")
 
 # Events on results.lifecycle.
 SERVICE_STARTED = "service_started"
@@ -119,6 +108,7 @@ FAILED = "failed"  # a service cannot continue the run; detail: {"reason"}
 CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}; of a watch also "ended"
 
 
+LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100
 CITATION: Final = "citation"
 Profile = Literal["", "citation"]
 
@@ -153,7 +143,7 @@ def floor_run_id(run_id: str) -> str:
 
 
 class RunRequest(Model):
-    """Body of `run`: everything that defines a run, so that it can be read years later.
+    """Everything that defines a run, so that it can be read years later.
 
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
     workload; None in requests of versions before domains. published: by pipeline, its published
@@ -254,7 +244,7 @@ def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
 
 
 class RunPlan(Model):
-    """Body of `prepare`. start_offsets: per topic, the end offset of each partition, in order,
+    """A prepared run. start_offsets: per topic, the end offset of each partition, in order,
     taken before anything of the run was written; readers begin there. start_timeout_s: how long
     the conductor waits until all pipelines are ready."""
 
@@ -264,11 +254,10 @@ class RunPlan(Model):
 
 
 class PhasePlan(Model):
-    """Body of `start`, and of `measure`, which shortens the warm-up and is sent before it ends.
-    load_start_ms: epoch milliseconds of the first scheduled record, a whole second, so that every
-    second of event time is complete."""
+    """The times of a load. load_start_ms: epoch milliseconds of the first scheduled record, a whole
+    second, so that every second of event time is complete."""
 
-    load_start_ms: int = Field(multiple_of=1000)
+    load_start_ms: int = Field(multiple_of=1000, ge=0, le=LATEST_MS)
     phases: Phases
 
     @property
@@ -298,7 +287,7 @@ class PhasePlan(Model):
 
 
 class LoadFinished(Model):
-    """Detail of `load_finished` and body of `drain`: end_offsets per input topic and partition.
+    """Detail of `load_finished`: end_offsets per input topic and partition.
 
     One per generator: instance `instance_index` of `instance_count` reports its share, so counts
     are summed, and of the end offsets the highest are used. faults: records passed to the client by
@@ -339,15 +328,3 @@ class Drained(Model):
                 if set(counts) != set(VERDICTS):
                     raise ValueError(f"verdicts must be {', '.join(VERDICTS)}")
         return verdicts
-
-
-class Stop(Model):
-    """Body of `stop` and `cancel`.
-
-    keep_pipelines: the next run has the same pipelines and stages; its `prepare` finds them warm
-    within keep_s.
-    """
-
-    reason: str = ""
-    keep_s: float = Field(60, gt=0, le=7200)
-    keep_pipelines: bool = False

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.records import Int64s
-from services.runtime.events import Refused
+from services.runtime.events import DeadLetter
 from services.runtime.recordings import FieldSpec, read_rows
 
 from .content import FIELDS, Content
@@ -91,7 +91,7 @@ class Recording:
         return int(times[-1] - times[0]) + max(step_us, 1)
 
 
-def read_observations(content: Content, folder: Path) -> tuple[list[Observation], list[Refused]]:
+def read_observations(content: Content, folder: Path) -> tuple[list[Observation], list[DeadLetter]]:
     """Observations of the file named by a content, or of the sample, which has no bad rows. Raises
     InputError."""
     path = Path(content.path) if content.source == "file" else folder / SAMPLE

@@ -3,11 +3,11 @@
 import time
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import Any
 
 import psutil
 
 from schemas import catalogue, protocol
+from schemas.commands import Command, Malformed, Prepare, Stop
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
 from services.collector.metrics.events import fields_of
@@ -51,17 +51,18 @@ class Collecting:
             commands, _end = read_commands(self._settings, "collector-history")
             mine = unfinished(commands, now_ms())
             if mine:
-                self._run_id = mine[0]["run_id"]
+                self._run_id = mine[0].run_id
             if len(mine) == 1:  # prepared, not started: the conductor may still wait
                 self._say_ready()
 
-    def handle_command(self, command: dict[str, Any]) -> None:
+    def handle_command(self, command: Command | Malformed) -> None:
         """Track the current run: from `prepare` until its `stop`."""
-        if command["command"] == "prepare":
-            self._run_id = command["run_id"]
-            self._say_ready()
-        elif command["command"] == "stop" and command["run_id"] == self._run_id:
-            self._run_id = ""
+        match command:
+            case Prepare():
+                self._run_id = command.run_id
+                self._say_ready()
+            case Stop() if command.run_id == self._run_id:
+                self._run_id = ""
 
     def _say_ready(self) -> None:
         """The console that requested the run may be on another machine than the one observed."""

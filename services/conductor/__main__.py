@@ -12,14 +12,11 @@ step.
 
 import sys
 from collections import deque
-from typing import Any
-
-from pydantic import ValidationError
 
 from schemas import catalogue, protocol
+from schemas.commands import Command, FindChanges, Malformed, RequestRun, RunSuite
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
-from schemas.validation_errors import first_mistake
 from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.floor import measure_floor
 from services.conductor.history import read_back
@@ -50,7 +47,7 @@ def main() -> None:
     log = configure_logs("conductor", settings.log_level)
     topics = catalogue.fixed_topics(settings.results_days, settings.results_mebibytes)
     notes = SuiteState(settings.data, settings.stack_id)
-    waiting: deque[dict[str, Any]] = deque()
+    waiting: deque[Command] = deque()
     with serving(settings, "conductor", topics) as service:
         suites = Suites(settings, service.events, notes, notes.suite() or suite_of(settings))
         telling = Telling(
@@ -65,10 +62,11 @@ def main() -> None:
         notes.end_run()
         while not service.stop.is_set():
             command = waiting.popleft() if waiting else service.commands.poll(IDLE_POLL_S)
-            if command is not None and command["command"] == "suite":
-                suites.take(command)
-            elif command is not None and command["command"] == "changes":
-                suites.look_for_changes(command["run_id"])
+            match command:
+                case RunSuite():
+                    suites.take(command.suite)
+                case FindChanges():
+                    suites.look_for_changes(command.run_id)
             request = next_request(command, service.events, suites, notes)
             if request is not None:
                 log.info("run_begins", run_id=request.run_id, workload=request.workload.name)
@@ -86,7 +84,7 @@ def carry_out(
     service: Service,
     suites: Suites,
     *,
-    waiting: deque[dict[str, Any]],
+    waiting: deque[Command],
     so_far: SoFar | None = None,
 ) -> None:
     """Take a run to its conclusion. waiting: receives commands that arrive meanwhile; so_far: state
@@ -142,29 +140,28 @@ def suite_of(settings: ConductorSettings) -> Suite | None:
 
 
 def next_request(
-    command: dict[str, Any] | None, events: Events, suites: Suites, notes: SuiteState
+    command: Command | Malformed | None, events: Events, suites: Suites, notes: SuiteState
 ) -> RunRequest | None:
     """The run requested by a command or, without a command, the due run of the suite. The run is
     saved before it is announced, so that it is accounted for after a kill."""
-    if command is None:
-        return suites.due()
-    if command["command"] != "run":
-        return None
-    notes.begin_run(command["run_id"], now_ms())
-    request = parse_request(command, events)
-    if request is None:
-        notes.end_run()
-    return request
+    match command:
+        case None:
+            return suites.due()
+        case Malformed(name="run"):
+            refuse(events, command.run_id, command.reason)
+            return None
+        case RequestRun():
+            notes.begin_run(command.run_id, now_ms())
+            request = announced(command.request, events)
+            if request is None:
+                notes.end_run()
+            return request
+    return None
 
 
-def parse_request(command: dict[str, Any], events: Events) -> RunRequest | None:
-    """The announced request of a `run` command; None if it was refused."""
-    run_id = command["run_id"]
-    try:
-        request = RunRequest.model_validate_json(command["body"])
-    except ValidationError as error:
-        refuse(events, run_id, first_mistake(error))
-        return None
+def announced(request: RunRequest, events: Events) -> RunRequest | None:
+    """The request after its announcement; None if it was refused."""
+    run_id = request.run_id
     for pipeline in request.pipelines:
         if not request.stages_of(pipeline):
             refuse(events, run_id, f"pipeline {pipeline.name} runs none of the requested stages")

@@ -2,13 +2,11 @@
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import ValidationError
 
 from analysis.thresholds import ENDED
 from schemas import protocol
-from schemas.protocol import RunRequest, Stop
+from schemas.commands import CancelRun, Command, FindChanges, Malformed, RequestRun, RunSuite
+from schemas.protocol import RunRequest
 from services.runtime.events import Events
 from services.runtime.serving import Service
 
@@ -35,7 +33,7 @@ class Cancellation:
         self,
         request: RunRequest,
         service: Service,
-        waiting: deque[dict[str, Any]],
+        waiting: deque[Command],
     ) -> None:
         self._found = ""
         self._request = request
@@ -56,41 +54,33 @@ class Cancellation:
         if self._service.stop.is_set():
             return STOPPED
         command = self._service.commands.poll(0)
-        if command is None:
-            return ""
-        if command["command"] == "suite" and len(self._waiting) < MOST_WAITING:
-            self._waiting.append(command)
-        elif command["command"] == "changes":
-            self._search_later(command)
-        elif command["command"] == "run":
-            return self._other_run(command)
-        elif command["command"] == "cancel" and command["run_id"] == self._request.run_id:
-            return cancelled(command["body"])
+        match command:
+            case RunSuite() if len(self._waiting) < MOST_WAITING:
+                self._waiting.append(command)
+            case FindChanges():
+                self._search_later(command)
+            case RequestRun():
+                return self._other_run(command)
+            case Malformed(name="run"):
+                refuse(self._service.events, command.run_id, command.reason)
+            case CancelRun() if command.run_id == self._request.run_id:
+                return f"{CANCELLED} {command.reason or 'cancelled'}."
         return ""
 
-    def _search_later(self, command: dict[str, Any]) -> None:
+    def _search_later(self, command: FindChanges) -> None:
         """Keep the newest request to look for change points: it covers the earlier ones."""
-        kept = [one for one in self._waiting if one["command"] != "changes"]
+        kept = [one for one in self._waiting if not isinstance(one, FindChanges)]
         self._waiting.clear()
         self._waiting.extend(kept if len(kept) >= MOST_WAITING else [*kept, command])
 
-    def _other_run(self, command: dict[str, Any]) -> str:
+    def _other_run(self, command: RequestRun) -> str:
         """Runs of a suite yield to a new run; during any other run, the new one is refused."""
         if self._request.suite is None or len(self._waiting) >= MOST_WAITING:
             mine = self._request.run_id
-            refuse(self._service.events, command["run_id"], f"run {mine} is going on", mine)
+            refuse(self._service.events, command.run_id, f"run {mine} is going on", mine)
             return ""
         self._waiting.append(command)
-        return f"{GAVE_WAY} {command['run_id']}."
-
-
-def cancelled(body: str) -> str:
-    """The reason of a `cancel` as a sentence."""
-    try:
-        reason = Stop.model_validate_json(body).reason
-    except ValidationError:
-        reason = ""
-    return f"{CANCELLED} {reason or 'cancelled'}."
+        return f"{GAVE_WAY} {command.run_id}."
 
 
 def was_asked_for(reasons: Sequence[str]) -> bool:

@@ -4,7 +4,7 @@ from typing import Any
 
 import structlog
 
-from schemas.protocol import Stop
+from schemas.commands import Stop
 from services.conductor.recovered_run import RecoveredRun
 from services.conductor.run_verdict import Conclusion
 from services.conductor.search.search_events import result_detail
@@ -38,6 +38,6 @@ def conclude_steps(past: RecoveredRun, events: Events) -> None:
 
 
 def _end(run_id: str, detail: dict[str, Any], events: Events) -> None:
-    events.command("stop", run_id, Stop(reason=KILLED))
+    events.send(Stop(run_id=run_id, reason=KILLED))
     Conclusion(False, (KILLED,), detail).tell(events, run_id)
     log.warning("accounted_for", run_id=run_id)

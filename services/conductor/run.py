@@ -17,8 +17,9 @@ from confluent_kafka import KafkaException
 from analysis.lateness import PIPELINE
 from analysis.thresholds import ENDED, judged, sentence
 from schemas import protocol
+from schemas.commands import Drain, Measure, Prepare, Start, Stop
 from schemas.domain import DomainSpec
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.fault_injection import kill, processes_of
@@ -28,7 +29,7 @@ from services.conductor.run_verdict import Conclusion, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
 from services.conductor.warming import KNOWN_AFTER_MS
-from services.runtime.bus import Bus, heard
+from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError
@@ -157,7 +158,7 @@ class Run:
         watch = SteadyOutputs(self._settings, outputs, self._steady_intervals())
         try:
             self._prepared = True
-            self._events.command("prepare", self.request.run_id, plan)
+            self._events.send(Prepare(run_id=self.request.run_id, plan=plan))
             self._await(
                 lambda: not watch.look() and not self._state.missing_ready(),
                 timeout_s,
@@ -187,7 +188,7 @@ class Run:
         lead_ms = int(self._settings.start_lead_s * 1000)
         start_ms = (now_ms() + lead_ms + 999) // 1000 * 1000
         phases = PhasePlan(load_start_ms=start_ms, phases=self.request.workload.phases)
-        self._events.command("start", self.request.run_id, phases)
+        self._events.send(Start(run_id=self.request.run_id, phases=phases))
         return phases
 
     def _load(self, phases: PhasePlan) -> None:
@@ -228,7 +229,7 @@ class Run:
                 warm_up_s = min(self._block_from(soonest_s), phases.phases.warm_up_s)
                 shorter = phases.phases.model_copy(update={"warm_up_s": warm_up_s})
                 phases = phases.model_copy(update={"phases": shorter})
-                self._events.command("measure", self.request.run_id, phases)
+                self._events.send(Measure(run_id=self.request.run_id, phases=phases))
                 break
             at_ms = max(at_ms + LOOK_EVERY_MS, now_ms())
         return phases
@@ -283,7 +284,7 @@ class Run:
     def _await_verdicts(self, timeout_s: float) -> None:
         finished = self._state.load_finished
         assert isinstance(finished, LoadFinished)
-        self._events.command("drain", self.request.run_id, finished)
+        self._events.send(Drain(run_id=self.request.run_id, end_offsets=finished.end_offsets))
         self._await(
             lambda: self._state.drained is not None,
             timeout_s,
@@ -293,8 +294,10 @@ class Run:
     def _stop_parts(self, keep_pipelines: bool) -> None:
         self._steadiness_ms = None
         reason = self._state.failure or "run finished"
-        stop = Stop(reason=reason, keep_pipelines=keep_pipelines, keep_s=self._keep_s)
-        self._events.command("stop", self.request.run_id, stop)
+        run_id, keep_s = self.request.run_id, self._keep_s
+        self._events.send(
+            Stop(run_id=run_id, reason=reason, keep_pipelines=keep_pipelines, keep_s=keep_s)
+        )
         if not self._prepared:
             return
         deadline_s = time.monotonic() + self._settings.stop_timeout_s
@@ -355,9 +358,9 @@ class Run:
         self._tell(protocol.STEADINESS, {"steady": found.steady, **told})
 
     def _hear(self, topic: str, record: dict[str, Any]) -> None:
-        heard(self._state.add, topic, record)
+        self._state.add(topic, record)
         if self._listen is not None:
-            heard(self._listen, topic, record)
+            self._listen(topic, record)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; phases of the load include their scheduled start and end."""

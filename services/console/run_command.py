@@ -9,7 +9,8 @@ from confluent_kafka import KafkaException
 from rich.console import Console
 
 from schemas import catalogue, protocol
-from schemas.protocol import RunRequest, Stop
+from schemas.commands import CancelRun, RequestRun
+from schemas.protocol import RunRequest
 from services.console.comparisons import Conclusion
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
@@ -45,7 +46,7 @@ def ask(request: RunRequest, settings: ServiceSettings) -> Asked:
     """Request a run from a conductor that is ready."""
     events = open_events(settings, CONSOLE)
     asked = Asked(events, Bus(settings, CONSOLE, BUS))
-    events.command("run", request.run_id, request)
+    events.send(RequestRun(run_id=request.run_id, request=request))
     return asked
 
 
@@ -76,12 +77,12 @@ def perform(
                         "Interrupted; the results so far are kept. Ctrl-C again discards them."
                     )
                 progress.interrupted = True
-                events.command("cancel", request.run_id, Stop(reason="interrupted"))
+                events.send(CancelRun(run_id=request.run_id, reason="interrupted"))
                 _follow(progress, bus, view, check_stack, CONCLUSION_TIMEOUT_S)
         _await_projection(settings, bus, check_stack)
     except BaseException:
         if not progress.done and not progress.interrupted:
-            events.command("cancel", request.run_id, Stop(reason="cancelled"))
+            events.send(CancelRun(run_id=request.run_id, reason="cancelled"))
         raise
     finally:
         bus.close()

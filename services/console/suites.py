@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import Console
 
+from schemas.commands import RunSuite
 from schemas.suite import Pace, Suite
 from services.console.terminal import headed
 from services.runtime.clickhouse import QueryError, query
@@ -27,7 +28,7 @@ def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
     """Make the running conductor execute a suite, replacing its current one. Raises OSError."""
     if not settings.store_url:
         keep_suite(settings.data, suite)
-    open_events(settings, CONSOLE).command("suite", "", suite)
+    open_events(settings, CONSOLE).send(RunSuite(suite=suite))
 
 
 def show_suites(console: Console, name: str | None) -> None:

@@ -19,6 +19,7 @@ from mode import CrashingSupervisor
 from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
+from schemas.commands import decode
 from services.evaluator.reader import Frontier, Reader, TimestampError
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
@@ -96,10 +97,10 @@ def build_app(
                 continue
             next_command = event.message.offset + 1
             try:
-                record = codec.decode_as("control_command", event.value)
+                command = decode(event.value)
             except codec.DecodeError:
                 continue  # the conductor owns this topic and writes the dead letter
-            session.command(record)
+            session.command(command)
 
     @app.agent(batches)
     async def evaluate(stream: Any) -> None:

@@ -16,7 +16,7 @@ from services.evaluator.columns import Ints
 from services.evaluator.counters import pack_offsets, without
 from services.evaluator.interleaved import AnyEvaluation
 from services.evaluator.reader import Frontier, TopicPartition, reached
-from services.runtime.events import MAX_LETTERS, Events
+from services.runtime.events import MAX_LETTERS, Events, dead_letter_of
 from services.runtime.kafka import assigned_consumer
 from services.runtime.reconciling import COUNTED, CountReconciler, Fields
 from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
@@ -159,4 +159,4 @@ class Publication:
             if self._rooms[topic] == 0:
                 reason = f"no further ones of this topic are kept; {reason}"
                 log.warning("dead_letters_end", run_id=self._run_id, topic=topic)
-        self._events.dead_letter(message, reason, self._run_id)
+        self._events.dead_letter(dead_letter_of(message, reason), self._run_id)

@@ -12,9 +12,9 @@ import time
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from schemas import catalogue
+from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.interleaved import AnyEvaluation, evaluation_of
@@ -35,7 +35,7 @@ from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
 from services.runtime.memory import warm_up_process
 from services.runtime.reconciling import CountReconciler, Difference
-from services.runtime.replay import Record, read_commands
+from services.runtime.replay import read_commands
 from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20
@@ -84,21 +84,24 @@ def main() -> int:
     return show(past, list(owed.differences()), owed.counted)
 
 
-def past_run(commands: list[Record], run_id: str) -> PastRun:
+def past_run(commands: list[Command | Malformed], run_id: str) -> PastRun:
     """A run as its commands describe it. Raises CannotEvaluateError."""
-    mine = {one["command"]: one for one in commands if one["run_id"] == run_id}
-    if "prepare" not in mine or "start" not in mine:
+    prepare = phases = stop = None
+    for command in commands:
+        if command.run_id != run_id:
+            continue
+        match command:
+            case Prepare():
+                prepare = command
+            case Start() | Measure():
+                phases = command.phases
+            case Stop():
+                stop = command
+    if prepare is None or phases is None:
         raise CannotEvaluateError(f"The retained commands do not start run {run_id}.")
-    if "stop" not in mine:
+    if stop is None:
         raise CannotEvaluateError(f"Run {run_id} has not ended.")
-    try:
-        plan = RunPlan.model_validate_json(mine["prepare"]["body"])
-        phases = PhasePlan.model_validate_json(mine.get("measure", mine["start"])["body"])
-    except ValidationError as error:
-        raise CannotEvaluateError(
-            f"Run {run_id} does not match the current protocol: {error}"
-        ) from error
-    return PastRun(plan, phases, mine["prepare"]["issued_at"], mine["stop"]["issued_at"])
+    return PastRun(prepare.plan, phases, prepare.issued_at, stop.issued_at)
 
 
 def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:

@@ -2,16 +2,14 @@
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from schemas import protocol
 from schemas.codec import said_by
-from schemas.protocol import Drained, LoadFinished, PhasePlan, RunPlan
-from schemas.validation_errors import first_mistake
+from schemas.commands import Command, Drain, Malformed, Measure, Prepare, Start, Stop
+from schemas.protocol import Drained, PhasePlan, RunPlan
 from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooMuchStateError
@@ -34,7 +32,7 @@ from services.evaluator.reader import (
 )
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.clock import now_ms
-from services.runtime.events import RECORD_ERRORS, Events
+from services.runtime.events import Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
     NoTopicError,
@@ -50,6 +48,8 @@ log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
 TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS
+# Raised for values of records that cannot be counted, such as times beyond 64 bits.
+VALUE_ERRORS = (ArithmeticError, ValueError)
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ class Prepared:
 
 @dataclass
 class Running:
-    """A run being evaluated. target: the load's end offsets, once known."""
+    """A run being evaluated. target: the load's end offsets by topic, once known."""
 
     plan: RunPlan
     evaluation: AnyEvaluation
     publication: Publication
     reader: Reader
     started_ms: int
-    target: LoadFinished | None = None
+    target: dict[str, tuple[int, ...]] | None = None
 
     @property
     def run_id(self) -> str:
@@ -131,70 +131,56 @@ class RunSession:
             commands, end = read_commands(self._settings, "evaluator-history")
         except NoTopicError:  # the first conductor creates it
             return 0
-        self._carried_out.extend(one["command_id"] for one in commands)
-        mine = unfinished(commands, now_ms())
-        if mine:
-            log.info("run_resumed", run_id=mine[0]["run_id"], commands=len(mine))
-        try:
-            self._take_up(mine)
-        except RECORD_ERRORS as error:
-            log.exception("run_not_resumed", run_id=mine[0]["run_id"])
-            self._fail_command(mine[0], said_by(error))
+        self._carried_out.extend(one.command_id for one in commands)
+        of_run = unfinished(commands, now_ms())
+        if of_run:
+            log.info("run_resumed", run_id=of_run[0].run_id, commands=len(of_run))
+        is_started = any(isinstance(one, Start) for one in of_run)
+        for command in of_run:
+            match command:
+                case Prepare():
+                    prepared_ms = command.issued_at
+                    self._prepare(command.plan, say_ready=not is_started)
+                    self._fail_unless_kept()
+                case Start():
+                    self._start(command.phases, published_since_ms=prepared_ms)
+                case _:
+                    self._handle(command)
         return end
 
-    def _take_up(self, mine: list[dict[str, Any]]) -> None:
-        is_started = any(one["command"] == "start" for one in mine)
-        for one in mine:
-            if one["command"] == "prepare":
-                self._prepare(RunPlan.model_validate_json(one["body"]), say_ready=not is_started)
-                self._fail_unless_kept()
-            elif one["command"] == "start":
-                phases = PhasePlan.model_validate_json(one["body"])
-                self._start(phases, published_since_ms=mine[0]["issued_at"])
-            else:
-                self._handle(one)
+    def command(self, command: Command | Malformed) -> None:
+        """Handle one command; repeated commands are ignored.
 
-    def command(self, record: dict[str, Any]) -> None:
-        """Handle one `control_command`; repeated commands are ignored.
-
-        An invalid body or an unreachable broker fails the command's run.
+        A malformed one and an unreachable broker fail the command's run.
         """
-        if record["command_id"] in self._carried_out:
+        if command.command_id in self._carried_out:
             return
-        self._carried_out.append(record["command_id"])
-        self._handle(record)
-
-    def _handle(self, record: dict[str, Any]) -> None:
+        self._carried_out.append(command.command_id)
         try:
-            self._carry_out(record["command"], record["run_id"], record["body"])
-        except ValidationError as error:
-            self._fail_command(record, first_mistake(error))
+            self._handle(command)
         except KafkaException as error:
-            self._fail_command(record, error.args[0].str())
-        except RECORD_ERRORS as error:
-            log.exception("command_refused", command_id=record["command_id"])
-            self._fail_command(record, said_by(error))
+            self._fail_command(command, error.args[0].str())
 
-    def _fail_command(self, record: dict[str, Any], mistake: str) -> None:
-        reason = f"The evaluator could not {record['command']}: {mistake}."
-        self._fail(record["run_id"], reason)
+    def _fail_command(self, command: Command | Malformed, mistake: str) -> None:
+        self._fail(command.run_id, f"The evaluator could not {command.name}: {mistake}.")
 
-    def _carry_out(self, name: str, run_id: str, body: str) -> None:
-        if name == "prepare":
-            self._prepare(RunPlan.model_validate_json(body))
-        elif run_id != self.run_id:
-            return
-        elif name == "start":
-            self._start(PhasePlan.model_validate_json(body))
-        elif name == "measure":
-            if isinstance(self._state, Running):
-                self._state.evaluation.replan(PhasePlan.model_validate_json(body))
-        elif name == "drain":
-            target = LoadFinished.model_validate_json(body)
-            if isinstance(self._state, Running):
-                self._state.target = target
-        elif name == "stop":
-            self._stop()
+    def _handle(self, command: Command | Malformed) -> None:
+        is_current = command.run_id == self.run_id
+        match command:
+            case Prepare():
+                self._prepare(command.plan)
+            case Start() if is_current:
+                self._start(command.phases)
+            case Measure() if is_current and isinstance(self._state, Running):
+                self._state.evaluation.replan(command.phases)
+            case Drain() if is_current and isinstance(self._state, Running):
+                self._state.target = command.end_offsets
+            case Stop() if is_current:
+                self._stop()
+            case Malformed(name="prepare"):
+                self._fail_command(command, command.reason)
+            case Malformed(name="start" | "measure" | "drain") if is_current:
+                self._fail_command(command, command.reason)
 
     def add(self, read: MessageBatch) -> None:
         """Evaluate records of one topic or, before the run has started, measure the clock
@@ -209,7 +195,7 @@ class RunSession:
         except TooMuchStateError as error:
             self.fail(str(error))
             return
-        except RECORD_ERRORS as error:
+        except VALUE_ERRORS as error:
             self._fail_uncounted(read.batch.topic, error)
             return
         for one in refused:
@@ -232,7 +218,7 @@ class RunSession:
         except TooMuchStateError as error:
             self.fail(str(error))
             return
-        except RECORD_ERRORS as error:
+        except VALUE_ERRORS as error:
             self._fail_uncounted("its topics", error)
             return
         self._say_when_drained(state, frontier)
@@ -258,7 +244,7 @@ class RunSession:
     def _say_when_drained(self, state: Running, frontier: Frontier) -> None:
         if state.target is None or state.publication.is_behind:
             return
-        is_read = reached(frontier.positions, self._shard.of(state.target.end_offsets))
+        is_read = reached(frontier.positions, self._shard.of(state.target))
         if not is_read or state.evaluation.open_in_measure():
             return
         state.target = None

@@ -6,17 +6,15 @@ Only workloads whose `transport` is not Kafka use it. `prepare` opens the port a
 The arrival counts (`way_in`) are published once all frames have arrived or none arrive any more.
 """
 
-from typing import Any
-
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 from structlog.stdlib import BoundLogger
 
 from schemas import protocol
+from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.protocol import RunPlan
 from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
-from services.runtime.events import Events, Refused
+from services.runtime.events import DeadLetter, Events
 from services.runtime.kafka import KafkaUnavailableError, frame_tag, idempotent_producer
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
@@ -44,17 +42,18 @@ class Gateway:
         """How long to wait for the next command."""
         return IDLE_S if self._way_in is None else BUSY_S
 
-    def handle_command(self, command: dict[str, Any]) -> None:
+    def handle_command(self, command: Command | Malformed) -> None:
         """Carry out one command; commands for other services are ignored."""
-        run_id, name = command["run_id"], command["command"]
-        if name == "prepare" and run_id != self._run_id:
-            self.close()
-            try:
-                self._prepare(RunPlan.model_validate_json(command["body"]))
-            except (ValidationError, KafkaException, KafkaUnavailableError, OSError) as error:
-                self._fail(run_id, f"the gateway cannot prepare: {error}")
-        elif name == "stop" and run_id == self._run_id:
-            self.close()
+        is_current = command.run_id == self._run_id
+        match command:
+            case Prepare() if not is_current:
+                self.close()
+                try:
+                    self._prepare(command.plan)
+                except (KafkaException, KafkaUnavailableError, OSError) as error:
+                    self._fail(command.run_id, f"the gateway cannot prepare: {error}")
+            case Stop() if is_current:
+                self.close()
 
     def _prepare(self, plan: RunPlan) -> None:
         request = plan.request
@@ -91,8 +90,8 @@ class Gateway:
 
     def _keep_refused(self, refusal: Refusal) -> None:
         reason = f"not a frame of the run: {refusal.reason}"
-        frame = Refused(f"gateway:{self._transport}", refusal.data, reason)
-        self._events.dead_letter(frame, reason, self._run_id)
+        frame = DeadLetter(f"gateway:{self._transport}", refusal.data, reason)
+        self._events.dead_letter(frame, self._run_id)
 
     def _fail(self, run_id: str, reason: str) -> None:
         self._log.error("run_failed", run_id=run_id, reason=reason)

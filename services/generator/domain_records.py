@@ -25,7 +25,7 @@ from schemas.records import (
 from services.generator.message_batch import arrow_types
 from services.runtime.csv_files import InputError
 from services.runtime.domains import Domain, content_of, domain_module
-from services.runtime.events import Refused
+from services.runtime.events import DeadLetter
 from services.runtime.recordings import FieldSpec, Read, read_rows
 
 MIN_PERIOD_US = 1_000_000
@@ -59,7 +59,7 @@ class OwnRecords:
         self._name = setup.domain.name
         self.own: Any = self._guarded(lambda: records(setup))
         self.turn: tuple[str, ...] = self._guarded(lambda: tuple(self.own.turn))
-        self.bad_rows: list[Refused] = self._guarded(lambda: list(self.own.bad_rows))
+        self.bad_rows: list[DeadLetter] = self._guarded(lambda: list(self.own.bad_rows))
 
     def recorded_times(self) -> RecordedTimes | None:
         found: RecordedTimes | None = self._call("recorded_times")
@@ -109,7 +109,7 @@ class RecordedRecords:
         self._setup = setup
         self._inputs = setup.domain.inputs
         self.turn = tuple(one.name for one in self._inputs)
-        self.bad_rows: list[Refused] = []
+        self.bad_rows: list[DeadLetter] = []
         files = _files(setup, recording)
         rows: dict[str, list[dict[str, Any]]] = {}
         for path in set(files.values()):

@@ -31,7 +31,7 @@ def looked(request: RunRequest, place: str) -> dict[str, object]:
         return {"refused": str(error).rstrip("."), "bad_rows": 0, "first": ""}
     first = ""
     if bad := records.bad_rows:
-        first = f"line {bad[0].offset()}: {bad[0].reason}"
+        first = f"line {bad[0].offset}: {bad[0].reason}"
     return {"refused": "", "bad_rows": len(bad), "first": first}
 
 

@@ -9,13 +9,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 from confluent_kafka import KafkaException
 from prometheus_client import Counter, Gauge
 from structlog.stdlib import BoundLogger
 
 from schemas import catalogue, protocol
+from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
@@ -93,23 +93,27 @@ class Runs:
         """Maximum wait for a command before the next `tick`."""
         return BUSY_POLL_S if self._run else IDLE_POLL_S
 
-    def handle_command(self, command: dict[str, Any]) -> None:
-        """Execute a `control_command`; ignore those of other runs and for other services."""
-        run_id, name = command["run_id"], command["command"]
-        current = self._run is not None and self._run.run_id == run_id
+    def handle_command(self, command: Command | Malformed) -> None:
+        """Execute a command; ignore those of other runs and for other services."""
+        run_id = command.run_id
+        is_current = self._run is not None and self._run.run_id == run_id
         try:
-            if name == "prepare" and not current:
-                self.abandon(f"run {run_id} is prepared")
-                self._prepare(run_id, RunPlan.model_validate_json(command["body"]))
-            elif name == "start" and current:
-                self._start(PhasePlan.model_validate_json(command["body"]))
-            elif name == "measure" and current and self._run and self._run.loading:
-                plan = PhasePlan.model_validate_json(command["body"])
-                self._run.loading.thread.replan(plan)
-            elif name == "stop" and current:
-                self.abandon("stop")
+            match command:
+                case Prepare() if not is_current:
+                    self.abandon(f"run {run_id} is prepared")
+                    self._prepare(run_id, command.plan)
+                case Start() if is_current:
+                    self._start(command.phases)
+                case Measure() if is_current and self._run and self._run.loading:
+                    self._run.loading.thread.replan(command.phases)
+                case Stop() if is_current:
+                    self.abandon("stop")
+                case Malformed(name="prepare", reason=reason):
+                    raise InputError(reason)
+                case Malformed(name="start" | "measure", reason=reason) if is_current:
+                    raise InputError(reason)
         except (ValueError, KafkaException, KafkaUnavailableError, ClientError) as error:
-            self._fail(run_id, f"the generator could not {name}: {error}")
+            self._fail(run_id, f"the generator could not {command.name}: {error}")
 
     def tick(self) -> None:
         """Send probe traffic, publish statistics or conclude the load, whichever is due."""
@@ -189,7 +193,7 @@ class Runs:
         index, count = settings.generator_instance_index, settings.generator_instance_count
         if index == 0:
             for row in records.bad_rows:
-                self._events.dead_letter(row, row.reason, request.run_id)
+                self._events.dead_letter(row, request.run_id)
         return dataset_plan(request, request.domains[0], records, index, count)
 
     def _rehearse(self, run: Run) -> None:

@@ -3,15 +3,11 @@
 python -m services.runner
 """
 
-import contextlib
 import shutil
 from functools import partial
-from typing import Any
-
-from pydantic import ValidationError
 
 from schemas import protocol
-from schemas.protocol import PhasePlan, RunPlan, Stop
+from schemas.commands import Command, Malformed, Prepare, Start, Stop
 from services.runner.agent import Agent
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client
@@ -41,33 +37,27 @@ def main() -> None:
         agent.close()
 
 
-def handle_command(command: dict[str, Any], agent: Agent, events: Events) -> None:
+def handle_command(command: Command | Malformed, agent: Agent, events: Events) -> None:
     """Carry out one command; commands that do not concern pipelines are ignored."""
-    run_id = command["run_id"]
-    if command["command"] == "stop":
-        agent.stop(run_id, keep_s(command["body"]))
-    elif command["command"] == "start":
-        with contextlib.suppress(ValidationError):  # the evaluator fails the run
-            agent.begin(run_id, PhasePlan.model_validate_json(command["body"]))
-    elif command["command"] == "prepare":
-        plan = None
-        try:
-            plan = RunPlan.model_validate_json(command["body"])
-            agent.prepare(plan)
-        except (ValueError, OSError) as error:  # also: no domain, unknown engine
-            reason = f"runner cannot prepare: {error}"
-            events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
-            if plan is not None:  # otherwise the conductor waits for their end
-                agent.give_up(plan)
+    run_id = command.run_id
+    match command:
+        case Stop(keep_s=keep_s, keep_pipelines=keeps):
+            agent.stop(run_id, keep_s if keeps else 0)
+        case Start(phases=phases):
+            agent.begin(run_id, phases)
+        case Prepare(plan=plan):
+            try:
+                agent.prepare(plan)
+            except (ValueError, OSError) as error:  # no domain, unknown engine
+                _fail(events, run_id, str(error))
+                agent.give_up(plan)  # the conductor waits for their end
+        case Malformed(name="prepare", reason=reason):
+            _fail(events, run_id, reason)
 
 
-def keep_s(body: str) -> float:
-    """Seconds for which a `stop` keeps the pipelines; 0 if it cannot be parsed."""
-    try:
-        stop = Stop.model_validate_json(body)
-    except ValidationError:
-        return 0
-    return stop.keep_s if stop.keep_pipelines else 0
+def _fail(events: Events, run_id: str, reason: str) -> None:
+    reason = f"runner cannot prepare: {reason}"
+    events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
 
 
 if __name__ == "__main__":

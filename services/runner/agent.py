@@ -23,7 +23,7 @@ from schemas.engine import (
     UndecodableLine,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
-from services.runner.lines import MAX_LINE_BYTES, refused
+from services.runner.lines import MAX_LINE_BYTES, dead_letter
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -37,7 +37,7 @@ from services.runner.session import Member, RunSession, engine_plan, in_start_or
 from services.runner.starting import MOST_TRIES, Waited, lacked_cpu, waited
 from services.runtime.clock import now_ms
 from services.runtime.engines import load_engine
-from services.runtime.events import MAX_LETTERS, RECORD_ERRORS, Events
+from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.installed import Installed, installed
 from services.runtime.limits import limits
 from services.runtime.logs import bound_log
@@ -259,7 +259,7 @@ class Agent:
         for line in process.said():
             try:
                 self._publish(session, member, line)
-            except (*RECORD_ERRORS, KafkaException) as error:
+            except (ArithmeticError, ValueError, KafkaException) as error:
                 self._fail(session, member, f"{name}: a line cannot be published: {said_by(error)}")
         if code is None or member.process is not process:
             return
@@ -314,8 +314,7 @@ class Agent:
         member.refused += 1
         name, run_id = member.pipeline.name, session.run_id
         if member.refused <= MAX_LETTERS:
-            what = refused(line, name)
-            self._events.dead_letter(what, what.reason, run_id)
+            self._events.dead_letter(dead_letter(line, name), run_id)
         elif member.refused == MAX_LETTERS + 1:
             self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
 

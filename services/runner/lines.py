@@ -6,7 +6,7 @@ from pydantic import ValidationError
 
 from schemas.engine import LINE, Line, UndecodableLine
 from schemas.validation_errors import first_mistake
-from services.runtime.events import Refused
+from services.runtime.events import DeadLetter
 
 MAX_LINE_BYTES = 256 * 1024
 # Limit of lines outside the contract that go to the log.
@@ -71,9 +71,9 @@ def _parsed(raw: bytes) -> Line | str:
         return f"not a line of the contract ({error}): {text}"
 
 
-def refused(line: UndecodableLine, pipeline: str) -> Refused:
+def dead_letter(line: UndecodableLine, pipeline: str) -> DeadLetter:
     """A record that a program could not decode, with the reason as a sentence."""
     said = len(line.value or b"")
     cut = f"; its value of {line.bytes} bytes was truncated to {said}" if line.bytes > said else ""
     reason = f"{pipeline}: the value cannot be decoded{cut}"
-    return Refused(line.topic, line.value, reason, line.partition, line.offset)
+    return DeadLetter(line.topic, line.value, reason, line.partition, line.offset)

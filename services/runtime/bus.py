@@ -4,15 +4,14 @@ bus = Bus(settings, "conductor", ("results.lifecycle",), events)
 for topic, record in bus.poll(timeout_s=0.1): ...
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import structlog
 from confluent_kafka import TopicPartition
 
 from schemas import codec
 from schemas.event_payloads import read_event
-from services.runtime.events import IDLE_FETCH_MS, RECORD_ERRORS, Events
+from services.runtime.events import IDLE_FETCH_MS, Events, dead_letter_of
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
 
@@ -25,7 +24,6 @@ _QUICK = {
     "queued.max.messages.kbytes": 1024,
     "fetch.queue.backoff.ms": 200,  # until the next fetch once that much is unread
 }
-log = structlog.get_logger()
 
 
 class Bus:
@@ -63,7 +61,7 @@ class Bus:
                 found.append((topic, read_event(topic, message.value())))
             except codec.DecodeError as error:
                 if self._events is not None:
-                    self._events.dead_letter(message, str(error))
+                    self._events.dead_letter(dead_letter_of(message, str(error)))
         return found
 
     def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -81,14 +79,3 @@ class Bus:
         """Stop reading."""
         self._consumer.close()
         self._asking.close()
-
-
-def heard(
-    listen: Callable[[str, dict[str, Any]], None], topic: str, record: dict[str, Any]
-) -> None:
-    """Pass an event to a listener. Log the error if the listener cannot handle the values: the
-    event is projected anyway and must not stop the service."""
-    try:
-        listen(topic, record)
-    except RECORD_ERRORS:
-        log.exception("event_refused", topic=topic, run_id=record["run_id"])

@@ -4,7 +4,6 @@ Events are never dropped: if the client's bounded queue is full, publishing bloc
 """
 
 import json
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,23 +11,14 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from pydantic import BaseModel
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, codec
+from schemas.commands import Command, Malformed, decode
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0
 IDLE_FETCH_MS = 5_000  # with one byte as minimum the broker responds as soon as there is a record
-# Exceptions raised for unexpected values. The record that causes one is refused. It must not stop a
-# service, which would read it again after a restart.
-RECORD_ERRORS = (
-    ArithmeticError,
-    AssertionError,
-    AttributeError,
-    LookupError,
-    TypeError,
-    ValueError,
-)
 # Limits of a dead letter. A record may be as large as the broker and the client accept, 1 MB by
 # default; the dead letter that contains it must be smaller.
 MAX_KEY_BYTES, MAX_VALUE_BYTES, MAX_REASON_CHARACTERS = 50_000, 900_000, 2_000
@@ -36,34 +26,22 @@ MAX_LETTERS = 1_000  # of a run: of each output topic, and of each pipeline
 
 
 @dataclass(frozen=True)
-class Refused:
-    """Unusable data that is not a Kafka record, with the interface of a Message so that it can
-    become a dead letter. source: its origin; part, at: its partition and offset or line, or -1."""
+class DeadLetter:
+    """An unusable record. topic: or another origin, such as a file; partition, offset: or the line
+    of a file, else -1."""
 
-    source: str
-    data: bytes | None
+    topic: str
+    value: bytes | None
     reason: str
-    part: int = -1
-    at: int = -1
+    partition: int = -1
+    offset: int = -1
+    key: bytes | None = None
 
-    def topic(self) -> str:
-        """The source."""
-        return self.source
 
-    def partition(self) -> int:
-        """Its partition, or -1."""
-        return self.part
-
-    def offset(self) -> int:
-        """Its offset or line, or -1."""
-        return self.at
-
-    def key(self) -> None:
-        """None."""
-
-    def value(self) -> bytes | None:
-        """The data, as far as it was kept."""
-        return self.data
+def dead_letter_of(message: Message, reason: str) -> DeadLetter:
+    """An unusable record of Kafka."""
+    place = message.partition(), message.offset()
+    return DeadLetter(message.topic(), message.value(), reason, *place, message.key())
 
 
 class Events:
@@ -103,23 +81,16 @@ class Events:
         )
         self.flush()
 
-    def command(self, command: str, run_id: str, body: BaseModel) -> None:
-        """Send a command on `control.runs` and flush it."""
-        record = {
-            "command_id": str(uuid.uuid4()),
-            "run_id": run_id,
-            "issued_at": self._clock(),
-            "producer": self.name,
-            "command": command,
-            "body": body.model_dump_json(),
-        }
-        self._send(catalogue.CONTROL, run_id, codec.encode("control_command", record))
+    def send(self, command: Command) -> None:
+        """Send a command and flush it."""
+        record = command.record(self.name, self._clock())
+        self._send(command.TOPIC, command.run_id, codec.encode("control_command", record))
         self.flush()
 
-    def dead_letter(self, message: Message | Refused, reason: str, run_id: str = "") -> None:
+    def dead_letter(self, letter: DeadLetter, run_id: str = "") -> None:
         """Store an unusable record with its position and the reason. Values above 900 kB are
         truncated, which the reason says."""
-        key, value = message.key(), message.value()
+        key, value, reason = letter.key, letter.value, letter.reason
         for name, whole, most in (("key", key, MAX_KEY_BYTES), ("value", value, MAX_VALUE_BYTES)):
             if whole is not None and len(whole) > most:
                 reason = f"its {name} of {len(whole)} bytes was truncated to {most}; {reason}"
@@ -127,9 +98,9 @@ class Events:
             "run_id": run_id,
             "time": self._clock(),
             "producer": self.name,
-            "topic": message.topic(),
-            "partition": message.partition(),
-            "offset": message.offset(),
+            "topic": letter.topic,
+            "partition": letter.partition,
+            "offset": letter.offset,
             "reason": reason[:MAX_REASON_CHARACTERS],
             "key": key and key[:MAX_KEY_BYTES],
             "value": value and value[:MAX_VALUE_BYTES],
@@ -173,28 +144,22 @@ class Commands:
     def __init__(self, consumer: Consumer, events: Events) -> None:
         self._consumer = consumer
         self._events = events
-        self._last: Message | None = None
 
-    def poll(self, timeout_s: float) -> dict[str, Any] | None:
-        """The next command as a `control_command` record, or None after `timeout_s`."""
+    def poll(self, timeout_s: float) -> Command | Malformed | None:
+        """The next command, or None after `timeout_s`. A malformed one becomes a dead letter and is
+        returned too, so that its run can be failed."""
         # `Consumer.poll` wakes up every 200 ms to check for signals; `consume` does not.
         message = next(iter(self._consumer.consume(1, timeout_s)), None)
         if message is None or message.error():
             return None
         try:
-            name, record = codec.decode(message.value())
-            if name != "control_command" or record["command"] not in protocol.COMMANDS:
-                raise codec.DecodeError(f"{name} is not a known command")
+            command = decode(message.value())
         except codec.DecodeError as error:
-            self._events.dead_letter(message, str(error))
+            self._events.dead_letter(dead_letter_of(message, str(error)))
             return None
-        self._last = message
-        return record
-
-    def refuse(self, error: Exception) -> None:
-        """Store the last polled command as a dead letter: it cannot be carried out."""
-        if self._last is not None:
-            self._events.dead_letter(self._last, f"cannot be carried out: {codec.said_by(error)}")
+        if isinstance(command, Malformed):
+            self._events.dead_letter(dead_letter_of(message, command.reason), command.run_id)
+        return command
 
     def close(self) -> None:
         """Close the consumer."""

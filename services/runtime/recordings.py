@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from services.runtime.csv_files import InputError, check_header, no_column, opened_csv
-from services.runtime.events import Refused
+from services.runtime.events import DeadLetter
 from services.runtime.recorded_times import MOST_SHOWN, time_us
 
 MAX_ROWS = 1_000_000
@@ -41,7 +41,7 @@ class Read:
     """The result of reading a file. rows: values by field name."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
-    bad_rows: list[Refused] = field(default_factory=list)
+    bad_rows: list[DeadLetter] = field(default_factory=list)
 
 
 def read_rows(
@@ -65,7 +65,8 @@ def read_rows(
                 read.rows.append(values_of(row, fields, named, time_unit))
             except ValueError as error:
                 text = row if isinstance(row, str) else json.dumps(row, default=str)
-                read.bad_rows.append(Refused(str(path), text.encode(), str(error), at=line))
+                letter = DeadLetter(str(path), text.encode(), str(error), offset=line)
+                read.bad_rows.append(letter)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     except pa.ArrowException as error:
@@ -74,7 +75,7 @@ def read_rows(
         raise InputError(f"{path} has no rows after its header.")
     if not read.rows:
         first, word = read.bad_rows[0], "row" if is_parquet else "line"
-        raise InputError(f"{path} has no usable row; {word} {first.offset()}: {first.reason}.")
+        raise InputError(f"{path} has no usable row; {word} {first.offset}: {first.reason}.")
     return read
 
 

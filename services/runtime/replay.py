@@ -5,11 +5,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
-from pydantic import ValidationError
 
 from schemas import catalogue, codec
+from schemas.commands import (
+    Command,
+    Drain,
+    Malformed,
+    Measure,
+    Prepare,
+    Start,
+    Stop,
+    from_record,
+)
 from schemas.event_payloads import check_event
-from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
     KafkaUnavailableError,
@@ -30,22 +38,23 @@ Spans = dict[tuple[str, int], tuple[int, int]]
 """First and end offset by topic and partition."""
 
 
-def unfinished(commands: list[Record], now_ms: int) -> list[Record]:
-    """The prepare, start, measure and drain commands issued so far for the newest run, unless it
-    has been stopped or abandoned; then none. `commands` in topic order."""
-    mine: list[Record] = []
+def unfinished(commands: list[Command | Malformed], now_ms: int) -> list[Command | Malformed]:
+    """The `prepare` of the newest run and the commands about it since, unless it has been stopped
+    or abandoned; then none. `commands` in topic order."""
+    of_run: list[Command | Malformed] = []
     for command in commands:
-        if command["command"] == "prepare":
-            mine = [command]
-        elif mine and command["run_id"] == mine[0]["run_id"]:
-            if command["command"] == "stop":
-                mine = []
-            elif command["command"] in ("start", "measure", "drain"):
-                mine.append(command)
-    return [] if not mine or _abandoned(mine, now_ms) else mine
+        is_of_run = bool(of_run) and command.run_id == of_run[0].run_id
+        match command:
+            case Prepare():
+                of_run = [command]
+            case Stop() if is_of_run:
+                of_run = []
+            case Start() | Measure() | Drain() | Malformed() if is_of_run:
+                of_run.append(command)
+    return [] if _is_abandoned(of_run, now_ms) else of_run
 
 
-def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record], int]:
+def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Command | Malformed], int]:
     """The newest commands, in topic order, and the offset after them.
 
     client: name of the reading client. Raises NoTopicError if the topic does not exist,
@@ -56,7 +65,7 @@ def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Record],
         (end,) = end_offsets(consumer, catalogue.CONTROL)
         begin = max(0, end - MAX_COMMANDS)
         messages = read_spans(consumer, {(catalogue.CONTROL, 0): (begin, end)})
-        return [record for _name, record in decoded(messages)], end
+        return [from_record(record) for _name, record in decoded(messages)], end
     finally:
         consumer.close()
 
@@ -110,13 +119,12 @@ def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
         yield name, record
 
 
-def _abandoned(mine: list[Record], now_ms: int) -> bool:
-    try:
-        plan = RunPlan.model_validate_json(mine[0]["body"])
-        ends_ms = mine[0]["issued_at"]
-        for command in mine:
-            if command["command"] in ("start", "measure"):
-                ends_ms = PhasePlan.model_validate_json(command["body"]).load_end_ms
-    except ValidationError:
-        return True  # that run fails for this reason anyway
-    return bool(ends_ms + plan.request.workload.judgement.give_up_ms + ABANDONED_MS < now_ms)
+def _is_abandoned(of_run: list[Command | Malformed], now_ms: int) -> bool:
+    if not of_run or not isinstance(of_run[0], Prepare):
+        return False
+    ends_ms = of_run[0].issued_at
+    for command in of_run:
+        if isinstance(command, Start | Measure):
+            ends_ms = command.phases.load_end_ms
+    give_up_ms = of_run[0].plan.request.workload.judgement.give_up_ms
+    return bool(ends_ms + give_up_ms + ABANDONED_MS < now_ms)

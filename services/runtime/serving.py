@@ -7,14 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
-import structlog
 from confluent_kafka import KafkaException
 
 from schemas import protocol
 from schemas.catalogue import Topic
-from services.runtime.events import RECORD_ERRORS, Commands, Events, open_commands, open_events
+from schemas.commands import Command, Malformed
+from services.runtime.events import Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
 from services.runtime.kafka import KafkaUnavailableError, admin_client
 from services.runtime.memory import limit_arenas
@@ -23,7 +22,6 @@ from services.runtime.settings import ServiceSettings
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
 
-log = structlog.get_logger()
 # WAITS is set in the environment of a service started before the broker is ready; GO on its
 # standard input says that the broker is ready.
 WAITS, GO = "TIDEGAUGE_WAITS", b"\n"
@@ -40,20 +38,16 @@ class Service:
 
     def follow(
         self,
-        handle_command: Callable[[dict[str, Any]], None],
+        handle_command: Callable[[Command | Malformed], None],
         tick: Callable[[], None],
         wait_s: Callable[[], float],
     ) -> None:
         """Handle each command until told to stop; call `tick` after each and after `wait_s()`
-        without one. A command whose values make `handle_command` fail becomes a dead letter."""
+        without one."""
         while not self.stop.is_set():
             command = self.commands.poll(wait_s())
             if command is not None:
-                try:
-                    handle_command(command)
-                except RECORD_ERRORS as error:
-                    log.exception("command_refused", command_id=command["command_id"])
-                    self.commands.refuse(error)
+                handle_command(command)
             tick()
 
 

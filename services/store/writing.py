@@ -15,7 +15,7 @@ from prometheus_client import Counter
 
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.clock import Clock
-from services.runtime.events import Events
+from services.runtime.events import Events, dead_letter_of
 from services.store.batch import batch_blocks
 from services.store.blocks import halves
 from services.store.inserting import Inserter, RefusedValuesError, as_it_is
@@ -94,7 +94,7 @@ class Writer:
         for message, reason in unusable:
             UNUSABLE.labels(message.topic()).inc()
             if (message.topic(), message.partition(), message.offset()) not in self.kept:
-                self.events.dead_letter(message, reason)
+                self.events.dead_letter(dead_letter_of(message, reason))
                 published = True
         if published and (self.events.flush() or self.events.failed):
             raise ProjectionError("The broker did not accept a dead letter in time.")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 
 from schemas import catalogue, protocol
-from schemas.model import Model
+from schemas.commands import FindChanges
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -232,7 +232,7 @@ class Watching:
     def _request_search(self) -> None:
         """Request a search for change points if a run was concluded since the last one."""
         if self._concluded:
-            self.events.command("changes", self._concluded, Model())
+            self.events.send(FindChanges(run_id=self._concluded))
             self._concluded, self._searched_s = "", time.monotonic()
 
     def _circumstances(self, run: int, totals: RunTotals) -> dict[str, Any]:

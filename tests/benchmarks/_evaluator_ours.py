@@ -14,7 +14,8 @@ from pathlib import Path
 import psutil
 
 from schemas import protocol
-from schemas.protocol import PhasePlan, RunPlan
+from schemas.commands import Prepare, Start, Stop
+from schemas.protocol import RunPlan
 from services.evaluator.decode import decode
 from services.evaluator.reader import Reader, Shard
 from services.evaluator.session import RunSession
@@ -37,8 +38,10 @@ def main() -> None:
     warm_up_process()
     settings = load_settings(EvaluatorSettings)
     current = RunSession(settings, open_events(settings, "bench"))
-    _command(current, plan, "prepare", plan)
-    _command(current, plan, "start", phases)
+    run_id, issued_at = plan.request.run_id, time.time_ns() // 1_000_000 + 1_000
+    head = {"run_id": run_id, "issued_at": issued_at}
+    current.command(Prepare(command_id="prepare", plan=plan, **head))
+    current.command(Start(command_id="start", phases=phases, **head))
     reader = current.reader
     assert reader is not None
     counts = counts_of(plan, settings)
@@ -56,25 +59,11 @@ def main() -> None:
     held_mb = psutil.Process().memory_info().rss / MEBIBYTE
     if not sys.argv[2:]:
         _check(current, plan.request.stages, counts)
-    _command(current, plan, "stop", protocol.Stop(reason="run finished"))
+    current.command(Stop(command_id="stop", reason="run finished", **head))
     reader.close()
     release_memory()
     left_mb = psutil.Process().memory_info().rss / MEBIBYTE
     print(json.dumps(found | {"memory_mb": held_mb, "memory_given_back_mb": left_mb}))
-
-
-def _command(
-    current: RunSession, plan: RunPlan, name: str, body: RunPlan | PhasePlan | protocol.Stop
-) -> None:
-    current.command(
-        {
-            "command_id": name,
-            "run_id": plan.request.run_id,
-            "issued_at": time.time_ns() // 1_000_000 + 1_000,
-            "command": name,
-            "body": body.model_dump_json(),
-        }
-    )
 
 
 def _evaluate(

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas import catalogue, codec, protocol
+from schemas.commands import COMMANDS
 from tests.traffic import RELEASED, RELEASED_NAMES
 
 NOW_MS = int(time.time() * 1000)
@@ -37,7 +38,7 @@ OBJECTS = (
 )
 # Valid names in some records, so that the code behind them is reached.
 NAMES = {
-    "command": protocol.COMMANDS,
+    "command": tuple(COMMANDS),
     "event": (
         protocol.READY,
         protocol.FAILED,

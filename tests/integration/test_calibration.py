@@ -10,8 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.commands import Drain, Prepare, Start, Stop
 from schemas.json_format import encode_json
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest, Stop
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest
 from schemas.workload import (
     Content,
     Judgement,
@@ -135,11 +136,11 @@ class CalibrationRun:
         ready = lambda events: (  # noqa: E731
             sum(e["event"] == protocol.READY and not e["pipeline"] for e in events) == evaluators
         )
-        self.bus.command("prepare", self.run_id, self.plan)
+        self.bus.send(Prepare(run_id=self.run_id, plan=self.plan))
         send_probes(self.settings, self.run_id, self.encode)
         self.readers[catalogue.LIFECYCLE].until(self.run_id, ready)
-        self.bus.command(
-            "start", self.run_id, PhasePlan(load_start_ms=self.start_ms, phases=PHASES)
+        self.bus.send(
+            Start(run_id=self.run_id, phases=PhasePlan(load_start_ms=self.start_ms, phases=PHASES))
         )
 
     def encode(self, name, record):
@@ -180,12 +181,12 @@ class CalibrationRun:
         ends = {topic: ends for topic, ends in self.ends().items() if topic in INPUTS}
         sent = self.sequence
         finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
-        self.bus.command("drain", self.run_id, finished)
+        self.bus.send(Drain(run_id=self.run_id, end_offsets=finished.end_offsets))
         drained = lambda events: (  # noqa: E731
             sum(e["event"] == protocol.DRAINED for e in events) == evaluators
         )
         self.readers[catalogue.LIFECYCLE].until(self.run_id, drained)
-        self.bus.command("stop", self.run_id, Stop())
+        self.bus.send(Stop(run_id=self.run_id))
 
     def verdicts(self):
         """Published counts by (stage, verdict)."""

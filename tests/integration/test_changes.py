@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from schemas import catalogue, protocol
-from schemas.model import Model
+from schemas.commands import FindChanges
 from services.runtime.clickhouse import query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT
@@ -156,7 +156,7 @@ def test_a_slower_watch_is_told_after_its_run_without_a_suite(broker, tmp_path):
         for number, latency_ms in enumerate(latencies):
             clock.now_ms = BEGIN_MS + number * HOUR_MS
             publish_hour(events, runs, first + number, int(latency_ms))
-        events.command("changes", runs.id_of(first + RUNS - 1), Model())
+        events.send(FindChanges(run_id=runs.id_of(first + RUNS - 1)))
         slower = runs.id_of(first + PLANTED)
         told = conclusions.until(slower, lambda records: len(records) == 3)
     conclusions.close()

@@ -14,12 +14,14 @@ import pyspark
 import pytest
 
 from schemas import catalogue, protocol
-from schemas.protocol import Stop
+from schemas.commands import Prepare, Stop
+from schemas.protocol import RunPlan
 from services.collector.processes import Processes
 from services.collector.stack import StackService
 from services.runtime.events import open_events
 from services.runtime.process_identity import birth_of
 from tests.integration.service_process import Reader, has_event, running_service
+from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.integration
 
@@ -46,13 +48,13 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     with running_service(broker, "collector", data=tmp_path) as collector:
         lifecycle.until("", has_event(protocol.SERVICE_STARTED))
         resources.until("", lambda events: {"runner"} <= names(events))
-        bus.command("prepare", "watched", Stop())
+        bus.send(Prepare(run_id="watched", plan=RunPlan(request=a_request(), start_offsets={})))
         lifecycle.until("watched", has_event(protocol.READY))
         supervisor.stdin.write(b"go\n")
         supervisor.stdin.flush()
         found = resources.until("watched", lambda events: cpu_of(events, "p1") >= 0.4)
         supervisor.kill()
-        bus.command("stop", "watched", Stop())
+        bus.send(Stop(run_id="watched"))
         collector.send_signal(signal.SIGTERM)
         assert collector.wait(timeout=60) == 0
         lifecycle.until("", has_event(protocol.SERVICE_STOPPED))

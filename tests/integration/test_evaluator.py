@@ -14,7 +14,8 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from schemas import catalogue, protocol
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan, Stop
+from schemas.commands import Drain, Prepare, Start, Stop
+from schemas.protocol import LoadFinished, PhasePlan, RunPlan
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
 from services.runtime.topics import ensure_topics
@@ -102,10 +103,10 @@ def test_a_run_is_judged_exactly(evaluator):
     )
     topics = (catalogue.LIFECYCLE, catalogue.VERDICTS, catalogue.LATENCY, catalogue.DEAD_LETTER)
     with readers(evaluator, *topics) as (lifecycle, verdicts, latencies, dead):
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         send_probes(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
-        bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+        bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
 
         write(evaluator, [(f"traffic.{key[2]}", run.encoded(key)) for key in run.inputs])
         stray = other.encoded(("a", 0, "flow"))
@@ -130,9 +131,9 @@ def test_a_run_is_judged_exactly(evaluator):
         write(evaluator, [late[:2]])
         verdicts.until(run_id, lambda events: verdict_totals(events) == VERDICTS)
         assert not has_event(protocol.DRAINED)(lifecycle.records(run_id))
-        bus.command("drain", run_id, finished)
+        bus.send(Drain(run_id=run_id, end_offsets=finished.end_offsets))
         drained = lifecycle.until(run_id, has_event(protocol.DRAINED))[-1]
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
 
         times = append_times(evaluator, (*TRAFFIC.topics, *OUTPUTS))
         expected = expected_latencies(run, [*explained, late], times)
@@ -183,10 +184,12 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
     offsets = ends(evaluator, *TRAFFIC.topics, *OUTPUTS)
     with readers(evaluator, catalogue.LIFECYCLE, catalogue.CONTROL) as (lifecycle, control):
-        bus.command("prepare", run_id, RunPlan(request=request_of(run_id), start_offsets=offsets))
+        bus.send(
+            Prepare(run_id=run_id, plan=RunPlan(request=request_of(run_id), start_offsets=offsets))
+        )
         send_probes(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
-        bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+        bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
         flow = ("b", 0, "flow")
         write(evaluator, [("traffic.flow", run.encoded(flow))])
         write(evaluator, [("output.p.ingest", run.encoded(flow))])
@@ -202,7 +205,7 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
             assert (
                 verdict_totals({**event} for event in events if event["stage"] == "ingest") == twice
             )
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
 
 
 def test_its_group_commits_nothing_that_would_stay(evaluator):
@@ -217,7 +220,7 @@ def test_a_topic_that_is_not_there_fails_the_run_with_a_reason(evaluator):
     run_id, bus = "no-topic", open_events(evaluator, "tests")
     plan = RunPlan(request=request_of(run_id), start_offsets={"output.p.nowhere": (0,)})
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
     assert json.loads(failed["detail"]) == {"reason": "topic output.p.nowhere does not exist"}
 
@@ -235,10 +238,10 @@ def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):
     )
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         send_probes(evaluator, run_id)
         lifecycle.until(run_id, has_event(protocol.READY))
-        bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+        bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
         write(evaluator, [(own[0].name, run.encoded(("a", 0, "flow")))])
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
     said = f"topic {own[0].name} does not use LogAppendTime"
@@ -248,13 +251,13 @@ def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):
 def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
     bus = open_events(evaluator, "tests")
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", "broken", Stop(reason="no plan"))
+        bus.send(Prepare.model_construct(run_id="broken", plan={"reason": "no plan"}))
         failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
         assert "could not prepare" in json.loads(failed["detail"])["reason"]
         plan = RunPlan(
             request=request_of("after"), start_offsets=ends(evaluator, *TRAFFIC.topics, *OUTPUTS)
         )
-        bus.command("prepare", "after", plan)
+        bus.send(Prepare(run_id="after", plan=plan))
         send_probes(evaluator, "after")
         lifecycle.until("after", has_event(protocol.READY))
-        bus.command("stop", "after", Stop())
+        bus.send(Stop(run_id="after"))

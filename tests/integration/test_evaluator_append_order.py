@@ -6,7 +6,8 @@ import time
 import pytest
 
 from schemas import catalogue, protocol
-from schemas.protocol import PhasePlan, Pipeline, RunPlan, Stop
+from schemas.commands import Prepare, Start, Stop
+from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.evaluator.reevaluation import evaluate, past_run
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
@@ -81,10 +82,12 @@ def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs
         latencies,
     ):
         with running_service(broker, "evaluator"):
-            bus.command("prepare", RUN_ID, RunPlan(request=request, start_offsets=offsets))
+            bus.send(Prepare(run_id=RUN_ID, plan=RunPlan(request=request, start_offsets=offsets)))
             send_probes(broker, RUN_ID)
             lifecycle.until(RUN_ID, has_event(protocol.READY))
-            bus.command("start", RUN_ID, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+            bus.send(
+                Start(run_id=RUN_ID, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+            )
             write(broker, [(OUTPUT, early)])
             verdicts.until(RUN_ID, lambda e: verdict_totals(e) == {"unexpected": 1})
             write_later(broker, [flow])
@@ -95,7 +98,7 @@ def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs
             expected = {"unexpected": 2, "exact": 1}
             verdicts.until(RUN_ID, lambda e: verdict_totals(e) == expected)
             told = latencies.until(RUN_ID, latencies_of)
-            bus.command("stop", RUN_ID, Stop())
+            bus.send(Stop(run_id=RUN_ID))
             commands = read_commands(broker, "tests")[0]
     times = append_times(broker, (*TRAFFIC.topics, OUTPUT))
     assert latencies_of(told) == [times[OUTPUT, right] - times["traffic.speed", speed[1]]]

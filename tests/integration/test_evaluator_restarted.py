@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from schemas import catalogue, protocol
-from schemas.protocol import PhasePlan, RunPlan, Stop
+from schemas.commands import Prepare, Start, Stop
+from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, idempotent_producer
 from services.runtime.settings import ROOT
@@ -71,10 +72,10 @@ def plan_of(broker, run_id):
 def begin(broker, bus, lifecycle, run_id):
     """Prepare and start a run of the running evaluator."""
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
-    bus.command("prepare", run_id, plan_of(broker, run_id))
+    bus.send(Prepare(run_id=run_id, plan=plan_of(broker, run_id)))
     send_probes(broker, run_id)
     lifecycle.until(run_id, has_event(protocol.READY))
-    bus.command("start", run_id, PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
+    bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
     return run
 
 
@@ -101,20 +102,20 @@ def test_an_unexpected_error_ends_the_process_and_the_next_takes_up_the_run(brok
         breaking_evaluator(broker, method) as process,
     ):
         lifecycle.until("", lambda events: starts_of(process.pid, events))
-        bus.command("prepare", run_id, plan_of(broker, run_id))
+        bus.send(Prepare(run_id=run_id, plan=plan_of(broker, run_id)))
         send_probes(broker, run_id)
         assert process.wait(60) == 1
         assert not has_event(protocol.READY)(lifecycle.records(run_id))
         with running_service(broker, "evaluator"):
             lifecycle.until(run_id, has_event(protocol.READY))
-            bus.command("stop", run_id, Stop())
+            bus.send(Stop(run_id=run_id))
 
 
 def reason_when_taken_up(broker, bus, lifecycle, run_id):
     """Failure reason of a run that another process resumes."""
     with running_service(broker, "evaluator"):
         failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
     return json.loads(failed["detail"])["reason"]
 
 
@@ -163,7 +164,7 @@ def test_a_record_larger_than_its_dead_letter_may_be_does_not_stop_the_run(broke
         write(broker, [("traffic.flow", run.encoded(("a", 0, "flow")))])
         throughput.until(run_id, len)
         (letter,) = dead.until(run_id, len)
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
     assert letter["value"] == large[:900_000]
     assert letter["reason"].startswith(
         "its value of 3000000 bytes was truncated to 900000; not in Avro"

@@ -13,8 +13,8 @@ import pytest
 
 from schemas import catalogue, frame, protocol
 from schemas.catalogue import domain_topics
+from schemas.commands import Prepare, Start, Stop
 from schemas.frame import LENGTH, MAX_FRAME_BYTES
-from schemas.protocol import Stop
 from services.gateway.receivers import MAX_CONNECTIONS, READ_BYTES
 from services.gateway.way_in import MAX_KEPT
 from services.runtime.domains import load_domain
@@ -88,18 +88,18 @@ def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
         readers(settings, catalogue.LIFECYCLE) as (lifecycle,),
     ):
         lifecycle.until("", started(instance))
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         both = lambda all_: sum(one["event"] == protocol.READY for one in all_) == 2  # noqa: E731
         events = lifecycle.until(run_id, lambda all_: both(all_) or has_event("failed")(all_))
         assert both(events), events
         meanwhile()
-        bus.command("start", run_id, next_phases(BRIEF))
+        bus.send(Start(run_id=run_id, phases=next_phases(BRIEF)))
         told = lifecycle.until(
             run_id,
             lambda all_: has_event(protocol.LOAD_FINISHED)(all_) and has_event("way_in")(all_),
             deadline_s=120,
         )
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
     found = {one["event"]: json.loads(one["detail"]) for one in told}
     spans = {
         (STATES, place): (begin, end)
@@ -226,7 +226,7 @@ def test_without_a_gateway_the_run_fails_with_one_sentence(broker):
         lifecycle.until("", started("alone"))
         ensure_topics(admin_client(broker, "tests"), domain_topics(FLIGHTS.spec, 2))
         plan = run_plan("alone", rate=10, domain="flights", transport="tcp")
-        open_events(broker, "tests").command("prepare", "alone", plan)
+        open_events(broker, "tests").send(Prepare(run_id="alone", plan=plan))
         failed = lifecycle.until("alone", has_event(protocol.FAILED))
         reasons = [json.loads(e["detail"])["reason"] for e in failed if e["event"] == "failed"]
     assert any("no gateway answers at 127.0.0.1:1" in reason for reason in reasons)

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
 from schemas import catalogue, protocol
-from schemas.protocol import Stop
+from schemas.commands import Prepare, Start, Stop
 from services.runtime.events import open_events
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
@@ -37,11 +37,11 @@ def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
     bus = open_events(generator, "tests")
     topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, statistics, flow, speed):
-        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
         lifecycle.until(run_id, has_event(protocol.READY))
         flow.until(f"{run_id}-probe", lambda records: len(records) >= 6)
         plan = next_phases()
-        bus.command("start", run_id, plan)
+        bus.send(Start(run_id=run_id, phases=plan))
         ended = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]
         flows = flow.until(run_id, lambda records: len(records) >= 400)
         speeds = speed.until(run_id, lambda records: len(records) >= 400)
@@ -104,12 +104,12 @@ def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
     bus = open_events(generator, "tests")
     topics = (catalogue.LIFECYCLE, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, flow, speed):
-        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
         lifecycle.until(run_id, has_event(protocol.READY))
         probe = f"{run_id}-probe"
         flows = flow.until(probe, two_sets)
         speeds = speed.until(probe, two_sets)
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
     for unordered in (flows, speeds):
         # Partitions are read one after another, so sets arrive in any order, each in its own.
         records = [r for n in (0, 1) for r in unordered if r["measurement_id"] == f"probe-{n}"]
@@ -124,17 +124,17 @@ def test_a_stopped_load_ends_without_finishing(generator):
     bus = open_events(generator, "tests")
     topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, FLOW)
     with readers(generator, *topics) as (lifecycle, statistics, flow):
-        bus.command("prepare", run_id, run_plan(run_id, rate=100))
+        bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
         lifecycle.until(run_id, has_event(protocol.READY))
         plan = next_phases()
-        bus.command("start", run_id, plan)
+        bus.send(Start(run_id=run_id, phases=plan))
         flow.until(run_id, bool)
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
         statistics.until(run_id, bool)
         # The next run is prepared only after the stopped one has been abandoned.
-        bus.command("prepare", "after-stop", run_plan("after-stop", rate=100))
+        bus.send(Prepare(run_id="after-stop", plan=run_plan("after-stop", rate=100)))
         lifecycle.until("after-stop", has_event(protocol.READY))
-        bus.command("stop", "after-stop", Stop())
+        bus.send(Stop(run_id="after-stop"))
         flow.read()
         assert not has_event(protocol.LOAD_FINISHED)(lifecycle.records(run_id))
         last_due_ms = max(record["scheduled_at"] for record in flow.records(run_id)) // 1000
@@ -144,6 +144,6 @@ def test_a_stopped_load_ends_without_finishing(generator):
 def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(generator):
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", "broken", Stop(reason="no plan"))
+        bus.send(Prepare.model_construct(run_id="broken", plan={"reason": "no plan"}))
         failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
     assert "could not prepare" in json.loads(failed["detail"])["reason"]

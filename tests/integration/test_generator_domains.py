@@ -7,7 +7,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.catalogue import domain_topics
-from schemas.protocol import Stop
+from schemas.commands import Prepare, Start, Stop
 from services.console.domains import new_domain
 from services.runtime.domains import load_domain
 from services.runtime.events import open_events
@@ -41,12 +41,12 @@ def records_of_run(settings, domain, run_id):
     ensure_topics(admin_client(settings, "tests"), domain_topics(domain.spec, 2))
     bus = open_events(settings, "tests")
     with readers(settings, catalogue.LIFECYCLE, *domain.spec.topics) as (lifecycle, *inputs):
-        bus.command("prepare", run_id, plan_of(run_id, domain))
+        bus.send(Prepare(run_id=run_id, plan=plan_of(run_id, domain)))
         events = lifecycle.until(
             run_id, lambda all_: has_event(protocol.READY)(all_) or has_event(protocol.FAILED)(all_)
         )
         assert has_event(protocol.READY)(events), events[-1]["detail"]
-        bus.command("start", run_id, next_phases(BRIEF))
+        bus.send(Start(run_id=run_id, phases=next_phases(BRIEF)))
         (ended,) = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1:]
         ends = json.loads(ended["detail"])["end_offsets"]
         found = {}
@@ -81,7 +81,7 @@ def test_a_recording_of_a_folder_from_elsewhere_is_sent_once_the_command_line_ha
     domain = load_domain(str(new_domain("elsewhere", tmp_path)))
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", "not-read", plan_of("not-read", domain))
+        bus.send(Prepare(run_id="not-read", plan=plan_of("not-read", domain)))
         failed = lifecycle.until("not-read", has_event(protocol.FAILED))[-1]
     assert "domains/elsewhere on this machine does not exist" in failed["detail"]
 
@@ -96,10 +96,10 @@ def test_a_recording_of_a_folder_from_elsewhere_is_sent_once_the_command_line_ha
 
     (domain.folder / "records.py").write_text("raise SystemExit('evil')\n")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", "changed", plan_of("changed", domain))
+        bus.send(Prepare(run_id="changed", plan=plan_of("changed", domain)))
         failed = lifecycle.until("changed", has_event(protocol.FAILED))[-1]
         assert "has changed since the command line read it" in failed["detail"]
-        bus.command("stop", "changed", Stop())
+        bus.send(Stop(run_id="changed"))
 
 
 def test_code_of_a_domain_that_fails_ends_its_run_and_not_the_process(generator, tmp_path):
@@ -110,9 +110,9 @@ def test_code_of_a_domain_that_fails_ends_its_run_and_not_the_process(generator,
     keep_definitions(generator.data, [], [], [domain])
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
-        bus.command("prepare", "broken", plan_of("broken", domain))
+        bus.send(Prepare(run_id="broken", plan=plan_of("broken", domain)))
         failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
         assert "records.py of broken fails: SystemExit" in failed["detail"]
-        bus.command("prepare", "next", run_plan("next", rate=RATE))
+        bus.send(Prepare(run_id="next", plan=run_plan("next", rate=RATE)))
         lifecycle.until("next", has_event(protocol.READY))
-        bus.command("stop", "next", Stop())
+        bus.send(Stop(run_id="next"))

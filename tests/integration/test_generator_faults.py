@@ -9,7 +9,8 @@ import pytest
 
 from schemas import catalogue, fault_rules, faults, protocol
 from schemas.codec import DecodeError
-from schemas.protocol import Faults, Load, Phases, Stop
+from schemas.commands import Prepare, Start, Stop
+from schemas.protocol import Faults, Load, Phases
 from services.runtime.events import open_events
 from services.runtime.trusted import keep_definitions
 from tests.integration.kafka_broker import breakable_broker
@@ -53,10 +54,10 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
         ):
             lifecycle.until("", has_event(protocol.SERVICE_STARTED))
             bus = open_events(settings, "tests")
-            bus.command("prepare", run_id, run_plan(run_id, rate=RATE, phases=PHASES))
+            bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=RATE, phases=PHASES)))
             lifecycle.until(run_id, has_event(protocol.READY))
             plan = next_phases(PHASES)
-            bus.command("start", run_id, plan)
+            bus.send(Start(run_id=run_id, phases=plan))
             flow.until(run_id, lambda records: len(records) >= 2 * RATE)
             broker.kill()
             until_s = time.monotonic() + OUTAGE_S
@@ -97,9 +98,9 @@ def test_faults_are_found_where_the_rule_says(own_broker):
     ):
         lifecycle.until("", started("for-faults"))
         bus = open_events(broker, "tests")
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         lifecycle.until(run_id, has_event(protocol.READY))
-        bus.command("start", run_id, next_phases())
+        bus.send(Start(run_id=run_id, phases=next_phases()))
         detail = json.loads(
             lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]["detail"]
         )
@@ -153,9 +154,9 @@ def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
     ):
         lifecycle.until("", both(protocol.SERVICE_STARTED))
         bus = open_events(broker, "tests")
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         lifecycle.until(run_id, both(protocol.READY))
-        bus.command("start", run_id, next_phases())
+        bus.send(Start(run_id=run_id, phases=next_phases()))
         events = lifecycle.until(run_id, both(protocol.LOAD_FINISHED))
     finished = [json.loads(e["detail"]) for e in events if e["event"] == protocol.LOAD_FINISHED]
     # Eight seconds of 100, and bursts at 3 and 6 s.
@@ -199,12 +200,12 @@ def test_bad_rows_of_a_file_are_dead_letters_and_the_rest_is_sent(broker, tmp_pa
         lifecycle, dead, flow = opened
         lifecycle.until("", started("for-files"))
         bus = open_events(broker, "tests")
-        bus.command("prepare", run_id, plan)
+        bus.send(Prepare(run_id=run_id, plan=plan))
         lifecycle.until(run_id, has_event(protocol.READY))
         letters = dead.until(run_id, lambda records: len(records) >= 2)
-        bus.command("start", run_id, next_phases())
+        bus.send(Start(run_id=run_id, phases=next_phases()))
         flows = flow.until(run_id, lambda records: len(records) >= 4)
-        bus.command("stop", run_id, Stop())
+        bus.send(Stop(run_id=run_id))
     assert [(letter["topic"], letter["offset"]) for letter in letters] == [
         (str(path), 3),
         (str(path), 5),

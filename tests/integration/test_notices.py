@@ -7,6 +7,7 @@ import time
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.commands import RequestRun
 from services.runtime.clock import now_ms
 from services.runtime.events import open_events
 from tests.integration.service_process import DEADLINE_S, Reader, running_service, started
@@ -107,7 +108,7 @@ def test_a_run_that_cannot_take_place_is_told_with_its_reason(broker, tmp_path):
             broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE="notices-3", **variables
         ):
             wait_until_it_tells(broker, "notices-3", tmp_path)
-            bus.command("run", request.run_id, request)
+            bus.send(RequestRun(run_id=request.run_id, request=request))
             (body,) = here.wait_for(1)
     assert body["title"] == "latency on spark-realtime: INVALID"
     assert body["lines"][0].startswith("After 0 s not ready: ")

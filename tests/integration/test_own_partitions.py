@@ -8,6 +8,7 @@ import json
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.commands import RequestRun
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, has_event, running_service, started
 from tests.unit.requests import a_request
@@ -30,7 +31,9 @@ def test_a_run_has_topics_with_its_own_partitions_and_outputs_keep_theirs(broker
         with running_service(broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE="of-parts", **QUICK):
             lifecycle.until("", started("of-parts"))
             for run_id, partitions in (("of-four", 4), ("of-two", 2)):
-                open_events(broker, "tests").command("run", run_id, asked(run_id, partitions))
+                open_events(broker, "tests").send(
+                    RequestRun(run_id=run_id, request=asked(run_id, partitions))
+                )
                 lifecycle.until(run_id, has_event(protocol.CONCLUDED))
         made = {run_id: partitions_of(lifecycle, run_id) for run_id in ("of-four", "of-two")}
     finally:

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.commands import RequestRun
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED
 from services.runtime.events import open_events
@@ -42,7 +43,7 @@ def test_every_step_of_a_search_whose_conductor_was_killed_is_accounted_for(brok
     try:
         with running_service(broker, "conductor", tmp_path, **PATIENT) as conductor:
             lifecycle.until("", started("search-conductor"))
-            open_events(broker, "tests").command("run", RUN_ID, a_search())
+            open_events(broker, "tests").send(RequestRun(run_id=RUN_ID, request=a_search()))
             lifecycle.until(step(3), has_event(protocol.RUN_REQUESTED))
             conductor.kill()
             conductor.wait()

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 
 from schemas import catalogue, protocol
-from schemas.protocol import Stop
+from schemas.commands import Stop
 from services.runtime.events import open_events
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, running_service
@@ -84,6 +84,6 @@ def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):
             ready = lifecycle.until(run_id, say(protocol.READY, name), START_DEADLINE_S)
             assert master in of(ready, protocol.READY, name)[0]["detail"]
             check_outputs(broker, name, run_id, sent)
-            open_events(broker, "tests").command("stop", run_id, Stop())
+            open_events(broker, "tests").send(Stop(run_id=run_id))
             lifecycle.until(run_id, say(protocol.STOPPED, name))
     lifecycle.close()

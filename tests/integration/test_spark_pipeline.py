@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Producer
 
 from schemas import catalogue, protocol
-from schemas.protocol import RunPlan, RunRequest, Stop
+from schemas.commands import Prepare, Stop
+from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline
 from services.runtime.engines import stages_published
@@ -155,7 +156,7 @@ def a_plan(settings, run_id, names, domain=TRAFFIC):
 def prepare(settings, run_id, names):
     """Let the agent start pipelines."""
     plan = a_plan(settings, run_id, names)
-    open_events(settings, "tests").command("prepare", run_id, plan)
+    open_events(settings, "tests").send(Prepare(run_id=run_id, plan=plan))
 
 
 def published(name):
@@ -265,7 +266,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     for mode in MODES:
         check_outputs(broker, mode, "exact", more, LATER, before=sent)
 
-    open_events(broker, "tests").command("stop", "exact", Stop())
+    open_events(broker, "tests").send(Stop(run_id="exact"))
     for mode in MODES:
         lifecycle.until("exact", say(protocol.STOPPED, mode))
     # The group has been killed; a large process takes some time to exit.
@@ -376,7 +377,7 @@ def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agen
     )
     beyond = dict.fromkeys(TRAFFIC.topics, (5_000_000,) * broker.input_partitions)
     plan = RunPlan(request=request, start_offsets=beyond)
-    open_events(broker, "tests").command("prepare", "broken", plan)
+    open_events(broker, "tests").send(Prepare(run_id="broken", plan=plan))
     write(broker, "broken")
     found = lifecycle.until("broken", has_event(protocol.FAILED), START_DEADLINE_S)
     (event,) = of(found, protocol.FAILED, "spark-microbatch")

@@ -23,7 +23,6 @@ from services.conductor.notices.posting import NotTakenError, post
 from services.conductor.notices.shapes import SHAPES
 from services.conductor.notices.silences import Silences
 from services.runtime.clock import now_ms
-from services.runtime.events import RECORD_ERRORS
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
 from services.runtime.webhooks import Webhook, WebhookSettings
 
@@ -149,7 +148,7 @@ class Telling:
             return [found] if found is not None else []
         except codec.DecodeError:
             return []  # the topic's owner writes the dead letter
-        except RECORD_ERRORS:
+        except (LookupError, TypeError, ValueError):
             log.exception("event_refused", topic=topic, offset=offset)
             return []
 

@@ -11,12 +11,10 @@ from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
-from pydantic import ValidationError
 
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
-from schemas.validation_errors import first_mistake
 from services.conductor.run_state import RunState
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
@@ -25,7 +23,7 @@ from services.conductor.suites.keeping import Keeping, go_on
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from services.conductor.suites.suite_state import SuiteState
 from services.conductor.suites.usage import Usage
-from services.runtime.bus import Bus, heard
+from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
 from services.runtime.definitions import DefinitionError
@@ -85,13 +83,8 @@ class Suites:
         self._warm = False  # whether the current run found its pipelines kept
         self._owed_ms = 0  # pause still due when the run before it ended
 
-    def take(self, command: dict[str, Any]) -> None:
-        """Begin or resume the suite of a `suite` command."""
-        try:
-            suite = Suite.model_validate_json(command["body"])
-        except ValidationError as error:
-            log.warning("suite_refused", reason=first_mistake(error))
-            return
+    def take(self, suite: Suite) -> None:
+        """Begin or resume a suite."""
         self._notes.keep_suite(suite)
         self._suite, self._told, self._rested_ms = suite, None, 0
         self._skipped.clear()
@@ -176,7 +169,7 @@ class Suites:
         assert request.suite is not None
         try:
             for topic, record in self._bus.rest():
-                heard(self._take_in, topic, record)
+                self._take_in(topic, record)
         except (KafkaException, KafkaUnavailableError) as error:
             log.warning("not_all_heard", run_id=request.run_id, reason=str(error))
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
@@ -282,7 +275,7 @@ class Suites:
         """Read all events that have arrived."""
         while self._bus is not None and (records := self._bus.poll(0)):
             for topic, record in records:
-                heard(self._take_in, topic, record)
+                self._take_in(topic, record)
 
     def _take_in(self, topic: str, record: dict[str, Any]) -> None:
         if topic == catalogue.RESOURCES:

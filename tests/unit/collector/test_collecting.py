@@ -8,6 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from schemas import protocol
+from schemas.commands import Prepare
 from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
 from services.runtime.limits import Limits
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.unit
 def test_it_is_ready_at_once_and_says_how_many_cores_it_observes(tmp_path: Path) -> None:
     events = Mock()
     collecting = Collecting(CollectorSettings(data=tmp_path), events, Mock())
-    collecting.handle_command({"command": "prepare", "run_id": "run-1"})
+    collecting.handle_command(Prepare.model_construct(run_id="run-1"))
     detail = {"machine_cores": os.cpu_count()}
     events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)
 
@@ -31,6 +32,6 @@ def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
     settings = CollectorSettings(data=tmp_path)
     settings.stack_path.write_text(json.dumps({"services": services}))
     events = Mock()
-    Collecting(settings, events, Mock()).handle_command({"command": "prepare", "run_id": "run-1"})
+    Collecting(settings, events, Mock()).handle_command(Prepare.model_construct(run_id="run-1"))
     detail = {"machine_cores": 1.5}
     events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)

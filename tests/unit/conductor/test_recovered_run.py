@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.commands import Command
 from schemas.protocol import RunRequest
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED, conclude_orphan
@@ -140,8 +141,8 @@ class Told:
     def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
         self.announced.append(run_id)
 
-    def command(self, _command: str, run_id: str, _body: Any) -> None:
-        self.stopped.append(run_id)
+    def send(self, command: Command) -> None:
+        self.stopped.append(command.run_id)
 
 
 def accounted(past: RecoveredRun) -> Told:

@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import protocol
 from schemas.protocol import Drained, LoadFinished
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
-from services.runtime.bus import heard
 from tests.unit.conductor.good_run import (
     EXACT,
     STAGES,
@@ -266,15 +265,3 @@ def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> No
     workload = request.workload.model_copy(update={"pipelines_start_s": 20})
     state = RunState(request.model_copy(update={"workload": workload}))
     assert state.missing_ready() == ["collector", "evaluator", "generator"]
-
-
-def test_an_event_whose_values_nobody_can_take_stops_no_conductor() -> None:
-    heard_of = []
-
-    def listen(_topic: str, record: dict[str, object]) -> None:
-        heard_of.append(record["time"])
-        raise ZeroDivisionError
-
-    for number in (1, 2):
-        heard(listen, catalogue.RESOURCES, an_event(time=number))
-    assert heard_of == [1, 2]

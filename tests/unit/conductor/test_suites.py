@@ -95,7 +95,7 @@ def test_the_bus_is_read_only_for_a_suite(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert suites.due() is None
     assert not opened
     for _ in range(2):
-        suites.take({"body": a_suite(a_step(100)).model_dump_json()})
+        suites.take(a_suite(a_step(100)))
     assert len(opened) == 1
 
 
@@ -199,7 +199,7 @@ def rate_bench(bench: Bench) -> Bench:
     workload = share.workload.model_copy(update={"sustainable_share": 0.9})
     steps = (share.model_copy(update={"workload": workload}), other)
     suite = a_suite(*steps, pause_s=60, busy_share=1)
-    bench.suites.take({"body": suite.model_dump_json()})
+    bench.suites.take(suite)
     return bench
 
 
@@ -266,7 +266,7 @@ def test_a_suite_of_nothing_but_skipped_steps_rests(
     share = a_step(400)
     workload = share.workload.model_copy(update={"sustainable_share": 0.9})
     suite = a_suite(share.model_copy(update={"workload": workload}), pause_s=60, busy_share=1)
-    bench.suites.take({"body": suite.model_dump_json()})
+    bench.suites.take(suite)
     monkeypatch.setattr(running, "at_sustainable_share", unknown)
     for _ in range(3):
         assert bench.suites.due() is None

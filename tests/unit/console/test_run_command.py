@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from schemas import catalogue, protocol
+from schemas.commands import Command
 from services.console import run_command as module
 from services.console.run_command import BusyError, RunError, perform
 from services.runtime.settings import ServiceSettings
@@ -32,8 +33,8 @@ class Bus:
         self.commands: list[tuple[str, str]] = []
         self.closed = False
 
-    def command(self, name: str, run_id: str, body: Any) -> None:
-        self.commands.append((name, getattr(body, "reason", "")))
+    def send(self, command: Command) -> None:
+        self.commands.append((command.name, getattr(command, "reason", "")))
 
     def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
         cancelled = any(name == "cancel" for name, _reason in self.commands)

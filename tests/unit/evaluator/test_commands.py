@@ -5,7 +5,8 @@ import json
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas.protocol import RunPlan, Stop
+from schemas.commands import from_record
+from schemas.protocol import RunPlan
 from services.evaluator import session
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.evaluation import check_judged
@@ -24,8 +25,8 @@ def failure_of(body):
     """The failure published after a `prepare` with this body."""
     producer = Kept()
     run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
-    record = {"command_id": "1", "command": "prepare", "run_id": "run", "body": body}
-    run.command(record)
+    head = {"command_id": "1", "run_id": "run", "issued_at": 1, "producer": "conductor"}
+    run.command(from_record(head | {"command": "prepare", "body": body}))
     assert (run.run_id, run.reader) == ("", None)
     ((_topic, event, _key),) = producer.sent
     assert (event["event"], event["run_id"]) == ("failed", "run")
@@ -47,7 +48,7 @@ def test_a_broker_that_does_not_answer(monkeypatch):
 
 
 def test_a_body_that_is_none():
-    assert failure_of(Stop().model_dump_json()).startswith("The evaluator could not prepare: ")
+    assert failure_of("{}").startswith("The evaluator could not prepare: ")
 
 
 def test_a_run_of_a_version_that_had_no_domains(monkeypatch):

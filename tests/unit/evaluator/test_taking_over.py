@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import catalogue
-from schemas.protocol import Stop
+from schemas.commands import Drain, Malformed, Measure, Prepare, RequestRun, Start, Stop
 from services.evaluator import publishing, session
 from services.evaluator.publishing import Publication, Published
 from services.evaluator.reader import DeletedError, Frontier, check_kept
@@ -28,14 +28,22 @@ pytestmark = pytest.mark.unit
 NOW_MS = START_MS + 5_000
 
 
-def command(name, run_id="run", body=None, issued_at=START_MS - 5_000):
-    bodies = {"prepare": a_plan(), "start": PHASES}
-    text = (body or bodies.get(name, Stop())).model_dump_json()
-    return {"command": name, "run_id": run_id, "body": text, "issued_at": issued_at}
+def command(name, run_id="run", issued_at=START_MS - 5_000):
+    head = {"run_id": run_id, "issued_at": issued_at}
+    match name:
+        case "prepare":
+            return Prepare(plan=a_plan(), **head)
+        case "drain":
+            return Drain(end_offsets={}, **head)
+        case "stop":
+            return Stop(**head)
+        case "run":
+            return RequestRun(request=a_plan().request, **head)
+    return (Start if name == "start" else Measure)(phases=PHASES, **head)
 
 
 def names(commands):
-    return [one["command"] for one in unfinished(commands, NOW_MS)]
+    return [one.name for one in unfinished(commands, NOW_MS)]
 
 
 RUN = [command("run"), command("prepare"), command("start"), command("drain")]
@@ -47,7 +55,7 @@ def test_the_commands_of_a_run_that_is_not_stopped_are_taken_up_as_far_as_they_g
 
 
 def test_a_warm_up_that_ended_earlier_is_taken_up_so():
-    shorter = command("measure", body=PHASES)
+    shorter = command("measure")
     assert names([*RUN[:3], shorter]) == ["prepare", "start", "measure"]
 
 
@@ -66,10 +74,6 @@ def test_the_newest_run_counts():
 def test_a_run_that_should_have_ended_long_ago_is_abandoned():
     assert unfinished(RUN[:3], START_MS + 620_000) == []
     assert unfinished(RUN[:3], START_MS + 600_000) != []
-
-
-def test_a_plan_of_another_protocol_is_not_taken_up():
-    assert names([command("prepare", body=Stop())]) == []
 
 
 LATENCY = {
@@ -299,10 +303,10 @@ def test_a_drain_that_is_none_fails_the_run_that_is_taken_up(monkeypatch):
     for name in ("check_topics", "check_kept", "admin_client"):
         monkeypatch.setattr(session, name, lambda *_: None)
     monkeypatch.setattr(session, "assigned_consumer", lambda *_, **__: Client())
-    wrong = command("drain", body=Stop())
     offsets = dict.fromkeys(TRAFFIC.topics, (0,))
-    prepare = command("prepare", body=a_plan().model_copy(update={"start_offsets": offsets}))
-    commands = [one | {"command_id": str(n)} for n, one in enumerate((prepare, wrong))]
-    end, ((_topic, event, _key),) = resumed(monkeypatch, (commands, 2))
+    plan = a_plan().model_copy(update={"start_offsets": offsets})
+    prepare = command("prepare").model_copy(update={"plan": plan})
+    wrong = Malformed("drain", "run", "2", "end_offsets: It is missing")
+    end, ((_topic, event, _key),) = resumed(monkeypatch, ([prepare, wrong], 2))
     assert (end, event["event"]) == (2, "failed")
     assert "could not drain" in json.loads(event["detail"])["reason"]

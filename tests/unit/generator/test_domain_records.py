@@ -121,7 +121,7 @@ def test_faults_and_json_are_of_the_framework(tmp_path):
 def test_rows_that_cannot_be_used_become_dead_letters_and_the_others_are_sent(tmp_path):
     write(tmp_path, "mine.csv", ROWS[0], "b,many,1,1,", ",1,1,1,", "c,3,2147483648,1.5,", "d,1,1")
     records = a_plan(1, domain=a_domain(tmp_path, "sent", "received")).records
-    assert [(row.offset(), row.reason) for row in records.bad_rows] == [
+    assert [(row.offset, row.reason) for row in records.bad_rows] == [
         (3, "count is 'many', which is not a number"),
         (4, "sensor is empty"),
         (6, "the row has more or fewer columns than the header"),
@@ -134,7 +134,7 @@ def test_rows_that_cannot_be_used_become_dead_letters_and_the_others_are_sent(tm
 def test_a_number_that_avro_cannot_have_is_a_bad_row(tmp_path, count, total):
     write(tmp_path, "mine.csv", ROWS[0], f"b,{count},{total},1.5,")
     (bad,) = a_plan(1, domain=a_domain(tmp_path)).records.bad_rows
-    assert (bad.offset(), bad.reason.split(",")[1]) == (3, " which is not possible")
+    assert (bad.offset, bad.reason.split(",")[1]) == (3, " which is not possible")
 
 
 def test_parquet_and_a_file_of_ones_own_with_other_names_are_read(tmp_path):
@@ -161,7 +161,7 @@ def test_a_column_may_be_true_or_false(tmp_path, monkeypatch):
     domain = a_domain(tmp_path)
     assert [one["remark"] for _, one in records_of(4, 1, domain=domain)] == [True, False] * 2
     (bad,) = a_plan(1, domain=domain).records.bad_rows
-    assert (bad.offset(), bad.reason) == (6, "remark is 'yes', which is neither true nor false")
+    assert (bad.offset, bad.reason) == (6, "remark is 'yes', which is neither true nor false")
     table = {"sensor": ["x"], "count": [3], "total": [4], "degrees": [5], "remark": [True]}
     pq.write_table(pa.table(table), tmp_path / "own.parquet")
     content = {"source": "file", "path": str(tmp_path / "own.parquet")}

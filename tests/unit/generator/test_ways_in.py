@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import structlog
 
+from schemas.commands import Prepare
 from schemas.protocol import RunPlan
 from services.generator.frame_backend import open_link
 from services.generator.librdkafka import ClientError
@@ -39,7 +40,7 @@ def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_
     plan = RunPlan(request=request.model_copy(update={"workload": workload}), start_offsets={})
     told: Any = Told()
     settings = GeneratorSettings(data=tmp_path, generator_instance_count=2)
-    command = {"run_id": request.run_id, "command": "prepare", "body": plan.model_dump_json()}
+    command = Prepare(run_id=request.run_id, plan=plan)
     Runs(settings, told, structlog.get_logger()).handle_command(command)
     ((event, detail),) = told.events
     assert event == "failed"

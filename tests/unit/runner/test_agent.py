@@ -11,8 +11,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from schemas import codec
+from schemas.commands import Malformed, Prepare, Start, Stop
 from schemas.engine import EnginePlan
-from schemas.protocol import PhasePlan, RunPlan, RunRequest, Stop
+from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import Judgement, Load, Phases, Workload
 from services.runner.__main__ import handle_command
 from services.runner.agent import Agent
@@ -50,8 +51,8 @@ class Said:
     def publish(self, topic, run_id, **fields):
         self.others.append((topic, run_id, fields))
 
-    def dead_letter(self, what, reason, run_id):
-        self.others.append(("dead-letter", run_id, what.offset()))
+    def dead_letter(self, letter, run_id):
+        self.others.append(("dead-letter", run_id, letter.offset))
 
 
 def plan(run_id, *names, engine="spark", stages=("join",), **settings):
@@ -194,9 +195,7 @@ def test_the_stop_of_another_run_changes_nothing(tmp_path):
     said, starter = Said(), Starter()
     agent = an_agent(tmp_path, said, starter)
     agent.prepare(plan("r1", "a"))
-    handle_command(
-        {"command": "stop", "run_id": "r0", "body": Stop().model_dump_json()}, agent, said
-    )
+    handle_command(Stop(run_id="r0"), agent, said)
     assert said.events == []
     agent.close()
 
@@ -273,10 +272,8 @@ def test_a_driver_that_told_its_failure_itself_is_not_told_again(tmp_path):
 
 def test_a_prepare_that_is_no_plan_is_a_failure_with_a_reason(tmp_path):
     said = Said()
-    body = json.dumps({"request": 1})
-    handle_command(
-        {"command": "prepare", "run_id": "r1", "body": body}, an_agent(tmp_path, said), said
-    )
+    command = Malformed("prepare", "r1", "1", "request: It must be a table")
+    handle_command(command, an_agent(tmp_path, said), said)
     assert [(event, run_id) for event, run_id, _, _ in said.events] == [("failed", "r1")]
 
 
@@ -478,8 +475,7 @@ def test_a_new_run_may_restart_its_drivers_as_often_as_the_run_before(tmp_path):
 
 def keep(agent, said, run_id):
     ready(agent, said)
-    body = Stop(keep_pipelines=True).model_dump_json()
-    handle_command({"command": "stop", "run_id": run_id, "body": body}, agent, said)
+    handle_command(Stop(run_id=run_id, keep_pipelines=True), agent, said)
 
 
 def test_drivers_that_are_kept_serve_the_next_run_of_the_same_pipelines(tmp_path):
@@ -614,8 +610,7 @@ def test_drivers_that_shall_start_after_the_load_wait_for_their_time(tmp_path):
     assert starter.started == []
     for begun_ms, started in ((now_ms() + 3_600_000, 0), (now_ms() - 3_600_000, 1)):
         phases = PhasePlan(load_start_ms=begun_ms // 1000 * 1000, phases=Phases())
-        body = phases.model_dump_json()
-        handle_command({"command": "start", "run_id": "r1", "body": body}, agent, said)
+        handle_command(Start(run_id="r1", phases=phases), agent, said)
         agent.watch()
         assert len(starter.started) == started
     agent.stop("r1")
@@ -736,9 +731,9 @@ def test_a_run_of_an_earlier_version_is_refused_with_one_sentence(tmp_path):
     said = Said()
     asked = plan("r1", "a")
     request = asked.request.model_copy(update={"domain": None})
-    body = asked.model_copy(update={"request": request}).model_dump_json()
+    old = asked.model_copy(update={"request": request})
     agent = an_agent(tmp_path, said, Starter())
-    handle_command({"command": "prepare", "run_id": "r1", "body": body}, agent, said)
+    handle_command(Prepare(run_id="r1", plan=old), agent, said)
     reason = "runner cannot prepare: the run has no domain; it was requested by an earlier version"
     assert said.events == [
         ("failed", "r1", None, {"reason": reason}),

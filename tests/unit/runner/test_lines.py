@@ -10,7 +10,7 @@ from services.runner.lines import (
     MAX_LOGGED_CHARACTERS,
     MAX_LOGGED_LINES,
     Lines,
-    refused,
+    dead_letter,
 )
 
 pytestmark = pytest.mark.unit
@@ -39,10 +39,12 @@ def test_a_value_that_does_not_decode_is_a_dead_letter_with_where_it_was():
     said = json.dumps(told | {"value": "AAE=", "bytes": 9}) + "\n"
     ((line,), logged) = Lines().feed(said.encode())
     assert logged == []
-    found = refused(line, "x")
-    assert (found.topic(), found.partition(), found.offset()) == ("a", 2, 7)
-    assert (found.key(), found.value()) == (None, b"\x00\x01")
-    assert found.reason == "x: the value cannot be decoded; its value of 9 bytes was truncated to 2"
+    letter = dead_letter(line, "x")
+    assert (letter.topic, letter.partition, letter.offset) == ("a", 2, 7)
+    assert (letter.key, letter.value) == (None, b"\x00\x01")
+    assert (
+        letter.reason == "x: the value cannot be decoded; its value of 9 bytes was truncated to 2"
+    )
 
 
 def test_a_line_may_come_in_pieces():

@@ -65,5 +65,5 @@ def test_an_event_that_does_not_say_what_it_must_is_kept_as_a_dead_letter(
     events = Mock()
     found = bus.Bus(ServiceSettings(), "conductor", ["results.lifecycle"], events).poll(0)
     assert len(found) == 1 - kept
-    reasons = [call.args[1] for call in events.dead_letter.call_args_list]
+    reasons = [call.args[0].reason for call in events.dead_letter.call_args_list]
     assert reasons == ["detail.reason: It is missing"] * kept

@@ -3,7 +3,7 @@
 import pytest
 
 from schemas import catalogue, codec
-from services.runtime.events import Events
+from services.runtime.events import Events, dead_letter_of
 from services.runtime.kafka import event_producer
 from services.runtime.settings import ServiceSettings
 from tests.unit.kafka_clients import Kept, Message
@@ -16,7 +16,7 @@ LARGEST = b"v" * BROKERS_LIMIT
 
 def letter_of(message, reason):
     producer = Kept()
-    Events(producer, "tests", lambda: 5).dead_letter(message, reason)
+    Events(producer, "tests", lambda: 5).dead_letter(dead_letter_of(message, reason))
     ((topic, letter, _key),) = producer.sent
     assert topic == catalogue.DEAD_LETTER
     return letter
@@ -41,12 +41,13 @@ def test_of_one_that_would_not_pass_again_the_begin_is_kept_and_the_reason_says_
 def test_the_client_takes_the_letter_of_a_record_of_any_size(length, tmp_path):
     settings = ServiceSettings(base_port=1024, data=tmp_path)
     events = Events(event_producer(settings, "tests"), "tests")
-    events.dead_letter(Message(b"v" * length, b"k" * length), "\u20ac" * length)
+    events.dead_letter(dead_letter_of(Message(b"v" * length, b"k" * length), "\u20ac" * length))
     assert events.give_up(0) == 1
 
 
 def test_the_largest_letter_is_one_that_every_client_and_broker_takes():
     producer = Kept()
-    Events(producer, "tests").dead_letter(Message(LARGEST, LARGEST), "\U0001f30a" * 9_000)
+    letter = dead_letter_of(Message(LARGEST, LARGEST), "\U0001f30a" * 9_000)
+    Events(producer, "tests").dead_letter(letter)
     ((_topic, letter, _key),) = producer.sent
     assert len(codec.encode("dead_letter", letter)) < 1_000_000

@@ -125,7 +125,7 @@ def test_a_quoted_cell_may_have_lines_and_commas(tmp_path):
     read = read_rows(path, FIELDS, {})
 
     assert read.rows == [{"customer": "c01", "amount": 1.0, "note": "a,\r\nb"}]
-    assert [(bad.offset(), bad.reason) for bad in read.bad_rows] == [
+    assert [(bad.offset, bad.reason) for bad in read.bad_rows] == [
         (4, "amount is 'x', which is not a number")
     ]
 

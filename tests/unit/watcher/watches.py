@@ -17,8 +17,8 @@ class Bus:
     def __init__(self):
         self.events, self.failed, self.commands = [], 0, []
 
-    def command(self, command, run_id, _body):
-        self.commands.append((command, run_id))
+    def send(self, command):
+        self.commands.append((command.name, command.run_id))
 
     def publish(self, topic, run_id, /, **fields):
         self.events.append((topic, run_id, fields))

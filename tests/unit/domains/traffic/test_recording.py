@@ -66,10 +66,10 @@ def test_a_file_needs_only_four_columns(tmp_path):
 def test_a_bad_row_has_its_line_and_reason_and_the_others_are_used(tmp_path, row, reason):
     path = a_csv(tmp_path, "B,2026-01-01T12:00:00Z,1,2", row, "C,2026-01-01T12:00:00Z,3,4")
     observations, (bad,) = read(path)
-    assert bad.offset() == 3
+    assert bad.offset == 3
     assert bad.reason.startswith(reason)
-    assert bad.topic().endswith("mine.csv")
-    assert bad.value().startswith((row.encode(), b"{"))
+    assert bad.topic.endswith("mine.csv")
+    assert bad.value.startswith((row.encode(), b"{"))
     assert [o.measurement_id for o in observations] == ["B", "C"]
 
 
@@ -87,7 +87,7 @@ def test_a_time_of_nanoseconds_in_parquet_is_a_bad_row_and_the_others_make_a_rec
     table = {"site": ["A"] * 3, "at": times, "cars": [1] * 3, "kmh": [1.5] * 3}
     pq.write_table(pa.table(table), path)
     observations, bad_rows = read(path)
-    assert [bad.offset() for bad in bad_rows] == [2, 3]
+    assert [bad.offset for bad in bad_rows] == [2, 3]
     assert recording.recording_of(observations).times_us.tolist() == [NOON_US]
 
 
@@ -106,7 +106,7 @@ def test_parquet_keeps_its_types_and_counts_rows(tmp_path):
         ("A", NOON_US),
         ("B", NOON_US),
     ]
-    assert [(bad.offset(), bad.reason) for bad in bad_rows] == [(2, "site is empty")]
+    assert [(bad.offset, bad.reason) for bad in bad_rows] == [(2, "site is empty")]
 
 
 @pytest.mark.parametrize(
