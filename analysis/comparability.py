@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from schemas.workload import DEFAULT_DOMAIN, Workload
+from schemas.workload import Workload
 
 Fields = dict[str, str]
 # Fields that distinguish loads of workloads with the same name, and their display names.
@@ -192,8 +192,7 @@ def domain_of(request: dict[str, Any]) -> str:
     """Domain of a run, given its request as JSON; a watch has none."""
     if "watch" in request:
         return ""
-    domain = request.get("domain") or {"name": request["workload"].get("domain", DEFAULT_DOMAIN)}
-    return str(domain.get("name", DEFAULT_DOMAIN))
+    return str(request["domain"]["name"])
 
 
 def needed_of(reports: Iterable[dict[str, Any]]) -> str:

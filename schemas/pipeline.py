@@ -20,8 +20,7 @@ class Pipeline(Model):
     """One pipeline under test (`pipelines/NAME.toml`). The runner starts it only if a file of its
     own machine defines the same (services/runtime/trusted.py).
 
-    engine: runs the pipeline; empty only in requests of versions before engines. stages: published
-    stages; empty: all that it supports of the domain.
+    engine: runs the pipeline. stages: published stages; empty: all that it supports of the domain.
     incomplete_windows: `withhold` publishes a window with `complete` only when all its records have
     arrived; `publish` publishes its content when the watermark passes.
     reads: for an engine with topology `chained`, stages that read another stage than the domain
@@ -38,7 +37,7 @@ class Pipeline(Model):
 
     name: Name
     summary: str
-    engine: Name | Literal[""] = ""
+    engine: Name
     stages: tuple[Stage, ...] = ()
     incomplete_windows: IncompleteWindows = "withhold"
     reads: dict[Stage, Stage] = Field(default_factory=dict, max_length=20)
@@ -48,19 +47,6 @@ class Pipeline(Model):
     def settings(self) -> dict[str, SettingValue]:
         """Settings of the engine by name."""
         return dict(self.__pydantic_extra__)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, given: Any) -> Any:
-        """Drop settings that were null, and read the table named after the mode."""
-        if not isinstance(given, dict):
-            return given
-        mode = given.get("mode")
-        table = given.get(mode) if isinstance(mode, str) else None
-        flat = {name: value for name, value in given.items() if value is not None}
-        if not isinstance(table, dict):
-            return flat
-        return {name: value for name, value in flat.items() if name != mode} | table
 
     @model_validator(mode="after")
     def _settings_are_public(self) -> "Pipeline":

@@ -146,11 +146,10 @@ class RunRequest(Model):
     """Everything that defines a run, so that it can be read years later.
 
     step_of: the run whose search this one is a step of, or empty. domain: with the windows of the
-    workload; None in requests of versions before domains. published: by pipeline, its published
-    stages, in order; topologies: from where its stages read. interleaved: the pipelines are
-    measured alternately, each on its own input topics. scaled: its part of a series with increasing
-    numbers of workers. profile: `citation` is for published figures: JVMs run without options that
-    save time.
+    workload. published: by pipeline, its published stages, in order; topologies: from where its
+    stages read. interleaved: the pipelines are measured alternately, each on its own input topics.
+    scaled: its part of a series with increasing numbers of workers. profile: `citation` is for
+    published figures: JVMs run without options that save time.
     """
 
     run_id: str = Field(pattern=r"^[a-z0-9][a-z0-9-]{0,80}$")
@@ -161,7 +160,7 @@ class RunRequest(Model):
     environment: dict[str, Any] = Field(default_factory=dict)
     suite: SuiteRun | None = None
     step_of: str = ""
-    domain: DomainSpec | None = None
+    domain: DomainSpec
     published: dict[str, tuple[Stage, ...]] = Field(default_factory=dict)
     topologies: dict[str, Topology] = Field(default_factory=dict)
     interleaved: Interleaving | None = None
@@ -173,8 +172,6 @@ class RunRequest(Model):
         """The requests seen by readers of the same input, with their input topics: one, or one for
         each pipeline if they are interleaved."""
         partitions = self.workload.partitions
-        if self.domain is None:
-            return (self,)
         if partitions is not None:
             own = {
                 "domain": _with_topics_of(self.domain, f"{partitions}-partitions"),
@@ -205,21 +202,21 @@ class RunRequest(Model):
 
     @property
     def domains(self) -> tuple[DomainSpec, ...]:
-        """The domain with the input topics of each share; empty in requests of versions before
-        domains."""
-        return tuple(one.domain for one in self.shares if one.domain is not None)
+        """The domain with the input topics of each share."""
+        return tuple(share.domain for share in self.shares)
 
     @property
     def input_topics(self) -> tuple[str, ...]:
         """Every input topic of the run."""
         return tuple(topic for domain in self.domains for topic in domain.topics)
 
-    def domain_of(self, pipeline: str) -> DomainSpec | None:
-        """The domain with the input topics that a pipeline reads."""
-        for share in self.shares:
-            if any(one.name == pipeline for one in share.pipelines):
-                return share.domain
-        return None
+    def domain_of(self, pipeline: str) -> DomainSpec:
+        """The domain with the input topics that a pipeline of the run reads."""
+        return next(
+            share.domain
+            for share in self.shares
+            if any(each.name == pipeline for each in share.pipelines)
+        )
 
     @model_validator(mode="after")
     def _turns_are_of_its_pipelines(self) -> "RunRequest":

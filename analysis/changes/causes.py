@@ -54,9 +54,7 @@ def facts(point: Point, pipeline: str) -> dict[str, Any]:
     request = point.request
     own = {one["name"]: one for one in request["pipelines"]}
     beside = {name: one for name, one in own.items() if name != pipeline}
-    workload, environment = request["workload"], dict(request.get("environment", {}))
-    if environment.pop("pipelines", None):  # in requests of earlier versions
-        environment["pipelines_kept"] = True
+    workload, environment = request["workload"], request.get("environment", {})
     told = {
         **environment,
         "pipelines": own.get(pipeline, {}),

@@ -181,12 +181,10 @@ def _finds_rate(workload: dict[str, Any]) -> bool:
 
 
 def windows_of(request: dict[str, Any]) -> dict[str, int]:
-    """Window sizes of all stages in seconds, by `<stage>_s`: of the domain, or for a request
-    without one of its workload."""
-    domain = request.get("domain")
-    if not domain:
-        return dict(request["workload"].get("windows") or {})
-    windowed = (stage for stage in domain["stages"] if stage.get("window"))
+    """Window sizes of all stages in seconds, by `<stage>_s`: of the domain; a watch has
+    none."""
+    stages = request["domain"]["stages"] if "domain" in request else ()
+    windowed = (stage for stage in stages if stage.get("window"))
     return {f"{stage['name']}_s": stage["window"]["size_s"] for stage in windowed}
 
 

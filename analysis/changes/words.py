@@ -8,9 +8,6 @@ METRICS = {
     "middle_ms": ("typical latency (mean of the middle half)", "ms"),
     "p99_ms": ("99th percentile of latency", "ms"),
     "sustainable_rate_per_second": ("sustainable rate", "records/s"),
-    # of events of earlier versions
-    "mean_ms": ("mean latency", "ms"),
-    "p50_ms": ("median latency", "ms"),
 }
 
 

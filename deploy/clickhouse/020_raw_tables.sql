@@ -318,6 +318,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_pipeline
     watermark Nullable(DateTime64(3, 'UTC'))
         COMMENT 'Event-time watermark'
         CODEC(ZSTD(1)),
+    lag_records Nullable(Int64)
+        COMMENT 'Records of its inputs that it has not read yet'
+        CODEC(T64, ZSTD(1)),
     detail String
         COMMENT 'JSON of the whole progress report'
         CODEC(ZSTD(3)),

@@ -1,5 +1,5 @@
--- The stages of every run, from its request: the domain's stages with their kinds. For runs of
--- versions without domains: the names of the requested stages.
+-- The stages of every run, from its request: the stages of its domain with their kinds. A watch has
+-- no domain: the names of its stages.
 
 CREATE OR REPLACE VIEW tidegauge.run_stages AS
 SELECT
@@ -76,14 +76,14 @@ FROM
     LIMIT 1 BY run_id
 )
 ARRAY JOIN JSONExtractArrayRaw(request, 'pipelines') AS said
-COMMENT 'One row per run and pipeline: engine, topology (independent, chained or via-topics; empty for old runs that did not record it), and stages that read another stage than the domain defines';
+COMMENT 'One row per run and pipeline: engine, topology (independent, chained or via-topics; empty for a watch), and stages that read another stage than the domain defines';
 
 ALTER TABLE tidegauge.run_pipelines
     COMMENT COLUMN run_id 'The run',
     COMMENT COLUMN requested_at 'When the run was requested',
     COMMENT COLUMN pipeline 'The pipeline',
     COMMENT COLUMN engine 'Engine of the pipeline',
-    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty for a watch',
     COMMENT COLUMN reads 'Stages that read another stage than the domain defines, by name';
 
 CREATE OR REPLACE VIEW tidegauge.stage_chains AS
@@ -122,7 +122,7 @@ COMMENT 'One row per stage of a pipeline with topology chained or via-topics: it
 ALTER TABLE tidegauge.stage_chains
     COMMENT COLUMN run_id 'The run',
     COMMENT COLUMN pipeline 'The pipeline',
-    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty for a watch',
     COMMENT COLUMN stage 'The stage',
     COMMENT COLUMN made_of 'Its upstream stages in this pipeline, nearest first';
 

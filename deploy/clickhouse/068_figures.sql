@@ -388,7 +388,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN engine 'Engine of the pipeline',
     COMMENT COLUMN engine_version 'Version of the engine, as it reported it',
     COMMENT COLUMN workers 'Number of workers; NULL if not set',
-    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty if not recorded',
+    COMMENT COLUMN topology 'independent, chained or via-topics: how the stages read each other; empty for a watch',
     COMMENT COLUMN mode 'Mode of the engine',
     COMMENT COLUMN implementation 'Which code runs the stages: built-in, customised or a name of the domain',
     COMMENT COLUMN trigger_interval_ms 'Time between micro-batches, milliseconds; NULL if the engine has none',

@@ -12,7 +12,7 @@ from deploy.local.failures import StackError
 UMASK = 0o077
 FOLDER_MODE = 0o700
 LOCK_NAME = "stack.lock"
-# Any of these identifies a data folder, also a restored one and one of an earlier version.
+# Any of these identifies a data folder, also a restored one.
 OWN_NAMES = frozenset({LOCK_NAME, "kafka", "clickhouse"})
 
 

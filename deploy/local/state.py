@@ -2,11 +2,11 @@
 
 The file is replaced atomically at every change and removed when the stack is down:
 
-    {"version": 2,
+    {"version": 1,
      "stack_id": "…",              in the environment of every process as TIDEGAUGE_STACK_ID
      "phase": "starting",          or "running" or "stopping"
      "host": "127.0.0.1", "base_port": 17070,
-     "kafka": "127.0.0.1:17070",   the Kafka used by the services; empty in an older file
+     "kafka": "127.0.0.1:17070",   the Kafka used by the services
      "owner": {"pid": 1, "birth": "…/4711"},   the process that started the stack
      "detached": false,            true if the owner has no terminal
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
@@ -30,7 +30,7 @@ from deploy.local.data_folder import LOCK_NAME
 
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 READY, RESTARTING = "ready", "restarting"
-VERSION = 2
+VERSION = 1
 LOCK_POLL_S = 0.1
 
 

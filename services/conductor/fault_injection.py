@@ -61,7 +61,7 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
             continue
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(service["pid"])
-            if service.get("birth") in (None, birth_of(process.pid)):
+            if service["birth"] == birth_of(process.pid):
                 yield process
 
 

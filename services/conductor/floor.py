@@ -77,9 +77,9 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
     )
 
 
-def _copied(domain: DomainSpec | None) -> str:
+def _copied(domain: DomainSpec) -> str:
     for kind in KINDS:
-        for stage in domain.stages if domain else ():
-            if stage.kind == kind and stage.reads[0] not in (domain.stage_names if domain else ()):
+        for stage in domain.stages:
+            if stage.kind == kind and stage.reads[0] not in domain.stage_names:
                 return stage.name
     raise DefinitionError("The domain has no stage that a plain copy can publish.")

@@ -18,7 +18,6 @@ from analysis.lateness import PIPELINE
 from analysis.thresholds import ENDED, judged, sentence
 from schemas import protocol
 from schemas.commands import Drain, Measure, Prepare, Start, Stop
-from schemas.domain import DomainSpec
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
@@ -149,7 +148,7 @@ class Run:
         return self._state
 
     def _prepare(self) -> PhasePlan:
-        offsets = start_offsets(self.request, self._domain(), self._settings)
+        offsets = start_offsets(self.request, self.request.domain, self._settings)
         timeout_s = self._settings.prepare_timeout_s * len(self.request.pipelines)
         plan = RunPlan(request=self.request, start_offsets=offsets, start_timeout_s=timeout_s)
         self._phase("prepare")
@@ -314,11 +313,6 @@ class Run:
             valid=conclusion.valid,
             reasons=conclusion.reasons,
         )
-
-    def _domain(self) -> DomainSpec:
-        if self.request.domain is None:
-            raise RunEndedError("An earlier version of Tidegauge requested the run.")
-        return self.request.domain
 
     def _await(self, done: Callable[[], bool], timeout_s: float, why: Callable[[], str]) -> None:
         deadline_s = time.monotonic() + timeout_s

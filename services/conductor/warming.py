@@ -145,7 +145,7 @@ class Warming:
         content = request.workload.content
         slides = [
             math.ceil(one.window.slide_s * content.second_ms / 1000)
-            for one in (request.domain.stages if request.domain else ())
+            for one in request.domain.stages
             if one.window is not None and one.name in request.stages
         ]
         self._cycle_s = cycle_of(request.workload.load)

@@ -15,7 +15,7 @@ from services.console.report import build_whole_report
 from services.runtime.definitions import DefinitionError
 
 Report = dict[str, Any]
-NEEDED = {"input", "pipelines", "valid", "run_id"}
+NEEDED = {"identity", "input", "pipelines", "valid", "run_id"}
 WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
 
 
@@ -79,9 +79,7 @@ def differences(request: RunRequest, baseline: Report) -> list[str]:
     """Why the run of a request will not be comparable with a baseline. The rate of a share of the
     sustainable one is not known yet."""
     identity = identity_of(json.loads(request.model_dump_json()))
-    other = baseline.get("identity")
-    if not other:
-        return ["an earlier version wrote it"]
+    other = baseline["identity"]
     if request.workload.sustainable_share is not None:
         identity["rate"] = other.get("rate", "")
     return apart(identity, other)

@@ -14,8 +14,7 @@ SHOWN = 3  # changing figures of a step
 
 
 def steps_of(report: Report) -> list[dict[str, Any]]:
-    """The judged steps of a run's search, in order; empty without a search. Those of earlier
-    versions have no `step`, `measured_s`, `steady`, `moving` and `warm_up_s`."""
+    """The judged steps of a run's search, in order; empty without a search."""
     search = report["conclusion"].get("search") or {}
     return list(search.get("steps", ()))
 
@@ -24,13 +23,13 @@ def step_cells(step: dict[str, Any]) -> tuple[str, ...]:
     """A step in the columns of HEADER; a dash if unknown."""
     result = "sustained" if step["sustained"] else "NOT sustained"
     return (
-        str(step.get("step") or "–"),
+        str(step["step"]),
         f"{step['rate_per_second']:.0f}",
-        _seconds(step.get("warm_up_s")),
-        _seconds(step.get("measured_s")),
-        "undecided" if step.get("undecided") else result,
-        step.get("limited_by") or "",
-        STEADY[step.get("steady")],
+        _seconds(step["warm_up_s"]),
+        _seconds(step["measured_s"]),
+        "undecided" if step["undecided"] else result,
+        step["limited_by"],
+        STEADY[step["steady"]],
     )
 
 
@@ -66,6 +65,6 @@ def _seconds(value: float | None) -> str:
 
 
 def _moving(step: dict[str, Any]) -> str:
-    found = step.get("moving") or ()
+    found = step["moving"]
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return f"{'; '.join(found[:SHOWN])}{more}"

@@ -9,18 +9,9 @@ SHOWN = 3
 
 def warm_up_of(conclusion: dict[str, Any]) -> dict[str, Any] | None:
     """Duration of the warm-up and figures that were not steady while the run was measured, from the
-    detail of the conclusion; None for runs of versions without this check."""
+    detail of the conclusion; None if it ended before."""
     found = conclusion.get("warm_up")
-    if not found:
-        return None
-    empty: dict[str, Any] = {
-        "seconds": None,
-        "until_steady": False,
-        "moving": [],
-        "unknown": "",
-        "of_machine": [],
-    }
-    return {name: found.get(name, empty[name]) for name in FIELDS}
+    return {name: found[name] for name in FIELDS} if found else None
 
 
 def warm_up_sentence(report: Report) -> str:

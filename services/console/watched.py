@@ -23,7 +23,7 @@ def is_watched(request: dict[str, Any]) -> bool:
 
 def watched_bounds(detail: dict[str, Any]) -> tuple[str, str] | None:
     """Begin and end of the part of a run that was watched, epoch ms, given the detail of its
-    conclusion; None if unknown, as for runs of earlier versions, or empty."""
+    conclusion; None if unknown or empty."""
     told = detail.get("watch", {})
     from_ms, until_ms = told.get("from_ms", 0), told.get("until_ms", 0)
     return (str(from_ms), str(until_ms)) if from_ms < until_ms else None

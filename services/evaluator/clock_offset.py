@@ -4,7 +4,7 @@ the generator's clock from the broker's on the probe traffic, and the offset is 
 from schemas import protocol
 from schemas.protocol import RunPlan, probe_run_id
 from services.evaluator.decode import Decoded, input_decoder
-from services.evaluator.evaluation import Batch, domain_of
+from services.evaluator.evaluation import Batch
 from services.evaluator.reader import Shard
 from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
@@ -16,7 +16,7 @@ class ClockOffset:
 
     def __init__(self, plan: RunPlan) -> None:
         workload = plan.request.workload
-        self._codec = domain_of(plan).codec
+        self._codec = plan.request.domain.codec
         self._records = {
             one.topic: one.record for domain in plan.request.domains for one in domain.inputs
         }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from schemas import catalogue
-from schemas.domain import DomainSpec, StageSpec
+from schemas.domain import StageSpec
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.append_order import AppendOrder
 from services.evaluator.column_mapping import NotJudgedError
@@ -31,17 +31,11 @@ MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated after a restart
 
 
-def domain_of(plan: RunPlan) -> DomainSpec:
-    """The domain of a run's records. Raises NotJudgedError for a run of an earlier version."""
-    if plan.request.domain is None:
-        raise NotJudgedError("This run was requested by a version without domains.")
-    return plan.request.domain
-
-
 def check_judged(plan: RunPlan, instances: int) -> None:
     """Raise NotJudgedError if this number of evaluators cannot judge a run together, or none
     can."""
-    domain, request = domain_of(plan), plan.request
+    request = plan.request
+    domain = request.domain
     partitions = {topic: len(offsets) for topic, offsets in plan.start_offsets.items()}
     if instances > 1 and len(set(partitions.values())) > 1:
         told = ", ".join(f"{topic} {count}" for topic, count in partitions.items())
@@ -96,7 +90,7 @@ class Evaluation:
         request, workload = plan.request, plan.request.workload
         self._shares = shares
         self.run_id = request.run_id
-        self._domain = domain_of(plan)
+        self._domain = plan.request.domain
         self._decode = input_decoder(workload.content.format)
         self._deadline_ms = workload.judgement.deadline_ms
         self._raw_copies = UndecodableCopies()

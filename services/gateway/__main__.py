@@ -57,7 +57,7 @@ class Gateway:
 
     def _prepare(self, plan: RunPlan) -> None:
         request = plan.request
-        if request.workload.transport == "kafka" or request.domain is None:
+        if request.workload.transport == "kafka":
             return
         transport, settings = request.workload.transport, self._settings
         tag = frame_tag(settings, request.run_id)

@@ -37,7 +37,6 @@ class DomainCodeError(ValueError):
 
 def new_records(domain: Domain, request: RunRequest) -> Records:
     """The records of a run. Raises ValueError with one sentence."""
-    assert request.domain is not None
     setup = Setup(
         domain=request.domain,
         folder=domain.folder,

@@ -183,8 +183,6 @@ class Runs:
         """Read the files named by the domain and the workload's content; bad rows become dead
         letters of the run. Raises ValueError with one sentence."""
         request, settings = plan.request, self._settings
-        if request.domain is None:
-            raise InputError("the request is from a version without domains")
         domain = trusted_domain(request.domain, settings.data)
         objection = content_objection(request.workload.content, settings.data)
         if objection is not None:

@@ -22,7 +22,6 @@ from services.runtime.toml_files import read_toml
 
 FILE = "engine.toml"
 FOLDERS = "TIDEGAUGE_ENGINES"
-MODE = "mode"  # names the engine in pipeline files older than engines
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def checked_pipeline(given: dict[str, Any]) -> Pipeline:
 
     Raises ValidationError, and ValueError with the field and the allowed values.
     """
-    fields = _with_engine(given)
+    fields = {"engine": "", **given}
     engine = load_engine(str(fields["engine"])).spec
     own = {name: value for name, value in fields.items() if name in Pipeline.model_fields}
     bare = Pipeline.model_validate(own)
@@ -134,22 +133,6 @@ def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:
     if not _ability_of(pipeline).scales_by:
         return pipeline
     return with_workers(pipeline, workers, pipeline.name)
-
-
-def _with_engine(given: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a file, with the engine; in files older than engines `mode` names it."""
-    if "engine" in given or MODE not in given:
-        return {"engine": "", **given}
-    mode, engines = given[MODE], load_engines()
-    if mode in engines and isinstance(mode, str):
-        table = given.get(mode, {})
-        rest = {name: value for name, value in given.items() if name not in (MODE, mode)}
-        return rest | (table if isinstance(table, dict) else {mode: table}) | {"engine": mode}
-    for name, engine in engines.items():
-        known = engine.spec.settings.get(MODE)
-        if known is not None and mode in known.choices:
-            return {**given, "engine": name}
-    raise ValueError(f"mode: no engine has the mode {str(mode)[:80]!r}")
 
 
 def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:

@@ -130,8 +130,6 @@ def _turns(
 
 def not_published(request: RunRequest) -> tuple[str, ...]:
     """The requested stages that a pipeline cannot publish, with the reason, in sentences."""
-    if request.domain is None:
-        return ()
     found = [
         (one.name, stages_published(one, request.domain, request.stages)[1])
         for one in request.pipelines

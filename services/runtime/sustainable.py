@@ -45,7 +45,7 @@ def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline) -> floa
     """The newest rate of a search with the same workers of the pipeline, stages, domain, ways in
     and machine."""
     workload, stages = request.workload, request.stages
-    domain = request.domain.name if request.domain else workload.domain
+    domain = request.domain.name
     rows = query(
         url,
         LATEST,

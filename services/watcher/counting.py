@@ -14,7 +14,7 @@ from schemas.protocol import VERDICTS
 from schemas.watch import Watch
 from services.runtime.cells import Ints, by_value, count_cells
 from services.runtime.reconciling import MAX_SAMPLES, histograms
-from services.watcher.copied_times import NO_PAIRS, CopiedTimes
+from services.watcher.copied_times import CopiedTimes
 from services.watcher.events import Event, Fields
 from services.watcher.latencies import Latencies
 from services.watcher.not_judged import NotJudged, Row
@@ -224,15 +224,12 @@ class Counting:
         return columns, {str(run): totals.saved() for run, totals in self.totals.items()}
 
     def restore(self, columns: dict[str, npt.NDArray[Any]], totals: dict[str, Fields]) -> None:
-        """Restore saved totals. Positions of earlier versions have no latencies, or nothing about
-        copied times and records that are not judged."""
+        """Restore saved totals."""
         for run, fields in totals.items():
             self.totals[int(run)] = found = RunTotals(
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
             )
-            if f"latency_{run}" in columns:
-                found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
-            if "copied" in fields:
-                found.copied.restore(columns.get(f"copied_{run}", NO_PAIRS), fields["copied"])
-            for row in fields.get("not_judged", ()):
+            found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
+            found.copied.restore(columns[f"copied_{run}"], fields["copied"])
+            for row in fields["not_judged"]:
                 found.not_judged.add(Row(**row))

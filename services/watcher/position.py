@@ -32,18 +32,9 @@ Saved = tuple[Arrays, dict[str, Any]]
 def digest(watch: Watch) -> str:
     """Digest of what a position depends on: a watch with other topics or rules starts anew. A login
     and thresholds may change."""
-    kafka = WatchedKafka(bootstrap=watch.kafka.bootstrap)
-    return _digest(watch.model_copy(update={"kafka": kafka}))
-
-
-def is_of(watch: Watch, found: str) -> bool:
-    """Whether a digest is that of a watch. Positions of earlier versions include the login in
-    it."""
-    return found in (digest(watch), _digest(watch))
-
-
-def _digest(watch: Watch) -> str:
-    fields = watch.model_dump(mode="json", exclude={"summary", "registry", "groups", "thresholds"})
+    anonymous = watch.model_copy(update={"kafka": WatchedKafka(bootstrap=watch.kafka.bootstrap)})
+    omitted = {"summary", "registry", "groups", "thresholds"}
+    fields = anonymous.model_dump(mode="json", exclude=omitted)
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

@@ -99,7 +99,7 @@ def close(watching: Watching) -> None:
     """End a watch that was removed or changed; otherwise save its position. Raises as
     `Watching.save`."""
     wanted = wanted_watch(watching.settings, watching.watch.name)
-    if wanted is not None and position.is_of(wanted, position.digest(watching.watch)):
+    if wanted is not None and position.digest(wanted) == position.digest(watching.watch):
         watching.save()
     else:
         watching.end()
@@ -117,10 +117,10 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
         log.warning("not_concluded", reason=str(error))
         path.unlink()
         return
-    if saved is None or (wanted is not None and position.is_of(wanted, saved[1]["watch"])):
+    if saved is None or (wanted is not None and position.digest(wanted) == saved[1]["watch"]):
         return
     try:
-        before = Watch.model_validate_json(saved[1].get("definition", ""))
+        before = Watch.model_validate_json(saved[1]["definition"])
     except ValueError:
         log.warning("not_concluded", reason="its position is from another version")
         path.unlink()

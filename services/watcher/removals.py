@@ -110,11 +110,8 @@ class Removals:
         cut = [list(place) for place, offset in self._next.items() if offset == CUT]
         return {"sides": sides, "topics": topics, "last_ms": last, "cut": cut}
 
-    def restore(self, saved: dict[str, Any] | None) -> None:
-        """Restore saved state; None of a position of an earlier version. The next offsets are those
-        of the position, which `expect` has."""
-        if saved is None:
-            return
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore saved state. The next offsets are those of the position, which `expect` has."""
         for is_input in (True, False):
             self._removed[is_input].restore(saved["sides"][str(int(is_input))])
             self._topics[is_input] = saved["topics"][str(int(is_input))]

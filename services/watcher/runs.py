@@ -19,8 +19,8 @@ MOST_REASONS: Final = 20
 
 
 def run_id_of(watch: Watch, run: int, beginning: str = "") -> str:
-    """Id of a run by its number. beginning: distinguishes runs of a watch that was started anew;
-    empty in positions of earlier versions."""
+    """Id of a run by its number. beginning: distinguishes runs of a watch that was started
+    anew."""
     begin = datetime.fromtimestamp(run * watch.run_s, UTC)
     return f"watch-{watch.name}-{begin:%Y%m%d-%H%M%S}{beginning and '-'}{beginning}"
 
@@ -152,7 +152,7 @@ class Runs:
         """Restore saved state."""
         self.begun, self.concluded = set(saved["runs"]["begun"]), set(saved["runs"]["concluded"])
         self.reasons = {int(run): known for run, known in saved["reasons"].items()}
-        self.beginning = saved.get("beginning", "")
+        self.beginning = saved["beginning"]
 
     def forget(self, counting: Counting, before_ms: int) -> int:
         """Remove runs that were concluded long ago. Returns the end of the newest of them, or

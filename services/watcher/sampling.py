@@ -144,9 +144,8 @@ class Sampling:
         """Restore saved state."""
         self.limit, self.taken = saved["limit"], saved["taken"]
         self._calm, self._slot = saved["calm"], saved["slot"]
-        self._read_ms = saved.get("read_ms", NONE_MS)
+        self._read_ms = saved["read_ms"]
         self._steps = [(since, limit) for since, limit in saved["steps"]]
-        self._cut()  # earlier versions did not save it like this
         self._records = Counter(dict(saved["records"]))
 
     def _look(self, end_ms: int) -> None:

@@ -285,14 +285,14 @@ class Watched:
     def restore(self, arrays: dict[str, npt.NDArray[Any]], rest: dict[str, Any]) -> None:
         """Restore saved state."""
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
-        self.closed_ms = rest.get("closed_ms", NONE_MS)
+        self.closed_ms = rest["closed_ms"]
         self.sampling.restore(rest["sampling"])
         self._kept = self.sampling.taken
-        self._last_seen = rest.get("last_seen", {})
+        self._last_seen = rest["last_seen"]
         for topic, partition, *is_create in rest["places"]:
             self._code((topic, partition, is_create == [True]))
-        self.live_from = {(one, n): offset for one, n, offset in rest.get("live_from", ())}
-        self.removals.restore(rest.get("removals"))
+        self.live_from = {(one, n): offset for one, n, offset in rest["live_from"]}
+        self.removals.restore(rest["removals"])
         self.counting.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
         self.ledger.restore(arrays)

@@ -119,9 +119,9 @@ class Watching:
         """Restore a saved position, and start reading. Raises KafkaException."""
         self.watched.restore(arrays, rest)
         self.runs.restore(rest)
-        self._lost = [Trouble(**one) for one in rest.get("lost", ())]
+        self._lost = [Trouble(**one) for one in rest["lost"]]
         places = {(topic, number): offset for topic, number, offset in rest["positions"]}
-        self.reader.begin(places, rest.get("topics"))
+        self.reader.begin(places, rest["topics"])
         self.watched.removals.expect(places, self.reader.compacted())
 
     def look_behind(self) -> None:

@@ -55,7 +55,9 @@ def plan_for(run_id: str, records: int) -> DatasetPlan:
         content=Content(second_ms=1000 // EVENT_SECONDS),
         phases=Phases(warm_up_s=0, measure_s=1, cool_down_s=3),
     )
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     domain = load_domain(workload.domain)
     request = RunRequest(
         run_id=run_id,

@@ -101,7 +101,7 @@ def request(stages: tuple[str, ...]) -> RunRequest:
         phases=Phases(warm_up_s=0, measure_s=SECONDS, cool_down_s=3),
         judgement=Judgement(deadline_ms=600_000, give_up_ms=600_000),
     )
-    pipeline = Pipeline(name=RUN_ID, summary="-", mode="real-time")
+    pipeline = Pipeline(name=RUN_ID, summary="-", engine="spark", mode="real-time")
     return RunRequest(
         run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=stages, domain=TRAFFIC
     )

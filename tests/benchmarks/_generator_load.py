@@ -48,7 +48,9 @@ def main() -> None:
     load = Load(rate_per_second=records / seconds)
     phases = Phases(warm_up_s=0, measure_s=seconds - 3, cool_down_s=3)
     workload = Workload(name="bench", summary="-", load=load, phases=phases)
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     domain = load_domain(workload.domain)
     request = RunRequest(
         run_id="20260101-000000-abcd",

@@ -40,10 +40,8 @@ EVERY = (
 COPY = """
 name = "copy"
 summary = "A copy without delay."
-mode = "calibration"
+engine = "calibration"
 stages = ["ingest"]
-
-[calibration]
 delay_ms = 0
 """
 PERCENTILES = ("p50", "p95", "p99")

@@ -39,9 +39,8 @@ corrupt_one_in = 1000
 PIPELINE = """
 name = "{name}"
 summary = "-"
-mode = "calibration"
+engine = "calibration"
 stages = ["ingest", "parse", "tumbling"]
-[calibration]
 delay_ms = {delay_ms}
 """
 
@@ -323,9 +322,8 @@ def test_a_warm_up_ends_when_all_is_steady(tidegauge):
 FALLING = """
 name = "falling"
 summary = "As an engine that warms up while it is measured."
-mode = "calibration"
+engine = "calibration"
 stages = ["parse"]
-[calibration]
 delay_ms = 5
 falling_ms = 80
 falling_half_s = 10

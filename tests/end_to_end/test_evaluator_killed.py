@@ -27,9 +27,8 @@ STAGES = ("ingest", "parse", "tumbling")
 PIPELINE = """
 name = "lossy"
 summary = "-"
-mode = "calibration"
+engine = "calibration"
 stages = ["ingest", "parse", "tumbling"]
-[calibration]
 delay_ms = 5
 drop_one_in = 7
 duplicate_one_in = 10

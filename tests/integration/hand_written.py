@@ -37,7 +37,9 @@ def request_of(run_id):
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
         validity=Validity(max_clock_behind_ms=60_000),  # few probe records must suffice
     )
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     return RunRequest(
         run_id=run_id,
         workload=workload,

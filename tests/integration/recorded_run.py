@@ -55,9 +55,8 @@ def recorded() -> list[Event]:
 
 
 def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
-    """The record with fields of later versions: the request has a topology, so that views of chains
-    are not empty, and thresholds; the conclusion has their results, changes and the causes of late
-    seconds."""
+    """The record with what that run did not have: in the request chained stages and thresholds, in
+    the conclusion their results, changes and the causes of late seconds."""
     detail = json.loads(record.get("detail", "{}"))
     if record.get("event") == "run_requested":
         detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}

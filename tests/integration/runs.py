@@ -18,7 +18,9 @@ def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunP
     """The plan of a run at a constant rate, or with the workload's `fields`."""
     fields = {"load": Load(rate_per_second=rate)} | fields if rate else fields
     workload = Workload(name="test", summary="A short load.", **{"phases": PHASES} | fields)
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     domain = load_domain(workload.domain).spec
     request = RunRequest(
         run_id=run_id,

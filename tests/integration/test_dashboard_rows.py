@@ -139,7 +139,7 @@ def test_an_alert_names_the_problems_of_watches(ask, engine):
     events = (
         {"kind": "topic_deleted", "topic": "t", "invalid": "The topic t was deleted."},
         {"kind": "undecodable", "topic": "t", "invalid": "", "reason": "no schema"},
-        {"kind": "undecodable", "topic": "t", "reason": "no schema"},  # of an earlier version
+        {"kind": "undecodable", "topic": "t", "reason": "no schema"},
         {"kind": "sampled", "invalid": "", "share": 0.5},
         {"kind": "ended", "invalid": ""},
     )

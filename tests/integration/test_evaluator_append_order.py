@@ -33,6 +33,7 @@ RUN_ID, OUTPUT = "early", catalogue.output_topic("p", "tumbling")
 PUBLISHES = Pipeline(
     name="p",
     summary="-",
+    engine="spark",
     mode="micro-batch",
     implementation="built-in",
     incomplete_windows="publish",

@@ -222,7 +222,7 @@ def test_nothing_of_the_passwords_is_in_a_log_or_a_metric(empty, capfd):
 @pytest.mark.parametrize("name", ["reader", "admin"])
 @pytest.mark.parametrize("kept", [0, 5])
 def test_a_password_that_was_cut_off_ends_the_store_with_a_sentence(tmp_path, name, kept):
-    """A crash or a full disk during the first start of an earlier version left such files."""
+    """A crash or a full disk during the first start leaves such files."""
     path = tmp_path / "secrets" / f"clickhouse-{name}"
     path.parent.mkdir(mode=0o700)
     path.touch(mode=0o600)

@@ -44,7 +44,7 @@ def whose() -> table.Panel:
             "broker, the evaluator or the machine caused it, not the pipeline.",
             "string",
             height=5,
-            empty="The run is not concluded, or its version did not record this.",
+            empty="The run is not concluded.",
         ),
         f"""
 SELECT
@@ -68,7 +68,7 @@ def room() -> table.Panel:
             "that it waited for a core.",
             "string",
             height=9,
-            empty="The run is not concluded, or its version did not record this.",
+            empty="The run is not concluded.",
         ),
         f"""
 SELECT part, cpu_cores AS cores, cpu_share AS "of the machine", waiting_share AS waiting

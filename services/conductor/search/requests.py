@@ -32,8 +32,6 @@ def can_stay_warm(request: RunRequest) -> bool:
     the domain slides by more than a second (`probe_time_ms`).
     """
     domain = request.domain
-    if domain is None:
-        return True
     steps = [step for name in request.stages for step in domain.chain(name)]
     stateful = [step for step in steps if step.kind not in ROW_KINDS]
     if not stateful:

@@ -85,7 +85,7 @@ def last_good_runs(request: RunRequest, url: str) -> list[str]:
         rate=str(load.rate_per_second),
         burst_records=str(sum(one.burst_records for one in (load, *load.parts))),
         measure_s=str(workload.phases.measure_s),
-        domain=request.domain.name if request.domain else workload.domain,
+        domain=request.domain.name,
         stages=",".join(request.stages),
         pipelines=",".join(sorted(one.name for one in request.pipelines)),
         processor=str(request.environment.get("processor", "")),

@@ -117,12 +117,6 @@ def test_another_load_or_machine_is_not_compared(change: dict[str, str], said: s
     assert (found["rows"], found["passed"]) == ([], None)
 
 
-def test_a_report_of_an_earlier_version_is_not_compared() -> None:
-    found = compared(repeated(QUIET), repeated(QUIET, identity={}), "base.json")
-    assert found["said"].endswith("an earlier version wrote it.")
-    assert found["passed"] is None
-
-
 def test_an_unsteady_run_decides_nothing() -> None:
     found = compared(repeated([90.0] * 5, steady=False), repeated(QUIET), "base.json")
     assert found["passed"] is None

@@ -93,10 +93,6 @@ def test_what_was_told_is_known_after_a_restart(tmp_path: Any) -> None:
     outbox.write()
     again = Looking(Outbox(tmp_path, (), "stack").told)
     assert told(trouble(DELETED), trouble(REFUSED), concluded(objection(DELETED)), by=again) == []
-    kept = json.loads((tmp_path / "notices.json").read_text())
-    del kept["told"]  # as in earlier versions
-    (tmp_path / "notices.json").write_text(json.dumps(kept))
-    assert len(told(trouble(DELETED), by=Looking(Outbox(tmp_path, (), "stack").told))) == 1
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def begun(step: str) -> Event:
 
 def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
     found = {"long": False, "measured_s": 20, "sustained": not reasons, "reasons": reasons}
-    if reasons:  # steps of earlier versions do not say whether they were steady
+    if reasons:
         found |= {"steady": False, "moving": ["p50"], "warm_up_s": 9}
     detail = about(step, rate) | found | {"cpu_share": None, "stages": {}}
     return concluded(RUN_ID, at_ms, kind="search_step", detail=json.dumps(detail))

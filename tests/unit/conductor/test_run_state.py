@@ -217,7 +217,7 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
 
 def test_shares_are_of_the_observed_machine_and_not_of_the_one_that_requested_the_run() -> None:
     state = RunState(a_request().model_copy(update={"environment": {"cores": 64}}))
-    assert state.watched.cores == 64  # the collector of an earlier version says nothing
+    assert state.watched.cores == 64
     lifecycle(state, protocol.READY, producer="collector")
     assert state.watched.cores == 64
     with_rules(state)

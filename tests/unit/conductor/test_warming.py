@@ -177,7 +177,6 @@ def test_too_little_is_not_known_to_be_steady() -> None:
 
 def test_blocks_hold_a_whole_slide_of_every_window_and_a_whole_period_of_the_load() -> None:
     request = a_request()
-    assert request.domain is not None
     longer = request.domain.resolved({"tumbling_s": 7, "sliding_s": 21})
     assert Warming(request.model_copy(update={"domain": longer})).block_s == 7
     waves = Load(shape="fluctuating", rate_per_second=400, period_s=9)

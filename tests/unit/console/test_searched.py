@@ -26,9 +26,10 @@ STEPS: list[dict[str, Any]] = [
         **{"reasons": ["parse: median latency rises."], "steady": True, "moving": []},
     },
 ]
-OLD = {  # of an earlier version
-    **{"rate_per_second": 5657.0, "sustained": False, "undecided": True, "limited_by": ""},
-    "reasons": [],
+UNDECIDED = {
+    **{"step": 4, "rate_per_second": 5657.0, "measured_s": 15, "warm_up_s": None},
+    **{"sustained": False, "undecided": True, "limited_by": "", "reasons": []},
+    **{"steady": None, "moving": []},
 }
 
 
@@ -41,12 +42,12 @@ def cells_of(line: str) -> list[str]:
 
 
 def test_the_terminal_tells_of_each_step_whether_it_was_steady() -> None:
-    text = shown(a_search(*STEPS, OLD))
+    text = shown(a_search(*STEPS, UNDECIDED))
     begin = text.index("steps of the search")
     lines = [cells_of(line) for line in text[begin:].splitlines()]
     assert ["1", "4000", "23 s", "15 s", "sustained", "no"] in lines
     assert ["3", "8000", "12 s", "60 s", "NOT sustained", "pipeline", "yes"] in lines
-    assert ["–", "5657", "–", "–", "undecided", "–"] in lines
+    assert ["4", "5657", "–", "15 s", "undecided", "–"] in lines
     assert (
         "The step at 4000/s was sustained, but not steady: p ingest: p50 fell by 14 ms; p parse: "
         "p50 fell by 14 ms; p join: p50 fell by 14 ms; and 1 more.\n"

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from services.console.attributed import floor_sentence
 from services.console.show import show_report, verdict_sentence
-from services.console.warmth import warm_up_of, warm_up_sentence
+from services.console.warmth import warm_up_sentence
 
 pytestmark = pytest.mark.unit
 
@@ -140,14 +140,6 @@ def test_a_run_of_which_too_little_is_known_says_so() -> None:
     report = warm_up(steady=None, unknown="there are too few seconds with outputs of a join")
     assert "Steadiness unknown: there are too few seconds with outputs of a join." in shown(report)
     assert warm_up_sentence(a_report() | {"steady": None, "warm_up": None}) == ""
-
-
-def test_conclusions_of_earlier_versions_say_what_they_know() -> None:
-    earlier = {"warm_up": {"steady": True, "moving": [], "until_steady": True, "seconds": 35}}
-    assert warm_up_of(earlier) == {
-        "seconds": 35, "until_steady": True, "moving": [], "unknown": "", "of_machine": [],
-    }  # fmt: skip
-    assert warm_up_of({}) is None
 
 
 def test_the_cost_of_a_stage_is_its_median_less_that_of_the_stage_it_reads() -> None:

@@ -378,7 +378,9 @@ def a_plan(stages: tuple[str, ...] = GEM_PACKS.stage_names, domain=GEM_PACKS) ->
         phases=PHASES.phases,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
     )
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     request = RunRequest(
         run_id=RUN_ID,
         workload=workload,

@@ -37,6 +37,7 @@ FAR_MS = START_MS + 10_000_000
 BUILT_IN = Pipeline(
     name="p",
     summary="-",
+    engine="spark",
     stages=TRAFFIC.stage_names,
     incomplete_windows="publish",
 )
@@ -53,7 +54,9 @@ def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
         phases=PHASES.phases,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
     )
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     request = RunRequest(
         run_id=RUN_ID, workload=workload, pipelines=(pipeline,), stages=stages, domain=TRAFFIC
     )

@@ -51,13 +51,6 @@ def test_a_body_that_is_none():
     assert failure_of("{}").startswith("The evaluator could not prepare: ")
 
 
-def test_a_run_of_a_version_that_had_no_domains(monkeypatch):
-    monkeypatch.setattr(session, "assigned_consumer", lambda *_: Client())
-    request = a_plan().request.model_copy(update={"domain": None})
-    reason = failure_of(RunPlan(request=request, start_offsets={}).model_dump_json())
-    assert reason == "This run was requested by a version without domains."
-
-
 def test_several_evaluators_refuse_a_stage_whose_records_they_do_not_share():
     request = a_plan().request.model_copy(
         update={"domain": load_domain("gem_packs").spec, "published": {"p": ("average",)}}

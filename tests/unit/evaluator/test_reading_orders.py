@@ -45,7 +45,10 @@ EVERY = 1_000
 ALL = TRAFFIC.stage_names
 PIPELINES = [
     BUILT_IN,
-    *(Pipeline(name="p", summary="-", stages=stages) for stages in (ALL, ALL[2:], ALL[:2])),
+    *(
+        Pipeline(name="p", summary="-", engine="spark", stages=stages)
+        for stages in (ALL, ALL[2:], ALL[:2])
+    ),
 ]
 
 

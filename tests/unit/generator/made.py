@@ -15,7 +15,9 @@ def a_request(load, seed=1, run_id="r1", domain=TRAFFIC, **fields):
     if not isinstance(load, Load):
         load = Load(rate_per_second=load)
     workload = Workload(name="w", summary="-", load=load, phases=Phases(), **fields)
-    pipeline = Pipeline(name="p", summary="-", mode="real-time", implementation="customised")
+    pipeline = Pipeline(
+        name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
+    )
     return RunRequest(
         run_id=run_id,
         workload=workload,

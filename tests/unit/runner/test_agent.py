@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from schemas import codec
-from schemas.commands import Malformed, Prepare, Start, Stop
+from schemas.commands import Malformed, Start, Stop
 from schemas.engine import EnginePlan
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import Judgement, Load, Phases, Workload
@@ -725,17 +725,3 @@ def test_the_version_of_an_engine_is_told_when_it_is_ready_unless_its_program_to
     added = {"version": version_of("quix")} if "tasks" in told else {}
     assert said.events == [("ready", "r1", "a", told | added)]
     agent.close()
-
-
-def test_a_run_of_an_earlier_version_is_refused_with_one_sentence(tmp_path):
-    said = Said()
-    asked = plan("r1", "a")
-    request = asked.request.model_copy(update={"domain": None})
-    old = asked.model_copy(update={"request": request})
-    agent = an_agent(tmp_path, said, Starter())
-    handle_command(Prepare(run_id="r1", plan=old), agent, said)
-    reason = "runner cannot prepare: the run has no domain; it was requested by an earlier version"
-    assert said.events == [
-        ("failed", "r1", None, {"reason": reason}),
-        ("stopped", "r1", "a", None),  # nobody waits for its end
-    ]

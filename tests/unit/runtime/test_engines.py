@@ -1,6 +1,5 @@
 """Engines: the contents of their files, and the settings they require in a pipeline's file."""
 
-import json
 import os
 from pathlib import Path
 
@@ -8,7 +7,6 @@ import pytest
 
 from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
-from schemas.protocol import RunRequest
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Load, Workload
 from services.runtime.definitions import load_pipeline, load_pipelines, load_workload
@@ -24,7 +22,6 @@ from services.runtime.engines import (
 )
 from services.runtime.requests import new_request, not_published
 from tests.traffic import TRAFFIC
-from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
 
@@ -239,7 +236,9 @@ def test_a_secret_is_refused_because_a_run_publishes_its_pipelines(fields, named
     assert "TIDEGAUGE_SPARK_CONF" in sentence
     assert "xyz" not in sentence
     with pytest.raises(ValueError, match=f"{named} looks like a secret") as refused:
-        Pipeline.model_validate({"name": "p", "summary": "-"} | fields)  # as in a command
+        Pipeline.model_validate(
+            {"name": "p", "summary": "-", "engine": "spark"} | fields
+        )  # as in a command
     assert "xyz" not in str(refused.value)
 
 
@@ -259,41 +258,7 @@ def test_settings_have_bounds_in_commands_too():
     many = {f"s{number}": 1 for number in range(101)}
     for given in (many, {"s": "x" * 50_001}, {"s": [1]}, {"s": {"a": {}}}):
         with pytest.raises(ValueError):  # noqa: PT011
-            Pipeline.model_validate({"name": "p", "summary": "-"} | given)
-
-
-EARLIER = {
-    "name": "p", "summary": "-", "mode": "real-time", "implementation": "customised",
-    "stages": ["ingest", "parse"], "incomplete_windows": "withhold", "watermark_s": 10,
-    "spark_conf": {}, "jvm_options": [], "calibration": None, "external": None,
-}  # fmt: skip
-
-
-def test_requests_of_versions_before_engines_are_read():
-    request = a_request().model_dump(mode="json") | {
-        "pipelines": [
-            EARLIER,
-            EARLIER | {"name": "c", "mode": "calibration", "calibration": {"delay_ms": 5}},
-            EARLIER | {"name": "e", "mode": "external", "external": {"command": ["x", "y"]}},
-        ]
-    }
-    read = RunRequest.model_validate_json(json.dumps(request))
-    one, calibration, external = read.pipelines
-    assert (one.engine, one.settings["mode"], one.settings["watermark_s"]) == ("", "real-time", 10)
-    assert read.stages_of(one) == ("ingest", "parse")
-    assert (calibration.settings["mode"], calibration.settings["delay_ms"]) == ("calibration", 5)
-    assert external.settings["command"] == ("x", "y")
-
-
-def test_files_of_versions_before_engines_name_the_engine_by_the_mode():
-    one = checked_pipeline({"name": "p", "summary": "-", "mode": "real-time"})
-    assert one == pipeline(mode="real-time")
-    two = checked_pipeline(
-        {"name": "p", "summary": "-", "mode": "calibration", "calibration": {"delay_ms": 5}}
-    )
-    assert (two.engine, two.settings["delay_ms"]) == ("calibration", 5)
-    with pytest.raises(ValueError, match="no engine has the mode 'fast'"):
-        checked_pipeline({"name": "p", "summary": "-", "mode": "fast"})
+            Pipeline.model_validate({"name": "p", "summary": "-", "engine": "spark"} | given)
 
 
 TOY = """

@@ -100,7 +100,9 @@ def test_what_is_not_late_is_not_missing():
 @pytest.mark.parametrize("name", ["", "Latency", "a b", "-a", "a/b", "a.b", "x" * 64])
 def test_names_are_small_letters_digits_and_dashes(name):
     with pytest.raises(ValidationError):
-        Pipeline(name=name, summary="-", mode="real-time", implementation="customised")
+        Pipeline(
+            name=name, summary="-", engine="spark", mode="real-time", implementation="customised"
+        )
 
 
 def test_an_unknown_field_is_refused():

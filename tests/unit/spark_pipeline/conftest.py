@@ -12,7 +12,9 @@ def spark(tmp_path_factory):
     from services.spark_pipeline.session import open_session, spark_conf
     from services.spark_pipeline.settings import SparkSettings
 
-    pipeline = SparkPipeline(name="p", summary="-", mode="micro-batch", implementation="customised")
+    pipeline = SparkPipeline(
+        name="p", summary="-", engine="spark", mode="micro-batch", implementation="customised"
+    )
     scratch = tmp_path_factory.mktemp("spark")
     conf = spark_conf(pipeline, TRAFFIC, ("join",), 1, settings=SparkSettings(), scratch=scratch)
     session = open_session("tests", conf | {"spark.master": "local[2]"}, scratch)

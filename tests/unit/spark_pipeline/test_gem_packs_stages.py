@@ -19,11 +19,13 @@ pytestmark = pytest.mark.integration
 
 RAW = "topic string, key binary, value binary, partition int, offset bigint, timestamp timestamp"
 BUILT_IN = SparkPipeline(
-    name="p", summary="-", mode="micro-batch", implementation="built-in",
+    name="p", summary="-", engine="spark", mode="micro-batch", implementation="built-in",
     incomplete_windows="publish",
 )  # fmt: skip
-CUSTOMISED = SparkPipeline(name="p", summary="-", mode="micro-batch")
-STATE = SparkPipeline(name="p", summary="-", mode="micro-batch", implementation="state")
+CUSTOMISED = SparkPipeline(name="p", summary="-", engine="spark", mode="micro-batch")
+STATE = SparkPipeline(
+    name="p", summary="-", engine="spark", mode="micro-batch", implementation="state"
+)
 
 
 def in_order(rows):

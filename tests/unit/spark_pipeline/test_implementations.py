@@ -88,7 +88,13 @@ READINGS = (
 )
 IMPLEMENTATIONS = {
     name: SparkPipeline.model_validate(
-        {"name": "p", "summary": "-", "mode": "micro-batch", "implementation": name}
+        {
+            "name": "p",
+            "summary": "-",
+            "engine": "spark",
+            "mode": "micro-batch",
+            "implementation": name,
+        }
         | ({"incomplete_windows": "publish"} if name == "built-in" else {})
     )
     for name in ("customised", "state", "built-in")

@@ -110,7 +110,13 @@ def found_in(folder, data):
 
 
 def published(spark, stage, domain, own, **fields):
-    given = {"name": "p", "summary": "-", "mode": "micro-batch", "implementation": "own"}
+    given = {
+        "name": "p",
+        "summary": "-",
+        "engine": "spark",
+        "mode": "micro-batch",
+        "implementation": "own",
+    }
     pipeline = SparkPipeline.model_validate(given | fields)
     rows = [
         ("mine.readings", b"k", domain.codec.encode("reading", reading), 0, 0, at(60))

@@ -34,7 +34,13 @@ PROGRESS = {
 
 
 def pipeline(**fields):
-    given = {"name": "p", "summary": "-", "mode": "real-time", "implementation": "customised"}
+    given = {
+        "name": "p",
+        "summary": "-",
+        "engine": "spark",
+        "mode": "real-time",
+        "implementation": "customised",
+    }
     return SparkPipeline.model_validate(given | fields)
 
 

@@ -19,7 +19,12 @@ from tests.traffic import TRAFFIC
 pytestmark = pytest.mark.unit
 
 PIPELINE = SparkPipeline(
-    name="p", summary="-", mode="real-time", jvm_options=("-XX:X",), spark_conf={"a": "1", "b": "1"}
+    name="p",
+    summary="-",
+    engine="spark",
+    mode="real-time",
+    jvm_options=("-XX:X",),
+    spark_conf={"a": "1", "b": "1"},
 )
 
 

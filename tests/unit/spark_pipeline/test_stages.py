@@ -56,7 +56,7 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     """Published rows of a stage for (topic, key, value), the first of them at offset 0."""
     full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
     frame = spark.createDataFrame(full, RAW)
-    given = {"name": "p", "summary": "-", "mode": "micro-batch"} | fields
+    given = {"name": "p", "summary": "-", "engine": "spark", "mode": "micro-batch"} | fields
     pipeline = SparkPipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
     source = Source(read, UNDECODABLE, wire_format)

@@ -15,7 +15,9 @@ from tests.unit.spark_pipeline.test_implementations import DOMAIN, IMPLEMENTATIO
 
 pytestmark = pytest.mark.integration
 
-VIA_TOPICS = SparkPipeline(name="p", summary="-", mode="real-time", topology="via-topics")
+VIA_TOPICS = SparkPipeline(
+    name="p", summary="-", engine="spark", mode="real-time", topology="via-topics"
+)
 CHAINED = IMPLEMENTATIONS["built-in"].model_copy(
     update={"topology": "chained", "window_watermark_ms": 50}
 )

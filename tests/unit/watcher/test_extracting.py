@@ -382,7 +382,7 @@ def test_a_hash_depends_on_the_value_alone(values):
 
 
 def test_hashes_stay_what_they_are():
-    # Positions written by an earlier version are read by later ones.
+    # Saved positions contain them.
     assert hashes([b"", b"a", b"orders-17"]).tolist() == HASHES
 
 

@@ -273,12 +273,3 @@ def test_a_step_that_follows_the_rate_waits_for_records_read_with_the_smaller_li
         sampling.count(np.full(count, BEGIN_MS + 10_000 * slot))
     list(sampling.ends(BEGIN_MS + 100_000))
     assert sampling._steps[1:] == [(BEGIN_MS + 10_000, WHOLE // 4), (read_ms + 20_000, WHOLE // 2)]
-
-
-def test_a_position_of_an_earlier_version_has_the_limit_in_every_step():
-    sampling = a_full_watch(max_per_second=10).sampling
-    saved = sampling.saved() | {"steps": [(0, WHOLE), (5_000, WHOLE // 4), (9_000, WHOLE)]}
-    del saved["read_ms"]
-    sampling.restore(saved)
-    halves = [(0, WHOLE // 2), (5_000, WHOLE // 4), (9_000, WHOLE // 2)]
-    assert sampling.saved()["steps"] == halves

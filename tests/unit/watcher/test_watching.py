@@ -214,11 +214,7 @@ def test_topics_are_saved_with_the_position(bus, at_s, settings):
     process.close(watching)
     again = process.open_watching(shop(), settings)
     assert again.reader.topics == watching.reader.saved_topics()
-    arrays, rest = position.load(watching.path)
-    del rest["topics"], rest["lost"]
-    position.save(watching.path, arrays, rest)
-    again = process.open_watching(shop(), settings)
-    assert (again.reader.topics, again.reader.positions) == (None, watching.reader.positions)
+    assert again.reader.positions == watching.reader.positions
 
 
 def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, at_s, settings):
@@ -351,14 +347,3 @@ def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
         ("output.missing <= 1", 2, False),
     ]
     assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(1)) == 1
-
-
-def test_a_position_of_an_earlier_version_has_no_latencies(bus, at_s, settings):
-    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
-    watching.save()
-    arrays, rest = position.load(watching.path)
-    older = {key: one for key, one in arrays.items() if not key.startswith("latency_")}
-    assert len(older) == len(arrays) - 2
-    position.save(watching.path, older, rest)
-    (totals,) = resumed(watching.watch, settings).watched.counting.totals.values()
-    assert (totals.verdicts["exact"], totals.latencies.counts()) == (1, {})
