@@ -12,7 +12,7 @@ TimeUnit = Literal["s", "ms", "us", "ns"]
 
 class Content(Model):
     """The data of the records. Further options belong to the domain, which validates them
-    (`services.runtime.domains.content_of`).
+    (`services.definitions.domains.content_of`).
 
     source: `domain`, the domain's own data; `file`, a CSV or Parquet at `path`; or another name
     that the domain defines. columns: the file's column for each field with another name there.

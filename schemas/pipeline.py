@@ -18,7 +18,7 @@ MAX_SETTING_CHARACTERS = 50_000
 
 class Pipeline(Model):
     """One pipeline under test (`pipelines/NAME.toml`). The runner starts it only if a file of its
-    own machine defines the same (services/runtime/trusted.py).
+    own machine defines the same (services/definitions/trusted.py).
 
     engine: runs the pipeline. stages: published stages; empty: all that it supports of the domain.
     incomplete_windows: `withhold` publishes a window with `complete` only when all its records have
@@ -28,7 +28,7 @@ class Pipeline(Model):
     max_restarts: how often its program is restarted in one run after being killed, if the engine
     resumes.
     Every other field is a setting of the engine, described in `engine.toml` and validated when a
-    file is read (services/runtime/engines.py). None may look like a secret: a run publishes its
+    file is read (services/definitions/engines.py). None may look like a secret: a run publishes its
     pipelines unchanged.
     """
 

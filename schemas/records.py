@@ -96,7 +96,7 @@ class Records(Protocol):
 
     turn: the input of each record of a turn, by name. Record k of a load belongs to input
     `turn[k % len(turn)]`; the records of a turn are sent by the same generator.
-    bad_rows: unusable rows of files (services/runtime/recordings.py).
+    bad_rows: unusable rows of files (services/definitions/recordings.py).
     """
 
     turn: tuple[str, ...]

@@ -3,7 +3,7 @@
 from schemas import catalogue
 from schemas.catalogue import Topic
 from schemas.codec import SCHEMA_DIR, Records, load_schema
-from services.runtime.domains import DOMAINS_DIR, load_domain
+from services.definitions.domains import DOMAINS_DIR, load_domain
 
 TRAFFIC = load_domain("traffic").spec
 CODEC = TRAFFIC.codec

@@ -1,4 +1,4 @@
-"""Packages imported by a service, directly or through `schemas/` and `services/runtime/`.
+"""Packages imported by a service, directly or through the packages that all services share.
 
 Parses the sources without importing them; imports inside functions count.
 """

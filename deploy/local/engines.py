@@ -29,8 +29,14 @@ from deploy.local.install import (
 )
 from deploy.local.jars import FetchError, fetch, write_lock
 from deploy.local.java import JavaMissingError, find_java
-from services.runtime.engines import Engine
-from services.runtime.installed import CLASSES_STAMP, COMPILER, STAMP, Installed, installed
+from services.definitions.engines import (
+    CLASSES_STAMP,
+    COMPILER,
+    STAMP,
+    Engine,
+    Installed,
+    installed,
+)
 from services.runtime.settings import ROOT, ServiceSettings
 
 MEGABYTE = 1_000_000

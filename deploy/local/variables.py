@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from schemas.secret_settings import looks_secret
-from services.runtime.engines import load_engines
+from services.definitions.engines import load_engines
 
 BROKER = "kafka"
 SECRET_SETTINGS = {

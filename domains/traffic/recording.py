@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.records import Int64s
+from services.definitions.recordings import FieldSpec, read_rows
 from services.runtime.events import DeadLetter
-from services.runtime.recordings import FieldSpec, read_rows
 
 from .content import FIELDS, Content
 

@@ -17,6 +17,7 @@ from schemas import catalogue, protocol
 from schemas.commands import Command, FindChanges, Malformed, RequestRun, RunSuite
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
+from schemas.validation_errors import DefinitionError
 from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.floor import measure_floor
 from services.conductor.history import read_back
@@ -29,14 +30,14 @@ from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.running import Suites
 from services.conductor.suites.suite_state import SuiteState
+from services.definitions.trusted import keep_suite
+from services.definitions.workloads import load_suite
 from services.runtime.clock import now_ms
-from services.runtime.definitions import DefinitionError, load_suite
 from services.runtime.events import Events
 from services.runtime.logs import configure_logs
 from services.runtime.memory import release_memory
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
-from services.runtime.trusted import keep_suite
 
 IDLE_POLL_S = 0.5
 

@@ -13,9 +13,10 @@ from schemas.domain import DomainSpec
 from schemas.load import Load
 from schemas.pipeline import Pipeline
 from schemas.protocol import Phases, RunRequest, floor_run_id
+from schemas.validation_errors import DefinitionError
 from services.conductor.run import Run
 from services.conductor.settings import ConductorSettings
-from services.runtime.definitions import DefinitionError, load_pipeline
+from services.definitions.pipelines import load_pipeline
 from services.runtime.events import Events
 
 log = structlog.get_logger()

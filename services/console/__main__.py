@@ -16,6 +16,7 @@ from deploy.local.data_folder import UMASK
 from deploy.local.install import InstallError
 from deploy.local.java import JavaMissingError
 from deploy.local.stack import StackError
+from schemas.validation_errors import DefinitionError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests
 from services.console.files import begin_files, tell_unfinished
@@ -23,9 +24,8 @@ from services.console.run_command import RunError
 from services.console.terminal import Terminal, harmless
 from services.console.verbs import VERBS
 from services.console.verbs.common import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
+from services.definitions.engines import make_folders_absolute
 from services.runtime.clickhouse import QueryError
-from services.runtime.definitions import DefinitionError
-from services.runtime.engines import make_folders_absolute
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings

@@ -9,10 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.syntax import Syntax
 
+from schemas.validation_errors import DefinitionError
 from services.console.files import write_file
 from services.console.terminal import harmless, headed
 from services.runtime.clickhouse import StoreUrl, query_bytes
-from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ROOT
 
 EXAMPLES_DIR = ROOT / "deploy" / "clickhouse" / "examples"

@@ -11,8 +11,8 @@ from analysis.comparability import apart, identity_of
 from analysis.thresholds import resolved
 from schemas.protocol import RunRequest, Workload
 from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.console.report import build_whole_report
-from services.runtime.definitions import DefinitionError
 
 Report = dict[str, Any]
 NEEDED = {"identity", "input", "pipelines", "valid", "run_id"}

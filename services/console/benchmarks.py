@@ -21,10 +21,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from schemas.validation_errors import DefinitionError
 from services.console.files import check_file, write_file
 from services.console.terminal import say_unless_quiet
-from services.runtime.definitions import DefinitionError
-from services.runtime.environment import environment
+from services.definitions.requests import environment
 from services.runtime.settings import ROOT
 
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"

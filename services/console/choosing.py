@@ -7,9 +7,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from schemas.protocol import Interleaving, Workload
-from schemas.validation_errors import first_mistake, first_sentence
+from schemas.validation_errors import DefinitionError, first_mistake, first_sentence
 from schemas.workload import KillTarget
-from services.runtime.definitions import DEFAULT_PIPELINE, DefinitionError, changed
+from services.definitions.pipelines import DEFAULT_PIPELINE
+from services.definitions.workloads import changed
 
 INTERLEAVED_PAIRS = 20
 FLOOR_S = 10

@@ -20,10 +20,9 @@ from deploy.local.preflight import ipv6_objection, known_settings
 from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
+from services.definitions.engines import installed, load_engines
 from services.runtime.answers import RefusedError, answer_to
 from services.runtime.clickhouse import QueryError, query, store_url
-from services.runtime.engines import load_engines
-from services.runtime.installed import installed
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.limits import limits, machine
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint

@@ -6,9 +6,10 @@ from pathlib import Path
 from rich.console import Console
 
 from schemas.domain import DomainSpec, StageSpec
+from schemas.validation_errors import DefinitionError
 from services.console.terminal import headed
-from services.runtime.definitions import DefinitionError, names
-from services.runtime.domains import Domain, domain_names, load_domain
+from services.definitions.domains import Domain, domain_names, load_domain
+from services.definitions.files import names
 
 TEMPLATE = Path(__file__).parent / "domain_template"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,30}")

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from schemas.validation_errors import DefinitionError
 from services.console.ci import benchmark, junit, junit_error
 from services.console.page.markdown import markdown
-from services.runtime.definitions import DefinitionError
 
 _JUNIT: Final = "--junit"
 _OF_REPORT: Final = ("--report", "--markdown", _JUNIT, "--benchmark")

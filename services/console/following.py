@@ -10,10 +10,10 @@ from rich.console import Console
 
 from schemas.watch import Watch
 from services.console.terminal import harmless, is_quiet, say_unless_quiet
+from services.definitions.watches import end_watch, keep_watch, kept_watches, position_path
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings
-from services.runtime.watches import end_watch, keep_watch, kept_watches, position_path
 
 LOOK_S = 0.25
 TELL_S = 10.0

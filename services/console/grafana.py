@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 from rich.console import Console
 from rich.text import Text
 
+from schemas.validation_errors import DefinitionError
 from services.console.grafana_api import Grafana, GrafanaError
 from services.console.grafana_push import Outcome, push, verify, wanted_datasource
-from services.runtime.definitions import DefinitionError
 from services.runtime.grafana_macros import TimeRange
 
 TOKEN: Final = "GRAFANA_TOKEN"

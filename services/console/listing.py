@@ -16,20 +16,18 @@ from services.console.explaining import explained
 from services.console.suites import position_sentence, skipped_sentences, suite_position
 from services.console.terminal import headed
 from services.console.warmth import SHOWN
-from services.runtime.clickhouse import QueryError, query, store_url
-from services.runtime.definitions import (
-    EXTERNAL,
-    PIPELINES_DIR,
+from services.definitions.domains import domain_names, load_domain
+from services.definitions.engines import load_engines
+from services.definitions.files import defined_in, names
+from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, load_pipeline
+from services.definitions.workloads import (
     STUDIES_DIR,
     SUITES_DIR,
     WORKLOADS_DIR,
-    defined_in,
-    load_pipeline,
+    chosen_workload,
     load_workload,
-    names,
 )
-from services.runtime.domains import chosen_workload, domain_names, load_domain
-from services.runtime.engines import load_engines
+from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.settings import ServiceSettings
 
 MAX_WIDTH = 400  # of a list that is piped

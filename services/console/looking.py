@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable
 
 from schemas.protocol import RunRequest
-from services.runtime.definitions import DefinitionError
-from services.runtime.domains import DOMAINS_DIR, Domain
+from schemas.validation_errors import DefinitionError
+from services.definitions.domains import DOMAINS_DIR, Domain
 from services.runtime.settings import ServiceSettings
 
 

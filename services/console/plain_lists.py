@@ -7,20 +7,19 @@ from typing import Any
 
 from schemas.pipeline import Pipeline
 from services.console.engines import installation_state
-from services.runtime.definitions import (
-    PIPELINES_DIR,
+from services.definitions.domains import domain_names, load_domain
+from services.definitions.engines import installed, load_engine, load_engines
+from services.definitions.files import names
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.workloads import (
     STUDIES_DIR,
     SUITES_DIR,
     WORKLOADS_DIR,
-    load_pipeline,
+    chosen_workload,
     load_study,
     load_suite,
     load_workload,
-    names,
 )
-from services.runtime.domains import chosen_workload, domain_names, load_domain
-from services.runtime.engines import load_engine, load_engines
-from services.runtime.installed import installed
 from services.runtime.settings import ServiceSettings
 
 Plain = dict[str, Any] | list[dict[str, Any]]

@@ -15,9 +15,9 @@ from typing import Any
 import psutil
 
 from schemas.pipeline import Pipeline
+from schemas.validation_errors import DefinitionError
 from schemas.workload import EVEN_SHAPES, Workload
-from services.runtime.definitions import DefinitionError
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
 
 Report = dict[str, Any]
 LEAST_RUNS = 5

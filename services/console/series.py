@@ -12,7 +12,7 @@ from schemas.protocol import Pipeline, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
-from services.runtime.engines import with_workers
+from services.definitions.pipelines import with_workers
 
 Report = dict[str, Any]
 

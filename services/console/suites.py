@@ -8,13 +8,14 @@ from rich.console import Console
 from schemas.commands import RunSuite
 from schemas.suite import Pace, Suite
 from services.console.terminal import headed
+from services.definitions.files import names
+from services.definitions.trusted import keep_suite
+from services.definitions.workloads import SUITES_DIR, load_suite
 from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
-from services.runtime.definitions import SUITES_DIR, load_suite, names
 from services.runtime.events import open_events
 from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
-from services.runtime.trusted import keep_suite
 
 POSITION = (
     "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'suite' AND time >="

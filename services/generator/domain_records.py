@@ -22,11 +22,11 @@ from schemas.records import (
     Values,
     probe_time_ms,
 )
+from services.definitions.csv_files import InputError
+from services.definitions.domains import Domain, content_of, domain_module
+from services.definitions.recordings import FieldSpec, Read, read_rows
 from services.generator.message_batch import arrow_types
-from services.runtime.csv_files import InputError
-from services.runtime.domains import Domain, content_of, domain_module
 from services.runtime.events import DeadLetter
-from services.runtime.recordings import FieldSpec, Read, read_rows
 
 MIN_PERIOD_US = 1_000_000
 

@@ -10,9 +10,9 @@ import json
 import sys
 
 from schemas.protocol import RunRequest
+from services.definitions.domains import load_domain
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
-from services.runtime.domains import load_domain
 
 
 def main() -> None:

@@ -17,6 +17,8 @@ from structlog.stdlib import BoundLogger
 from schemas import catalogue, protocol
 from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.protocol import LoadFinished, PhasePlan, RunPlan
+from services.definitions.csv_files import InputError
+from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
 from services.generator.frame_backend import FrameBackend
@@ -28,7 +30,6 @@ from services.generator.sender import LoadThread
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics, load_summary
 from services.runtime.clock import now_ms, now_us
-from services.runtime.csv_files import InputError
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -38,7 +39,6 @@ from services.runtime.kafka import (
     idempotent_producer,
 )
 from services.runtime.memory import release_memory
-from services.runtime.trusted import content_objection, trusted_domain
 
 IDLE_POLL_S = 0.5
 BUSY_POLL_S = 0.25

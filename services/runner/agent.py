@@ -23,6 +23,8 @@ from schemas.engine import (
     UndecodableLine,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
+from services.definitions.engines import Installed, installed, load_engine
+from services.definitions.trusted import pipeline_objection
 from services.runner.lines import MAX_LINE_BYTES, dead_letter
 from services.runner.processes import (
     PipelineProcess,
@@ -36,14 +38,11 @@ from services.runner.processes import (
 from services.runner.session import Member, RunSession, engine_plan, in_start_order
 from services.runner.starting import MOST_TRIES, Waited, lacked_cpu, waited
 from services.runtime.clock import now_ms
-from services.runtime.engines import load_engine
 from services.runtime.events import MAX_LETTERS, Events
-from services.runtime.installed import Installed, installed
 from services.runtime.limits import limits
 from services.runtime.logs import bound_log
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
-from services.runtime.trusted import pipeline_objection
 
 # Programs competing for cores take as long together as one after the other, and some of their
 # own start timeouts are too short for that.
@@ -79,9 +78,9 @@ class Agent:
 
     settings.data: the stack's state folder. Plans and pipeline files of a run are in
     `runs/<run_id>`, which is removed when the run is stopped; logs are in `logs`.
-    objection: the reason why a pipeline must not be started, or None (services/runtime/trusted.py).
-    remove_topics: deletes the topics with one of these prefixes. meter: the processor time that the
-    machine has lacked.
+    objection: the reason why a pipeline must not be started, or None
+    (services/definitions/trusted.py). remove_topics: deletes the topics with one of these
+    prefixes. meter: the processor time that the machine has lacked.
     """
 
     def __init__(

@@ -14,8 +14,8 @@ from typing import Any
 
 from schemas.engine import Line
 from schemas.pipeline import Pipeline
+from services.definitions.engines import Installed
 from services.runner.lines import Lines
-from services.runtime.installed import Installed
 from services.runtime.jvm_options import without_jvm_options
 from services.runtime.settings import ROOT
 

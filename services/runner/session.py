@@ -10,10 +10,10 @@ from pydantic import JsonValue
 from schemas import catalogue
 from schemas.engine import EnginePlan
 from schemas.protocol import Pipeline, RunPlan
+from services.definitions.engines import Engine
+from services.definitions.pipelines import rewired
 from services.runner.processes import PipelineProcess
 from services.runner.starting import Waited
-from services.runtime.chains import rewired
-from services.runtime.engines import Engine
 from services.runtime.settings import ServiceSettings
 
 # waiting: not started; starting: not ready; down: killed and restarting; ended: failed, which was

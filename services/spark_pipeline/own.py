@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 
 from schemas.domain import DomainSpec, StageSpec
 from schemas.validation_errors import DefinitionError
-from services.runtime.domains import domain_module
-from services.runtime.trusted import trusted_domain
+from services.definitions.domains import domain_module
+from services.definitions.trusted import trusted_domain
 
 MODULE = "spark"
 Own = Mapping[str, Callable[[DataFrame, StageSpec], DataFrame]]

@@ -4,7 +4,7 @@
     python -m services.watcher keep FILE.toml     start or update a watch
     python -m services.watcher end NAME           end one
 
-There is one watch for each watch file (services/runtime/watches.py). `./tidegauge watch` writes
+There is one watch for each watch file (services/definitions/watches.py). `./tidegauge watch` writes
 these files on one machine; where the watcher runs in a container, `keep` and `end` do so inside it.
 """
 
@@ -12,10 +12,10 @@ import sys
 from pathlib import Path
 
 from schemas.validation_errors import DefinitionError
+from services.definitions.watches import end_watch, keep_watch, read_watch
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
-from services.runtime.watches import end_watch, keep_watch, read_watch
 from services.watcher.processes import Processes
 
 LOOK_S = 0.5

@@ -17,8 +17,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 
 from schemas.codec import HEADER_BYTES, MARKER, told_by
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
-from services.runtime.avro_schemas import parsed
-from services.runtime.descriptors import message_class, type_at
+from services.definitions.foreign_schemas import message_class, parsed, type_at
 from services.watcher.identity import text_of
 from services.watcher.registry import SchemaIds, asking
 

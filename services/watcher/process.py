@@ -17,8 +17,9 @@ from pydantic import ValidationError
 
 from schemas.validation_errors import first_mistake
 from schemas.watch import Watch
+from services.definitions.requests import environment
+from services.definitions.watches import kept_watch, position_path
 from services.runtime.clock import now_ms
-from services.runtime.environment import environment
 from services.runtime.events import Events
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
@@ -27,7 +28,6 @@ from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.stopping import stop_on_signals
-from services.runtime.watches import kept_watch, position_path
 from services.watcher import position
 from services.watcher.cluster import bounds_of, client_properties, offsets_at
 from services.watcher.group_lag import GroupLag

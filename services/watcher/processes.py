@@ -12,8 +12,8 @@ from typing import Final
 import structlog
 
 from schemas import protocol
+from services.definitions.watches import kept_watches, positions
 from services.runtime.events import Events
-from services.runtime.watches import kept_watches, positions
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0

@@ -14,12 +14,12 @@ import time
 import numpy as np
 
 from schemas.protocol import Content, Load, Phases, Pipeline, RunRequest, Workload
+from services.definitions.domains import load_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
 from services.generator.prefetch import PlannedLoad
 from services.generator.producer_backend import open_backend
 from services.generator.settings import GeneratorSettings
-from services.runtime.domains import load_domain
 
 EVENT_SECONDS = 100
 FLUSH_S = 60.0

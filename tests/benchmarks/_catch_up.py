@@ -30,6 +30,8 @@ from schemas import catalogue
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from services.collector.jvm import Jvm, JvmSample
+from services.definitions.domains import load_domain
+from services.definitions.engines import installed, load_engine
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -37,9 +39,6 @@ from services.runner.processes import (
     start_process,
     stop_processes,
 )
-from services.runtime.domains import load_domain
-from services.runtime.engines import load_engine
-from services.runtime.installed import installed
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.settings import ROOT, ServiceSettings
 from services.runtime.topics import ensure_topics

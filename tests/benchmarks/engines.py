@@ -32,8 +32,10 @@ from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from schemas.model import Stage, parse_stages
 from schemas.pipeline import Pipeline
-from services.runtime.definitions import PIPELINES_DIR, DefinitionError, load_pipeline, names
-from services.runtime.engines import FOLDERS, load_engine, stages_published
+from schemas.validation_errors import DefinitionError
+from services.definitions.engines import FOLDERS, load_engine
+from services.definitions.files import names
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, stages_published
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from tests.benchmarks._catch_up import catch_up
 from tests.benchmarks._measured import Measured, quotient

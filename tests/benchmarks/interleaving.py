@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from services.definitions.pipelines import PIPELINES_DIR
 from services.runtime.clickhouse import StoreUrl
-from services.runtime.definitions import PIPELINES_DIR
 from services.runtime.ports import PORT_OFFSETS
 from tests.benchmarks._blocks import recorded_blocks
 from tests.benchmarks._measured import Measured

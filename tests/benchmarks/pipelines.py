@@ -25,7 +25,7 @@ from rich.table import Table
 
 from schemas.model import Stage, parse_stages
 from services.console.benchmarks import number
-from services.runtime.definitions import load_pipeline
+from services.definitions.pipelines import load_pipeline
 from tests.benchmarks._catch_up import catch_up, copy
 from tests.benchmarks._measured import Measured
 from tests.benchmarks._steady import Stack, running_stack

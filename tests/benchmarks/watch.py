@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 
 from schemas.watch import Watch
+from services.definitions.watches import keep_watch, position_path
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.watches import keep_watch, position_path
 from services.watcher import position
 from tests.benchmarks._measured import Measured, averaged, ratio
 from tests.benchmarks._watch_load import running_load

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from deploy.dependencies.images import SERVICES
+from services.definitions.engines import load_engines
+from services.definitions.pipelines import load_pipeline
 from services.generator.settings import GeneratorSettings
-from services.runtime.definitions import load_pipeline
-from services.runtime.engines import load_engines
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.contract.compose import COMPOSE, FOLDER, PARTS, value_of

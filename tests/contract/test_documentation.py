@@ -14,11 +14,12 @@ from deploy.local.preflight import known_settings
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser
+from services.definitions import engines
+from services.definitions.domains import domain_names
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.workloads import chosen_workload
 from services.external_pipeline import __main__ as external
 from services.runner import processes
-from services.runtime import engines
-from services.runtime.definitions import PIPELINES_DIR, load_pipeline
-from services.runtime.domains import chosen_workload, domain_names
 from services.runtime.settings import ROOT
 from tests.contract.service_settings import PREFIX
 from tests.documentation import COMMANDS, PAGES, blocks, words_of

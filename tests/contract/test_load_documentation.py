@@ -7,7 +7,7 @@ import pytest
 
 from schemas.load import NEEDS as SHAPES
 from schemas.protocol import Workload
-from services.runtime.domains import checked, load_domain
+from services.definitions.domains import checked, load_domain
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract

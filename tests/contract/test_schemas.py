@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, codec
-from services.runtime.domains import DOMAINS_DIR, domain_names, load_domain
+from services.definitions.domains import DOMAINS_DIR, domain_names, load_domain
 from tests.contract.avro_values import values_of
 from tests.contract.crc_64_avro import canonical, crc_64_avro
 from tests.traffic import RELEASED as EVERY

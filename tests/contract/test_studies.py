@@ -3,8 +3,9 @@
 import pytest
 
 from services.console.studies.plan import plan_of
-from services.runtime.definitions import STUDIES_DIR, load_study, names
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
+from services.definitions.files import names
+from services.definitions.workloads import STUDIES_DIR, load_study
 
 pytestmark = pytest.mark.contract
 

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.runtime.definitions import PIPELINES_DIR, names
+from services.definitions.files import names
+from services.definitions.pipelines import PIPELINES_DIR
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract
@@ -18,7 +19,7 @@ MEANT_OTHERWISE = {
     ("deploy/clickhouse/065_load_views.sql", "speed"): "of a replay",
     ("schemas/load.py", "speed"): "how many times as fast a replay is",
     ("services/generator/dataset_plan.py", "speed"): "of a replay",
-    ("services/runtime/installed.py", "site"): "the folder site-packages of an environment",
+    ("services/definitions/engines.py", "site"): "the folder site-packages of an environment",
     ("services/runtime/virtual_environments.py", "site"): "the folder site-packages",
     ("services/store/http_guard.py", "site"): "the header Sec-Fetch-Site",
     ("services/store/http_request.py", "site"): "the header Sec-Fetch-Site",

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from schemas.protocol import VERDICTS
-from services.runtime.domains import domain_names, load_domain
+from services.definitions.domains import domain_names, load_domain
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.integration.kafka_broker import free_base_port
 

@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from deploy.local.engines import install_engines
-from services.runtime.definitions import load_suite
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
+from services.definitions.workloads import load_suite
 from services.runtime.kafka import end_offsets, logged
 from services.runtime.settings import ServiceSettings
 from tests.benchmarks._watch_load import running_load

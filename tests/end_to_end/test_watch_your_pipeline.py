@@ -13,8 +13,8 @@ from xml.etree import ElementTree
 import pytest
 
 from schemas.watch import Watch
+from services.definitions.watches import read_watch
 from services.runtime.settings import ROOT
-from services.runtime.watches import read_watch
 from tests.documentation import blocks
 from tests.end_to_end.workload_files import changed_text
 from tests.integration.kafka_broker import free_base_port, running_broker

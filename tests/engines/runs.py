@@ -11,8 +11,8 @@ from typing import Any
 
 from schemas.codec import DecodeError
 from schemas.protocol import VERDICTS
+from services.definitions.domains import load_domain
 from services.runtime.clock import now_ms
-from services.runtime.domains import load_domain
 from services.runtime.kafka import NoTopicError, assigned_consumer, end_offsets
 from services.runtime.replay import read_spans
 from services.runtime.settings import ServiceSettings

@@ -19,9 +19,8 @@ from deploy.local.engines import install_engines
 from deploy.local.java import find_java
 from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
-from services.runtime.domains import load_domain
-from services.runtime.engines import load_engine
-from services.runtime.installed import installed
+from services.definitions.domains import load_domain
+from services.definitions.engines import installed, load_engine
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.engine_plans import write_plan
 

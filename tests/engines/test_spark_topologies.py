@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from schemas.protocol import VERDICTS
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from tests.end_to_end.command import CommandLine
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]

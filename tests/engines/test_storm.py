@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.runtime.domains import domain_names, load_domain
+from services.definitions.domains import domain_names, load_domain
 from tests.engines.runs import Runs, runs_of
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from deploy.local.java import find_java
+from services.definitions.watches import keep_watch
 from services.runtime.settings import ROOT
-from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.service_process import running_service
 from tests.integration.watched_bus import a_watch, await_conclusion

@@ -7,8 +7,9 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from services.runtime.definitions import PIPELINES_DIR, load_pipeline, names
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
+from services.definitions.files import names
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
 from services.runtime.settings import ROOT
 from tests.documentation import replaced
 

@@ -11,8 +11,8 @@ import pytest
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
-from services.runtime.definitions import load_pipeline
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
+from services.definitions.pipelines import load_pipeline
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import changed_workload

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.watches import keep_watch
+from services.definitions.watches import keep_watch
 from tests.faults.breakable_stack import breakable_stack, eventually
 from tests.integration.kafka_broker import running_broker
 from tests.integration.watched_bus import a_watch, await_conclusion, concluded, published, read_of

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from services.runtime.watches import keep_watch
+from services.definitions.watches import keep_watch
 from tests.integration.kafka_broker import breakable_broker, own_broker  # noqa: F401
 from tests.integration.registry_double import Registry, serving
 from tests.integration.service_process import running_service

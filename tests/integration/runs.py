@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Workload
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from services.runtime.settings import ServiceSettings
 from tests.integration.service_process import Reader
 

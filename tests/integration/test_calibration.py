@@ -21,7 +21,7 @@ from schemas.workload import (
     Validity,
     Workload,
 )
-from services.runtime.engines import checked_pipeline
+from services.definitions.pipelines import checked_pipeline
 from services.runtime.events import open_events
 from services.runtime.kafka import (
     admin_client,

@@ -15,9 +15,9 @@ from schemas import catalogue, frame, protocol
 from schemas.catalogue import domain_topics
 from schemas.commands import Prepare, Start, Stop
 from schemas.frame import LENGTH, MAX_FRAME_BYTES
+from services.definitions.domains import load_domain
 from services.gateway.receivers import MAX_CONNECTIONS, READ_BYTES
 from services.gateway.way_in import MAX_KEPT
-from services.runtime.domains import load_domain
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
 from services.runtime.replay import read_spans

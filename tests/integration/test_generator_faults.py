@@ -11,8 +11,8 @@ from schemas import catalogue, fault_rules, faults, protocol
 from schemas.codec import DecodeError
 from schemas.commands import Prepare, Start, Stop
 from schemas.protocol import Faults, Load, Phases
+from services.definitions.trusted import keep_definitions
 from services.runtime.events import open_events
-from services.runtime.trusted import keep_definitions
 from tests.integration.kafka_broker import breakable_broker
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started

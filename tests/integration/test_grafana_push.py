@@ -7,9 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from schemas.validation_errors import DefinitionError
 from services.console.grafana import grafana
 from services.console.grafana_push import dashboard_files
-from services.runtime.definitions import DefinitionError
 from tests.integration.grafana_double import GrafanaDouble, serving
 
 pytestmark = pytest.mark.integration

@@ -6,11 +6,11 @@ import pytest
 
 from schemas import catalogue
 from schemas.content import Content
+from schemas.validation_errors import DefinitionError
 from services.console import scaling
-from services.runtime import sustainable
-from services.runtime.definitions import DefinitionError
-from services.runtime.engines import at_workers
-from services.runtime.sustainable import at_sustainable_share
+from services.definitions import requests
+from services.definitions.pipelines import at_workers
+from services.definitions.requests import at_sustainable_share
 from services.store.engine import Query
 from tests.integration.store_engine import insert_events
 from tests.traffic import TRAFFIC
@@ -156,9 +156,7 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine):
 
 def at_nine_tenths(engine, monkeypatch, *stages, of_workload=None, **changes):
     """The rate of a run of these stages at nine tenths of the sustainable rate."""
-    monkeypatch.setattr(
-        sustainable, "query", lambda _url, *sql, **names: rows(engine, *sql, **names)
-    )
+    monkeypatch.setattr(requests, "query", lambda _url, *sql, **names: rows(engine, *sql, **names))
     request = a_request("spark-microbatch")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9} | (of_workload or {}))
     wanted = request.model_copy(update={"workload": workload, "stages": stages} | changes)

@@ -17,8 +17,9 @@ from confluent_kafka import Producer
 
 from schemas import catalogue
 from schemas.domain import DomainSpec
-from services.runtime.definitions import load_pipeline
-from services.runtime.domains import DOMAINS_DIR, load_domain
+from services.definitions.domains import DOMAINS_DIR, load_domain
+from services.definitions.pipelines import load_pipeline
+from services.definitions.trusted import keep_definitions
 from services.runtime.kafka import (
     admin_client,
     assigned_consumer,
@@ -26,7 +27,6 @@ from services.runtime.kafka import (
     open_client_properties,
 )
 from services.runtime.topics import ensure_topics
-from services.runtime.trusted import keep_definitions
 from tests.engine_plans import write_plan
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader

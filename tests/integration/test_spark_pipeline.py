@@ -13,8 +13,7 @@ from schemas import catalogue, protocol
 from schemas.commands import Prepare, Stop
 from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
-from services.runtime.definitions import load_pipeline
-from services.runtime.engines import stages_published
+from services.definitions.pipelines import load_pipeline, stages_published
 from services.runtime.events import open_events
 from services.runtime.kafka import (
     admin_client,

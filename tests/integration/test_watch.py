@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from schemas import protocol
-from services.runtime.watches import end_watch, keep_watch
+from services.definitions.watches import end_watch, keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.registry_double import Registry, serving
 from tests.integration.service_process import running_service

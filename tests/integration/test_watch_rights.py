@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from services.definitions.watches import keep_watch
 from services.runtime.group_offsets import LAG
 from services.runtime.settings import ServiceSettings
-from services.runtime.watches import keep_watch
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.watched_bus import (

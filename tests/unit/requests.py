@@ -3,7 +3,7 @@
 from typing import Any
 
 from schemas.protocol import Judgement, Load, Phases, RunRequest, Validity, Workload
-from services.runtime.engines import checked_pipeline
+from services.definitions.pipelines import checked_pipeline
 from tests.traffic import STAGES, TRAFFIC
 
 RUN_ID = "20260101-000000-abcd"

@@ -6,7 +6,7 @@ vermilion, never green and red. A name also matches at the end of a series: `PIP
 
 from typing import Final
 
-from services.runtime.domains import domain_names, load_domain
+from services.definitions.domains import domain_names, load_domain
 
 ORANGE: Final = "#E69F00"
 SKY: Final = "#56B4E9"

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaException
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
+from schemas.validation_errors import DefinitionError
 from services.conductor.run_state import RunState
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
@@ -23,18 +24,15 @@ from services.conductor.suites.keeping import Keeping, go_on
 from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
 from services.conductor.suites.suite_state import SuiteState
 from services.conductor.suites.usage import Usage
+from services.definitions.domains import load_domain
+from services.definitions.engines import installed, load_engine
+from services.definitions.requests import at_sustainable_share, new_request
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
-from services.runtime.definitions import DefinitionError
-from services.runtime.domains import load_domain
-from services.runtime.engines import load_engine
 from services.runtime.events import Events
-from services.runtime.installed import installed
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
-from services.runtime.requests import new_request
-from services.runtime.sustainable import at_sustainable_share
 
 log = structlog.get_logger()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples

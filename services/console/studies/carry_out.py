@@ -10,18 +10,17 @@ from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
+from schemas.validation_errors import DefinitionError
 from services.console.remote_stack import open_stack
 from services.console.report import build_report
 from services.console.run_command import BusyError, RunError, perform
 from services.console.studies.notebook import Note, Notebook
 from services.console.studies.plan import Plan, PlannedRun
+from services.definitions.engines import load_engine
+from services.definitions.requests import at_sustainable_share, new_request
+from services.definitions.trusted import keep_definitions
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError
-from services.runtime.engines import load_engine
-from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
-from services.runtime.sustainable import at_sustainable_share
-from services.runtime.trusted import keep_definitions
 
 MINUTE_S = 60.0
 Say = Callable[[str], None]

@@ -13,9 +13,9 @@ from schemas.pipeline import Pipeline
 from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
-from services.runtime.definitions import load_pipeline
-from services.runtime.domains import Domain, checked, chosen_workload
-from services.runtime.engines import stages_published
+from services.definitions.domains import Domain, checked
+from services.definitions.pipelines import load_pipeline, stages_published
+from services.definitions.workloads import chosen_workload
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from argparse import Namespace
 from rich.console import Console
 
 from deploy.local.engines import install_engines
+from schemas.validation_errors import DefinitionError
 from services.console import listing, plain_lists
 from services.console.arguments import build_parser
 from services.console.benchmarks import run_benchmarks
@@ -16,8 +17,7 @@ from services.console.engines import show_engines
 from services.console.suites import show_suites
 from services.console.terminal import Terminal, is_quiet
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
-from services.runtime.definitions import DefinitionError
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
 from services.runtime.settings import ServiceSettings
 
 

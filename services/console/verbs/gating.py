@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from deploy.local.parts import lasting_parts
-from schemas.validation_errors import first_mistake
+from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.watch import Watch
 from services.console.files import check_file, report_files, write_file
 from services.console.following import BEGIN_S, Following
@@ -26,7 +26,6 @@ from services.console.verbs.common import (
 )
 from services.console.watched import watch_complaints
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200

@@ -27,6 +27,7 @@ from schemas.protocol import (
     parse_stages,
 )
 from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.console.baselines import (
     Baseline,
     against_baseline,
@@ -65,14 +66,14 @@ from services.console.verbs.common import (
     run_page,
     teller,
 )
+from services.definitions.domains import Domain, checked
+from services.definitions.engines import load_engine
+from services.definitions.pipelines import load_pipelines
+from services.definitions.requests import at_sustainable_share, new_request, not_published
+from services.definitions.trusted import keep_definitions
+from services.definitions.workloads import chosen_workload
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError, load_pipelines
-from services.runtime.domains import Domain, checked, chosen_workload
-from services.runtime.engines import load_engine
-from services.runtime.requests import new_request, not_published
 from services.runtime.settings import ServiceSettings
-from services.runtime.sustainable import at_sustainable_share
-from services.runtime.trusted import keep_definitions
 
 MOST_REPEATS = 100
 

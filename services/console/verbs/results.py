@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from schemas.validation_errors import DefinitionError
 from services.console import asking, listing
 from services.console.changes import show_changes
 from services.console.ci import junit
@@ -18,7 +19,6 @@ from services.console.report import build_whole_report, latest_run, request_of
 from services.console.show import show_report
 from services.console.verbs.common import answering, print_json
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 

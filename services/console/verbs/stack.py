@@ -14,9 +14,9 @@ from services.console.doctor import examine, notify, show
 from services.console.remote_stack import open_stack
 from services.console.suites import ask_for_suite
 from services.console.verbs.common import EXIT_FAILED, dashboards, print_json, teller
+from services.definitions.engines import load_engine
+from services.definitions.workloads import load_suite
 from services.runtime.clickhouse import store_url
-from services.runtime.definitions import load_suite
-from services.runtime.engines import load_engine
 from services.runtime.settings import ServiceSettings
 
 WATCH_S = 0.5

@@ -23,9 +23,9 @@ from services.console.verbs.common import (
     print_json,
     teller,
 )
-from services.runtime.definitions import STUDIES_DIR, load_study, names
-from services.runtime.engines import load_engine
-from services.runtime.installed import installed
+from services.definitions.engines import installed, load_engine
+from services.definitions.files import names
+from services.definitions.workloads import STUDIES_DIR, load_study
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 

@@ -14,16 +14,14 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from deploy.local.parts import lasting_parts
-from schemas.validation_errors import first_mistake
+from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.watch import Cluster, Registry, WatchedKafka
 from services.console.files import report_files
 from services.console.following import Following
 from services.console.remote_stack import open_stack
 from services.console.verbs.common import teller, watch_page
 from services.console.verbs.gating import gate, refuse_without_duration
-from services.runtime.definitions import DefinitionError
-from services.runtime.settings import ServiceSettings
-from services.runtime.watches import (
+from services.definitions.watches import (
     end_watch,
     kept_watch,
     kept_watches,
@@ -31,6 +29,7 @@ from services.runtime.watches import (
     read_cluster,
     read_watch,
 )
+from services.runtime.settings import ServiceSettings
 
 
 def watch(options: Namespace, settings: ServiceSettings, console: Console) -> int:

@@ -12,7 +12,7 @@ from services.calibration_pipeline.faults import (
     slowness_ms,
 )
 from services.calibration_pipeline.stages import Stages
-from services.runtime.definitions import load_pipeline
+from services.definitions.pipelines import load_pipeline
 from tests.traffic import CODEC, TRAFFIC
 
 pytestmark = pytest.mark.unit

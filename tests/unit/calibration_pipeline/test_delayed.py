@@ -4,7 +4,7 @@ import pytest
 
 from services.calibration_pipeline.__main__ import ACKNOWLEDGED_S, MAX_WAIT_S, Delayed
 from services.calibration_pipeline.stages import Made, Stages
-from services.runtime.definitions import load_pipeline
+from services.definitions.pipelines import load_pipeline
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit

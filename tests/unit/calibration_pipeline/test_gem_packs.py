@@ -4,7 +4,7 @@ import pytest
 
 from services.calibration_pipeline.faults import address_number
 from services.calibration_pipeline.stages import Stages
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 
 pytestmark = pytest.mark.unit
 

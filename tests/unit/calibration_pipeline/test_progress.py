@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from services.calibration_pipeline.progress import Progress, Reading
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 
 pytestmark = pytest.mark.unit
 

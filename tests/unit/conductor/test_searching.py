@@ -14,7 +14,7 @@ from services.conductor.search.bisection import Done, Planned, SoFar
 from services.conductor.search.policies import Judged, Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from tests.end_to_end.documented import of_the_machine
 from tests.unit.requests import RUN_ID, a_request
 

@@ -10,12 +10,13 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.protocol import RunRequest
+from schemas.validation_errors import DefinitionError
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites import running
 from services.conductor.suites.running import Suites
 from services.conductor.suites.suite_state import SuiteState
-from services.runtime import requests
-from services.runtime.definitions import DefinitionError, load_workload
+from services.definitions import requests
+from services.definitions.workloads import load_workload
 from services.runtime.kafka import KafkaUnavailableError
 from tests.unit.conductor.suites import a_step, a_suite
 

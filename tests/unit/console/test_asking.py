@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from schemas.validation_errors import DefinitionError
 from services.console import asking
 from services.console.arguments import build_parser
 from services.console.verbs import VERBS
 from services.runtime.clickhouse import StoreUrl
-from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

@@ -11,6 +11,7 @@ from analysis.comparability import identity_of
 from analysis.thresholds import judged
 from schemas.protocol import VERDICTS
 from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.console.baselines import (
     Baseline,
     against_baseline,
@@ -22,7 +23,6 @@ from services.console.ci import junit
 from services.console.page.markdown import baseline_line
 from services.console.verbs.common import EXIT_THRESHOLD
 from services.console.verbs.measuring import _exit_code
-from services.runtime.definitions import DefinitionError
 from tests.unit.analysis.test_baseline import QUIET, a_report, repeated
 from tests.unit.requests import a_request
 

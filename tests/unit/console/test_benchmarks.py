@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from schemas.validation_errors import DefinitionError
 from services.console import benchmarks
 from services.console.benchmarks import fallen, run_benchmarks
 from services.console.terminal import Terminal
-from services.runtime.definitions import DefinitionError
 from tests.benchmarks._measured import Measured, averaged, quotient, ratio
 
 pytestmark = pytest.mark.unit

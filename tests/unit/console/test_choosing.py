@@ -6,6 +6,7 @@ import pytest
 
 from schemas.protocol import Load, Phases, Workload
 from schemas.search import Search
+from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill
 from services.console.arguments import build_parser
 from services.console.choosing import (
@@ -13,8 +14,8 @@ from services.console.choosing import (
     chosen_pipelines,
     with_overrides,
 )
-from services.runtime.definitions import DefinitionError, load_workload, names
-from services.runtime.domains import chosen_workload
+from services.definitions.files import names
+from services.definitions.workloads import chosen_workload, load_workload
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -117,7 +118,7 @@ def test_a_workload_of_one_domain_needs_no_domain(monkeypatch: pytest.MonkeyPatc
     assert chosen_workload("latency", None)[0].spec.name == "traffic"
     with pytest.raises(DefinitionError, match="There is no workload 'nope'"):
         chosen_workload("nope", None)
-    monkeypatch.setattr("services.runtime.domains.domain_names", lambda: ("gem_packs",) * 2)
+    monkeypatch.setattr("services.definitions.workloads.domain_names", lambda: ("gem_packs",) * 2)
     with pytest.raises(DefinitionError, match="choose with --domain"):
         chosen_workload("queries", None)
 

@@ -7,9 +7,10 @@ import pytest
 from rich.console import Console
 
 from schemas.content import Content
+from schemas.validation_errors import DefinitionError
 from services.console.domains import new_domain, show_domains
-from services.runtime.definitions import WORKLOADS_DIR, DefinitionError
-from services.runtime.domains import chosen_workload, load_domain
+from services.definitions.domains import load_domain
+from services.definitions.workloads import WORKLOADS_DIR, chosen_workload
 
 pytestmark = pytest.mark.unit
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from schemas.validation_errors import DefinitionError
 from services.console.arguments import build_parser
 from services.console.files import check_file, write_file
 from services.console.verbs import VERBS, measuring, results
-from services.runtime.definitions import DefinitionError
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

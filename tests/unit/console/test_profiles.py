@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from schemas.validation_errors import DefinitionError
 from services.console.profiles import (
     check_quiet,
     cited,
@@ -11,7 +12,8 @@ from services.console.profiles import (
     cited_workload,
     runs_of,
 )
-from services.runtime.definitions import DefinitionError, load_pipeline, load_workload
+from services.definitions.pipelines import load_pipeline
+from services.definitions.workloads import load_workload
 
 pytestmark = pytest.mark.unit
 

@@ -13,10 +13,11 @@ from services.console.explaining import explained
 from services.console.page.scaling import scaling_section
 from services.console.scaling import judged, scaling_header, scaling_rows, scaling_table
 from services.console.series import parts_of, scaling_of
+from services.definitions.domains import load_domain
+from services.definitions.pipelines import load_pipeline
+from services.definitions.requests import new_request
+from services.definitions.workloads import load_suite, load_workload
 from services.runner.session import engine_plan
-from services.runtime.definitions import load_pipeline, load_suite, load_workload
-from services.runtime.domains import load_domain
-from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

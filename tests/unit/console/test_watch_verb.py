@@ -17,8 +17,8 @@ from services.console.following import Following
 from services.console.terminal import Terminal
 from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
 from services.console.verbs.watching import _cluster, watch
+from services.definitions.watches import keep_watch, position_path
 from services.runtime.settings import ServiceSettings
-from services.runtime.watches import keep_watch, position_path
 
 pytestmark = pytest.mark.unit
 

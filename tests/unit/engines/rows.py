@@ -10,7 +10,7 @@ from stages.records import Row
 
 from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from services.runtime.settings import ROOT
 
 TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec

@@ -13,7 +13,7 @@ from urllib.error import URLError
 
 import pytest
 
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit

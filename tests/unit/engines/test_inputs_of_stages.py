@@ -12,7 +12,7 @@ from stages.kinds import Counted, Join, Kept, WindowJoin
 from stages.records import Row
 
 from schemas.domain import DomainSpec
-from services.runtime.chains import rewired
+from services.definitions.pipelines import rewired
 from tests.unit.engines.rows import (
     BASE_MS,
     GEM_PACKS,

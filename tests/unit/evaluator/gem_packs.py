@@ -10,8 +10,8 @@ from math import floor
 from typing import Any
 
 from schemas.protocol import Judgement, Load, Pipeline, RunPlan, RunRequest, Workload
+from services.definitions.domains import load_domain
 from services.evaluator.evaluation import Evaluation
-from services.runtime.domains import load_domain
 from tests.unit.evaluator.oracle import phase_of
 from tests.unit.evaluator.records import (
     DEADLINE_MS,

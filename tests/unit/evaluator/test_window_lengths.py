@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from schemas.protocol import RunPlan
+from services.definitions.domains import load_domain
+from services.definitions.workloads import load_workload_of
 from services.evaluator import evaluation
 from services.evaluator.column_mapping import InputRows
 from services.evaluator.evaluation import Evaluation
-from services.runtime.domains import load_domain, load_workload_of
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import (
     BUILT_IN,

@@ -12,11 +12,11 @@ import pytest
 
 from schemas.engine import EnginePlan
 from schemas.pipeline import Pipeline
+from schemas.validation_errors import DefinitionError
+from services.definitions.engines import Installed, load_engine
+from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.external_pipeline.__main__ import start, variables, watch
 from services.runner.processes import environment
-from services.runtime.definitions import DefinitionError, load_pipeline
-from services.runtime.engines import checked_pipeline, load_engine
-from services.runtime.installed import Installed
 from services.runtime.settings import ROOT
 from tests.traffic import TRAFFIC
 from tests.unit.requests import RUN_ID

@@ -2,10 +2,10 @@
 
 from schemas.json_format import decode_json
 from schemas.protocol import Load, Phases, Pipeline, RunRequest, Workload
+from services.definitions.domains import load_domain
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
 from services.generator.prefetch import PlannedLoad
-from services.runtime.domains import load_domain
 
 START_MS = 1_700_000_000_000
 TRAFFIC = load_domain("traffic")

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from schemas.protocol import Load
+from schemas.validation_errors import DefinitionError
+from services.definitions.csv_files import InputError
+from services.definitions.domains import load_domain
 from services.generator.probe import probe_set
-from services.runtime.csv_files import InputError
-from services.runtime.definitions import DefinitionError
-from services.runtime.domains import load_domain
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 
 pytestmark = pytest.mark.unit

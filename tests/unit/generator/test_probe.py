@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from schemas.records import probe_time_ms
+from services.definitions.domains import load_domain
 from services.generator.probe import ProbeTraffic
-from services.runtime.domains import load_domain
 from tests.unit.generator.made import a_plan
 
 pytestmark = pytest.mark.unit

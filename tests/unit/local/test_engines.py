@@ -6,7 +6,7 @@ import pytest
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
-from services.runtime.engines import load_engine
+from services.definitions.engines import load_engine
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

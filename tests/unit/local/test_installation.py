@@ -18,8 +18,7 @@ from deploy.local.install import (
 from deploy.local.jars import HERE, FetchError, ivy_reason, jar_paths
 from deploy.local.java import Java
 from deploy.local.truststore import trust_store
-from services.runtime.engines import load_engine
-from services.runtime.installed import Installed
+from services.definitions.engines import Installed, load_engine
 
 pytestmark = pytest.mark.unit
 

@@ -15,14 +15,13 @@ from schemas.commands import Malformed, Start, Stop
 from schemas.engine import EnginePlan
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import Judgement, Load, Phases, Workload
+from services.definitions.engines import installed, load_engine
+from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.runner.__main__ import handle_command
 from services.runner.agent import Agent
 from services.runner.processes import PipelineProcess, last_meaningful_line
 from services.runner.starting import Waited
 from services.runtime.clock import now_ms
-from services.runtime.definitions import load_pipeline
-from services.runtime.engines import checked_pipeline, load_engine
-from services.runtime.installed import installed
 from services.runtime.settings import ServiceSettings
 from tests.traffic import TRAFFIC
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from services.definitions.engines import Installed, load_engine
 from services.runner.processes import command_of, environment, with_concurrent_collector
-from services.runtime.engines import load_engine
-from services.runtime.installed import Installed
 
 pytestmark = pytest.mark.unit
 

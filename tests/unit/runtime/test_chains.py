@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.chains import rewired
+from services.definitions.pipelines import rewired
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit

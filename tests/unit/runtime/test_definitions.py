@@ -3,15 +3,10 @@ values."""
 
 import pytest
 
-from services.runtime.definitions import (
-    DefinitionError,
-    defined_in,
-    load_pipeline,
-    load_pipelines,
-    load_suite,
-    load_workload,
-    names,
-)
+from schemas.validation_errors import DefinitionError
+from services.definitions.files import defined_in, names
+from services.definitions.pipelines import load_pipeline, load_pipelines
+from services.definitions.workloads import load_suite, load_workload
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from services.runtime.definitions import DefinitionError
-from services.runtime.domains import DOMAINS_DIR, load_domain
+from schemas.validation_errors import DefinitionError
+from services.definitions.domains import DOMAINS_DIR, load_domain
 
 pytestmark = pytest.mark.unit
 

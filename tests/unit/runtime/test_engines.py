@@ -9,18 +9,18 @@ from schemas.domain import DomainSpec
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Load, Workload
-from services.runtime.definitions import load_pipeline, load_pipelines, load_workload
-from services.runtime.domains import load_domain
-from services.runtime.engines import (
+from services.definitions.domains import load_domain
+from services.definitions.engines import load_engine, load_engines, make_folders_absolute
+from services.definitions.pipelines import (
     checked_pipeline,
-    load_engine,
-    load_engines,
-    make_folders_absolute,
+    load_pipeline,
+    load_pipelines,
     reason_against,
     stages_published,
     with_workers,
 )
-from services.runtime.requests import new_request, not_published
+from services.definitions.requests import new_request, not_published
+from services.definitions.workloads import load_workload
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit

@@ -7,8 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from schemas.engine import NEEDS, EngineSpec, Install
-from services.runtime.engines import Engine
-from services.runtime.installed import Installed
+from services.definitions.engines import Engine, Installed
 
 pytestmark = pytest.mark.unit
 

@@ -5,10 +5,10 @@ from pydantic import ValidationError
 
 from schemas.protocol import Interleaving, Load, Phases, RunPlan, RunRequest, Workload
 from schemas.validation_errors import DefinitionError
+from services.definitions.domains import load_domain
+from services.definitions.pipelines import load_pipeline
+from services.definitions.requests import new_request
 from services.runner.session import engine_plan
-from services.runtime.definitions import load_pipeline
-from services.runtime.domains import load_domain
-from services.runtime.requests import new_request
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

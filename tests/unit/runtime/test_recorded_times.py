@@ -4,7 +4,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from services.runtime.recorded_times import time_us
+from services.definitions.recordings import time_us
 
 NOON_US = 1_767_268_800_000_000  # 2026-01-01T12:00:00Z
 

@@ -7,18 +7,12 @@ import pytest
 
 from schemas.content import Content
 from schemas.pipeline import Pipeline
+from schemas.validation_errors import DefinitionError
 from schemas.workload import Load, Workload
-from services.runtime.definitions import (
-    WORKLOADS_DIR,
-    DefinitionError,
-    load_pipeline,
-    load_suite,
-    load_workload,
-)
-from services.runtime.domains import DOMAINS_DIR, Domain, load_domain
-from services.runtime.engines import checked_pipeline
-from services.runtime.requests import new_request
-from services.runtime.trusted import (
+from services.definitions.domains import DOMAINS_DIR, Domain, load_domain
+from services.definitions.pipelines import checked_pipeline, load_pipeline
+from services.definitions.requests import new_request
+from services.definitions.trusted import (
     KEPT_DEFINITIONS,
     content_objection,
     keep_definitions,
@@ -26,6 +20,7 @@ from services.runtime.trusted import (
     pipeline_objection,
     trusted_domain,
 )
+from services.definitions.workloads import WORKLOADS_DIR, load_suite, load_workload
 
 pytestmark = pytest.mark.unit
 

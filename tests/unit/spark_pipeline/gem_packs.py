@@ -1,6 +1,6 @@
 """Hand-written purchases and ads, and the expected outputs of each stage."""
 
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from tests.unit.spark_pipeline.observations import START_MS
 
 GEM_PACKS = load_domain("gem_packs").spec

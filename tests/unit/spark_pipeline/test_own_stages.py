@@ -6,8 +6,8 @@ from textwrap import dedent
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.runtime.domains import load_domain
-from services.runtime.trusted import keep_definitions
+from services.definitions.domains import load_domain
+from services.definitions.trusted import keep_definitions
 from services.spark_pipeline.outputs import Source, outputs
 from services.spark_pipeline.own import own_functions
 from services.spark_pipeline.pipeline import SparkPipeline

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from services.runtime.chains import rewired
+from services.definitions.pipelines import rewired
 from services.spark_pipeline.outputs import Source, outputs
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.session import slots

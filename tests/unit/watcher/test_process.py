@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from schemas import catalogue, protocol
 from services.console.following import END_S
-from services.runtime.watches import end_watch, keep_watch, position_path
+from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
 from services.watcher.position import Published
 from services.watcher.processes import STOP_TIMEOUT_S

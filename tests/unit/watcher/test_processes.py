@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.runtime.watches import end_watch, keep_watch, position_path
+from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import processes as module
 from services.watcher.processes import Processes
 from tests.unit.watcher.records import a_watch

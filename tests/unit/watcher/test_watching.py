@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from schemas import catalogue, protocol
-from services.runtime.watches import keep_watch
+from services.definitions.watches import keep_watch
 from services.watcher import position, process
 from services.watcher.position import Published
 from services.watcher.troubles import Trouble

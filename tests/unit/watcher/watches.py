@@ -3,7 +3,7 @@
 import json
 
 from schemas import catalogue
-from services.runtime.watches import keep_watch
+from services.definitions.watches import keep_watch
 from services.watcher import process
 from services.watcher.broker_clocks import BrokerClocks
 from tests.unit.watcher.records import a_watch, message

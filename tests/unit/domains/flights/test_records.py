@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.runtime.domains import load_domain
+from services.definitions.domains import load_domain
 from tests.unit.generator.made import START_MS, a_load, messages_of, records_of
 
 pytestmark = pytest.mark.unit

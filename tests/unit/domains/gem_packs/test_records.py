@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from schemas.content import Content
 from schemas.protocol import Load
+from schemas.validation_errors import DefinitionError
+from services.definitions.domains import checked, content_of, load_domain
+from services.definitions.files import names
+from services.definitions.workloads import changed, load_workload_of
 from services.generator.probe import probe_set
-from services.runtime.definitions import DefinitionError, changed, names
-from services.runtime.domains import checked, content_of, load_domain, load_workload_of
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 
 pytestmark = pytest.mark.unit

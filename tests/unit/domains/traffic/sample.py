@@ -1,7 +1,7 @@
 """The recorded sample, and the code of the domain."""
 
 from schemas.content import Content
-from services.runtime.domains import content_of, domain_module
+from services.definitions.domains import content_of, domain_module
 from tests.unit.generator.made import TRAFFIC, a_plan
 
 key_distribution = domain_module(TRAFFIC, "key_distribution")

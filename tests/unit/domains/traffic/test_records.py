@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from schemas.content import Content
 from schemas.protocol import Load
+from schemas.validation_errors import DefinitionError
+from services.definitions.domains import content_of
 from services.generator.dataset_plan import Shard
-from services.runtime.definitions import DefinitionError
-from services.runtime.domains import content_of
 from tests.unit.domains.traffic.sample import NDW, key_distribution, traffic_content
 from tests.unit.generator.loads import all_loads
 from tests.unit.generator.made import START_MS, TRAFFIC, a_load, messages_of, records_of

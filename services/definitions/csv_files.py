@@ -12,7 +12,6 @@ from typing import Final, TextIO
 
 Row = tuple[int, list[str]]
 """The first line of a row in its file, from 1, and its cells."""
-
 _OTHER_FILES: Final = {
     codecs.BOM_UTF16_LE: "is in UTF-16; save it as UTF-8",
     codecs.BOM_UTF16_BE: "is in UTF-16; save it as UTF-8",

@@ -1,4 +1,9 @@
-"""Installation folders of an engine that is installed at first use.
+"""Engines as folders with an `engine.toml`: in `engines/`, in `services/`, or the user's own.
+
+TIDEGAUGE_ENGINES lists the user's folders, separated as in PATH. Each is one engine or contains
+several.
+
+An engine that is installed at first use has a folder:
 
     <installed_engines>/NAME/venv      Python packages; `installed.lock` is their lock
     <installed_engines>/NAME/jars      jars, a folder per configuration, and `installed.lock`
@@ -15,15 +20,102 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
-from services.runtime.engines import Engine
-from services.runtime.settings import ServiceSettings
+from pydantic import ValidationError
+
+from schemas.engine import EngineSpec
+from schemas.pipeline import Pipeline
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
+from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.toml_files import read_toml
 from services.runtime.virtual_environments import has_python
+
+FILE = "engine.toml"
+FOLDERS = "TIDEGAUGE_ENGINES"
+
 
 STAMP = "installed.lock"
 CLASSES_STAMP = "installed.sha256"
 JAR_FOLDERS = ("jars", "lib")  # subfolders of a package that contains jars
 RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine and the folder that defines it."""
+
+    spec: EngineSpec
+    folder: Path
+
+
+def load_engines() -> dict[str, Engine]:
+    """All engines by name, sorted. Raises DefinitionError."""
+    found: dict[str, Engine] = {}
+    for folder in _folders():
+        engine = _load(folder)
+        if engine.spec.name in found:
+            raise DefinitionError(
+                f"Two engines are named {engine.spec.name!r}: {found[engine.spec.name].folder} and "
+                f"{folder}."
+            )
+        found[engine.spec.name] = engine
+    return dict(sorted(found.items()))
+
+
+def load_engine(name: str) -> Engine:
+    """One engine by name. Raises DefinitionError."""
+    named = [folder for folder in _folders() if _name(folder) == name]
+    if len(named) != 1:
+        raise DefinitionError(unknown("engine", name, tuple(load_engines())))
+    return _load(named[0])
+
+
+def engine_of(pipeline: Pipeline) -> Engine | None:
+    """The engine of a pipeline; None if it is not on this machine."""
+    try:
+        return load_engine(pipeline.engine)
+    except DefinitionError:
+        return None
+
+
+def make_folders_absolute() -> None:
+    """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder. Raises
+    DefinitionError for one that is not a folder."""
+    folders = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
+    for folder in folders:
+        if not folder.is_dir():
+            raise DefinitionError(f"{FOLDERS} names {folder}, which is not a folder.")
+    if folders:
+        os.environ[FOLDERS] = os.pathsep.join(str(folder.resolve()) for folder in folders)
+
+
+def _folders() -> Iterator[Path]:
+    for home in ("engines", "services"):
+        yield from sorted(path.parent for path in (ROOT / home).glob(f"*/{FILE}"))
+    for text in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
+        folder = Path(text)
+        if (folder / FILE).is_file():
+            yield folder
+        else:
+            yield from sorted(path.parent for path in folder.glob(f"*/{FILE}"))
+
+
+def _name(folder: Path) -> Any:
+    """The name in the file of an engine; None if it is not TOML."""
+    with suppress(OSError, ValueError):
+        return read_toml(folder / FILE).get("name")
+    return None
+
+
+def _load(folder: Path) -> Engine:
+    path = folder / FILE
+    try:
+        return Engine(EngineSpec.model_validate(read_toml(path)), folder.resolve())
+    except ValidationError as error:
+        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
+    except (OSError, ValueError) as error:
+        raise DefinitionError(f"{path}: {' '.join(str(error).split())}.") from error
 
 
 @dataclass(frozen=True)

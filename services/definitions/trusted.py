@@ -24,18 +24,12 @@ from schemas.domain import DomainSpec
 from schemas.model import Model
 from schemas.pipeline import Pipeline
 from schemas.suite import Suite
+from schemas.validation_errors import DefinitionError
 from schemas.workload import Workload
-from services.runtime.definitions import (
-    EXTERNAL,
-    PIPELINES_DIR,
-    WORKLOADS_DIR,
-    DefinitionError,
-    load_pipeline,
-    load_workload,
-    names,
-)
-from services.runtime.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
-from services.runtime.engines import at_workers
+from services.definitions.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
+from services.definitions.files import names
+from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, at_workers, load_pipeline
+from services.definitions.workloads import WORKLOADS_DIR, load_workload
 
 KEPT_DEFINITIONS: Final = 1_000
 

@@ -1,97 +1,71 @@
-"""Engines as folders with an `engine.toml`: in `engines/`, in `services/`, or the user's own.
+"""Pipelines: `pipelines/NAME.toml`, checked against their engine, and what one publishes."""
 
-TIDEGAUGE_ENGINES lists the user's folders, separated as in PATH. Each is one engine or contains
-several. Pipeline files are checked against their engine here.
-"""
-
-import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from schemas.domain import DomainSpec
+from schemas.domain import DomainSpec, StageSpec
 from schemas.engine import Ability, EngineSpec, Topology
 from schemas.model import Stage
 from schemas.pipeline import Pipeline, secret_among
-from schemas.validation_errors import DefinitionError, first_mistake, unknown
+from schemas.validation_errors import DefinitionError, first_mistake
+from services.definitions.engines import FILE, load_engine
+from services.definitions.files import defined_in, load_file
 from services.runtime.settings import ROOT
-from services.runtime.toml_files import read_toml
 
-FILE = "engine.toml"
-FOLDERS = "TIDEGAUGE_ENGINES"
-
-
-@dataclass(frozen=True)
-class Engine:
-    """An engine and the folder that defines it."""
-
-    spec: EngineSpec
-    folder: Path
+PIPELINES_DIR = ROOT / "pipelines"
+EXTERNAL = "external:"
+DEFAULT_PIPELINE = "spark-realtime"  # if no command, suite or workload names one
 
 
-def load_engines() -> dict[str, Engine]:
-    """All engines by name, sorted. Raises DefinitionError."""
-    found: dict[str, Engine] = {}
-    for folder in _folders():
-        engine = _load(folder)
-        if engine.spec.name in found:
+def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
+    """One pipeline by name, or by the path of a TOML file; `external:NAME` needs no file.
+
+    `external:NAME` is a running program that writes `output.NAME.<stage>`. Raises DefinitionError.
+    """
+    if name.startswith(EXTERNAL):
+        return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
+    return _pipeline(name, directory)
+
+
+def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
+    """The pipelines of one run. Raises DefinitionError, also for duplicate names: they would
+    publish to the same topics."""
+    found = tuple(load_pipeline(name) for name in given)
+    called = Counter(pipeline.name for pipeline in found)
+    for name, count in called.items():
+        if count > 1:
+            files = [
+                one for one, pipeline in zip(given, found, strict=True) if pipeline.name == name
+            ]
             raise DefinitionError(
-                f"Two engines are named {engine.spec.name!r}: {found[engine.spec.name].folder} and "
-                f"{folder}."
+                f"Pipelines of one run need different names; {' and '.join(files)} have"
+                f" name = {name!r}."
             )
-        found[engine.spec.name] = engine
-    return dict(sorted(found.items()))
+    return found
 
 
-def load_engine(name: str) -> Engine:
-    """One engine by name. Raises DefinitionError."""
-    engines = load_engines()
-    if name not in engines:
-        raise DefinitionError(unknown("engine", name, tuple(engines)))
-    return engines[name]
-
-
-def engine_of(pipeline: Pipeline) -> Engine | None:
-    """The engine of a pipeline; None if it is not on this machine."""
+def _running_elsewhere(name: str, directory: Path) -> Pipeline:
+    if (directory / f"{name}.toml").is_file():
+        found = _pipeline(name, directory)
+        if found.engine != "external":
+            raise DefinitionError(
+                f"{EXTERNAL}{name}: {defined_in(name, directory)} is a pipeline of the engine"
+                f" {found.engine}; give the external program another name."
+            )
+        return found
+    summary = "An external program that is already running."
     try:
-        return load_engines().get(pipeline.engine)
-    except DefinitionError:
-        return None
-
-
-def make_folders_absolute() -> None:
-    """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder. Raises
-    DefinitionError for one that is not a folder."""
-    folders = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
-    for folder in folders:
-        if not folder.is_dir():
-            raise DefinitionError(f"{FOLDERS} names {folder}, which is not a folder.")
-    if folders:
-        os.environ[FOLDERS] = os.pathsep.join(str(folder.resolve()) for folder in folders)
-
-
-def _folders() -> Iterator[Path]:
-    for home in ("engines", "services"):
-        yield from sorted(path.parent for path in (ROOT / home).glob(f"*/{FILE}"))
-    for text in filter(None, os.environ.get(FOLDERS, "").split(os.pathsep)):
-        folder = Path(text)
-        if (folder / FILE).is_file():
-            yield folder
-        else:
-            yield from sorted(path.parent for path in folder.glob(f"*/{FILE}"))
-
-
-def _load(folder: Path) -> Engine:
-    path = folder / FILE
-    try:
-        return Engine(EngineSpec.model_validate(read_toml(path)), folder.resolve())
+        return checked_pipeline({"name": name, "summary": summary, "engine": "external"})
     except ValidationError as error:
-        raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
-    except (OSError, ValueError) as error:
-        raise DefinitionError(f"{path}: {' '.join(str(error).split())}.") from error
+        raise DefinitionError(f"{EXTERNAL}{name}: {first_mistake(error)}.") from error
+
+
+def _pipeline(name: str, directory: Path) -> Pipeline:
+    return load_file("pipeline", checked_pipeline, name, directory)
 
 
 def checked_pipeline(given: dict[str, Any]) -> Pipeline:
@@ -237,3 +211,41 @@ def _ability_of(pipeline: Pipeline) -> Ability:
     if ability is None:
         raise DefinitionError(f"{pipeline.name}: {pipeline.engine} has no such settings.")
     return ability
+
+
+def rewired(domain: DomainSpec, reads: Mapping[str, str]) -> DomainSpec:
+    """The domain in which each stage named in `reads` reads the given stage.
+
+    Stages unknown to the domain are skipped. Raises ValueError if the outputs of a stage lack what
+    the reading stage needs.
+    """
+    fields = domain.model_dump()
+    for spec, said in zip(domain.stages, fields["stages"], strict=True):
+        if spec.name in reads:
+            name = reads[spec.name]
+            if name not in domain.stage_names:
+                raise ValueError(f"reads: {domain.name} has no stage {name!r} for {spec.name}")
+            said.update(_reading(spec, domain.stage(name)))
+    return DomainSpec.model_validate(fields)
+
+
+def _reading(spec: StageSpec, before: StageSpec) -> dict[str, object]:
+    """The changed fields of a stage that reads the outputs of another."""
+    if not set(spec.keys) <= set(before.keys):
+        raise ValueError(f"reads: {spec.name} has keys that {before.name} does not publish")
+    aggregates = [
+        one.model_dump() | {"of": tuple(_published_as(of, spec, before) for of in one.of)}
+        for one in spec.aggregates
+    ]
+    return {"reads": (before.name,), "aggregates": aggregates}
+
+
+def _published_as(source: str, spec: StageSpec, before: StageSpec) -> str:
+    """The column in which the stage before publishes a source of this stage."""
+    column = source.rsplit(".", maxsplit=1)[-1]
+    if column in before.keys:
+        return column
+    for one in before.aggregates:
+        if one.function == "first" and one.of == (source,):
+            return one.column
+    raise ValueError(f"reads: {spec.name} needs {source}, which {before.name} does not publish")

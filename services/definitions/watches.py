@@ -14,8 +14,7 @@ from pydantic import BaseModel, ValidationError
 from schemas.codec import checked_schema
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
-from services.runtime.avro_schemas import parsed
-from services.runtime.descriptors import message_class
+from services.definitions.foreign_schemas import message_class, parsed
 from services.runtime.toml_files import read_toml
 from services.runtime.whole_files import write_whole
 

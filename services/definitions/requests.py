@@ -1,8 +1,17 @@
-"""Builds run requests for the console and for suites."""
+"""Requests of runs, for the console and for suites, with the environment of the run.
 
+A load given as a share of the sustainable rate is resolved by the newest result."""
+
+import importlib.metadata
+import os
+import platform
 import secrets
+import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -10,10 +19,34 @@ from schemas.domain import DomainSpec
 from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
-from services.runtime.chains import rewired
-from services.runtime.definitions import check_thresholds
-from services.runtime.engines import at_workers, load_engine, stages_published, topology_of
-from services.runtime.environment import environment
+from schemas.workload import DEFAULT_DOMAIN
+from services.definitions.engines import load_engine, load_engines
+from services.definitions.pipelines import at_workers, rewired, stages_published, topology_of
+from services.definitions.workloads import check_thresholds
+from services.runtime.clickhouse import query
+from services.runtime.limits import limits
+from services.runtime.settings import ROOT
+
+LEAST_BLOCK_S = 6
+# A rate is discarded if a run at a share of it did not sustain it. A search has one pipeline.
+LATEST = (
+    "SELECT rate_per_second FROM tidegauge.sustainable_rates"
+    " WHERE pipeline = {pipeline:String}"
+    " AND arrayStringConcat(arraySort(stages), ',') = {stages:String}"
+    " AND valid AND rate_per_second IS NOT NULL"
+    " AND run_id IN (SELECT l.run_id FROM tidegauge.results_lifecycle AS l"
+    " WHERE l.event = 'run_requested'"
+    " AND arrayAll(one -> JSONExtractRaw(l.detail, 'pipelines', 1, splitByChar('=', one)[1])"
+    " = splitByChar('=', one)[2], splitByChar(',', {workers:String}))"
+    " AND JSONExtractString(l.detail, 'environment', 'processor') = {processor:String}"
+    " AND JSONExtractFloat(l.detail, 'environment', 'cores') = {cores:Float64}"
+    " AND JSONExtractString(l.detail, 'workload', 'content', 'format') = {format:String}"
+    " AND JSONExtractString(l.detail, 'workload', 'transport') = {transport:String}"
+    " AND JSONExtractInt(l.detail, 'workload', 'partitions') = {partitions:Int64}"
+    " AND JSONExtractString(l.detail, 'domain', 'name') = {domain:String})"
+    " ORDER BY time DESC LIMIT 1"
+)
+PACKAGES = ("faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
 
 
 def new_request(
@@ -82,9 +115,6 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
     if not any(load_engine(one.engine).spec.processes.workers for one in pipelines):
         names = ", ".join(one.name for one in pipelines)
         raise DefinitionError(f"No worker to kill: {names} runs in one process; kill its driver.")
-
-
-LEAST_BLOCK_S = 6
 
 
 def _turns(
@@ -163,3 +193,118 @@ def _published(
     raise DefinitionError(
         f"{pipeline.name} can publish none of the stages {', '.join(stages)}; {stage}: {reason}."
     )
+
+
+def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
+    """The request at its share of the newest sustainable rate of its pipelines and stages; for
+    several pipelines the lowest of their rates.
+
+    Raises DefinitionError if no rate is known, and QueryError.
+    """
+    share = request.workload.sustainable_share
+    if share is None:
+        return request
+    rates = [_sustainable_rate(url, request, one) for one in request.pipelines]
+    rate = float(f"{share * min(rates):.4g}")
+    return request.model_copy(update={"workload": request.workload.at_rate(rate)})
+
+
+def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline) -> float:
+    """The newest rate of a search with the same workers of the pipeline, stages, domain, ways in
+    and machine."""
+    workload, stages = request.workload, request.stages
+    domain = request.domain.name
+    rows = query(
+        url,
+        LATEST,
+        pipeline=pipeline.name,
+        stages=",".join(sorted(stages)),
+        workers=_workers(pipeline),
+        domain=domain,
+        format=workload.content.format,
+        transport=workload.transport,
+        partitions=str(workload.partitions or 0),
+        processor=str(request.environment.get("processor", "")),
+        cores=str(request.environment.get("cores") or 0),
+    )
+    if not rows:
+        of_domain = "" if domain == DEFAULT_DOMAIN else f" --domain {workload.domain}"
+        raise DefinitionError(
+            f"No sustainable rate is known for {pipeline.name} with the stages "
+            f"{', '.join(stages)} of {domain}, on such a machine with as many workers; find it "
+            "with: ./tidegauge run sustainable-throughput "
+            f"--pipeline {pipeline.name} --stages {','.join(stages)}{of_domain}; or set a rate."
+        )
+    return float(rows[0]["rate_per_second"])
+
+
+def _workers(pipeline: Pipeline) -> str:
+    """The settings that set the number of workers, as `name=value,…`."""
+    ability = load_engine(pipeline.engine).spec.ability_of(pipeline)
+    settings = pipeline.settings
+    return ",".join(f"{name}={settings[name]}" for name in (ability.scales_by if ability else ()))
+
+
+def environment() -> dict[str, Any]:
+    """Versions, and the machine: kernel, and the cores and the memory in bytes that may be used."""
+    allowed = limits()
+    return {
+        "tidegauge": _revision(),
+        "python": platform.python_version(),
+        "java": _first_line(["java", "-version"]),
+        "packages": dict(_versions()),
+        "broker": _broker_version(),
+        "host": platform.node(),
+        "system": f"{platform.system()} {platform.release()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": allowed.cores,
+        "memory_bytes": allowed.memory_bytes,
+    }
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    """Versions of installed packages: the console's container lacks those of other services."""
+    of_engines = (name for one in load_engines().values() for name in one.spec.install.versions)
+    for name in (*of_engines, *PACKAGES):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            yield name, importlib.metadata.version(name)
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "not here"  # an image contains only the packages of its service
+
+
+def _revision() -> str:
+    """The revision of the checkout, or the installed version."""
+    if (ROOT / ".git").exists():
+        return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
+    return _version("tidegauge")
+
+
+def _broker_version() -> str:
+    folder = Path(os.environ.get("TIDEGAUGE_JARS") or ROOT / ".jars")
+    jars = sorted((folder / "broker").glob("kafka_*.jar"))
+    return jars[0].stem if jars else "unknown"
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"
+
+
+def _first_line(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    text = (done.stdout or done.stderr).strip()
+    return text.splitlines()[0] if text and done.returncode == 0 else ""
