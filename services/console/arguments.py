@@ -3,6 +3,7 @@
 import argparse
 import re
 import textwrap
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias, get_args
 
@@ -12,6 +13,8 @@ from schemas.workload import AUTO, KillTarget, Transport
 from services.console.benchmarks import benchmark_names
 from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
+from services.runtime.settings import ROOT
+from services.runtime.toml_files import read_toml
 
 WIDTH = 79
 LOUDNESS = (
@@ -35,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tidegauge {_version()}")
     parser.add_argument("--data", type=Path, metavar="DIR", help="folder for state")
     for option, what in LOUDNESS:
         parser.add_argument(*option, action="store_true", help=what)
@@ -48,6 +52,12 @@ def build_parser() -> argparse.ArgumentParser:
     _add_new(verbs)
     _add_checks(verbs)
     return parser
+
+
+def _version() -> str:
+    """The version of the checkout, or of the installed package."""
+    project = ROOT / "pyproject.toml"
+    return read_toml(project)["project"]["version"] if project.is_file() else version("tidegauge")
 
 
 Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"

@@ -116,8 +116,7 @@ class CalibrationRun:
             wire_format,
         )
         process = subprocess.Popen(
-            [sys.executable, "-m", "services.calibration_pipeline", str(plan)],
-            cwd=ROOT,
+            [sys.executable, ROOT / "engines" / "python" / "engine.py", str(plan)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -58,7 +58,8 @@ class Closed(Aggregate):
             due_ms = self._due_ms(start_ms, rows[-1])
             if due_ms < reached_ms:
                 in_time = [row for row in rows if row.appended_ms <= due_ms]
-                found += self.publish(kept, start_ms, in_time)
+                published = self.publish(kept, start_ms, in_time)
+                found += [row._replace(due_ms=due_ms) for row in published]
                 if self._passed_ms(start_ms, rows[-1]) + GRACE_MS < reached_ms:
                     del kept[start_ms]  # later records are late, so no mark is needed
                     self.times.forget(self._window(start_ms, rows[-1]))

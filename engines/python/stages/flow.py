@@ -5,27 +5,28 @@ For engines that pass records to a program and leave the processing to it.
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any
 
 from stages.closing import Closed
-from stages.kinds import Kept, PerRow, Spec
+from stages.kinds import Address, Kept, PerRow, Spec
 from stages.plan import Message, Plan
 from stages.records import Row
 
+Published = tuple[Spec, Row]  # the row of a published stage that is not a copy
 MOST_KEYS = 200_000
 IDLE_MS = 300_000
 
 
-class InMemory(OrderedDict[str, Kept]):
+class InMemory(OrderedDict[Address, Kept]):
     """State in memory of the most recently used keys, each for `kept_ms` after its last row."""
 
     def __init__(self, kept_ms: int) -> None:
         super().__init__()
         self._kept_ms = kept_ms
-        self._used_ms: dict[str, float] = {}
+        self._used_ms: dict[Address, float] = {}
 
-    def of(self, key: str, now_ms: float) -> Kept:
+    def of(self, key: Address, now_ms: float) -> Kept:
         """The state of a key that has a row appended now."""
         kept = self.setdefault(key, Kept())
         self.move_to_end(key)
@@ -34,7 +35,7 @@ class InMemory(OrderedDict[str, Kept]):
             self._drop()
         return kept
 
-    def expire(self, reached_ms: float, open_keys: Collection[str]) -> None:
+    def expire(self, reached_ms: float, open_keys: Collection[Address]) -> None:
         """Drop the keys without a recent row, up to the first with an open window."""
         while self:
             key = next(iter(self))
@@ -51,9 +52,10 @@ class Stage:
 
     def __init__(self, spec: Spec, kind: Any) -> None:
         self.spec, self.kind = spec, kind
+        self.name, self.reads = spec["name"], spec["reads"]
         self._states = InMemory(IDLE_MS + getattr(kind, "size_ms", 0))
-        self._dues: list[tuple[float, str]] = []
-        self._awaited: set[str] = set()
+        self._dues: list[tuple[float, Address]] = []
+        self._awaited: set[Address] = set()
 
     def add(self, row: Row, now_ms: float) -> list[Row]:
         """The rows due after one more row."""
@@ -61,13 +63,13 @@ class Stage:
             return self.kind.add(row)
         if not self.kind.takes(row):
             return []
-        key = self.kind.key_of(row)
+        key = self.kind.address_of(row)
         found: list[Row] = self.kind.add(self._states.of(key, now_ms), row)
         if isinstance(self.kind, Closed) and key not in self._awaited:
             self.look_later(key, now_ms)
         return found
 
-    def look_later(self, key: str, now_ms: float) -> None:
+    def look_later(self, key: Address, now_ms: float) -> None:
         """Schedule a check of a key for when its next window may be due."""
         due_ms = self.kind.due_ms(self._states.of(key, now_ms), now_ms)
         if due_ms is not None:
@@ -109,29 +111,37 @@ class Flow:
         row = self._plan.row_of(topic, value, appended_ms, place)
         if row is None:
             return found
-        return found + self._flow({row.source: [row]}, appended_ms)
+        return found + [self._plan.message_of(*each) for each in self.rows(row)]
 
     def tick(self, reached_ms: float) -> list[Message]:
         """The outputs due by time alone. reached_ms: see `Reading`."""
-        found: list[Message] = []
+        return [self._plan.message_of(*each) for each in self.due(reached_ms)]
+
+    def rows(self, row: Row) -> list[Published]:
+        """The rows due after one more row of an input, except copies."""
+        return self._flow({row.source: [row]}, row.appended_ms)
+
+    def due(self, reached_ms: float) -> list[Published]:
+        """The rows due by time alone. reached_ms: see `Reading`."""
+        found: list[Published] = []
         for stage in self.stages:
             rows = stage.due(reached_ms)
             if rows:
-                found += self._messages(stage.spec, rows)
-                found += self._flow({stage.spec["name"]: rows}, reached_ms)
+                found += self._published(stage, rows)
+                found += self._flow({stage.name: rows}, reached_ms)
         return found
 
-    def _flow(self, rows: dict[str, list[Row]], now_ms: float) -> list[Message]:
-        messages: list[Message] = []
+    def _flow(self, rows: dict[str, list[Row]], now_ms: float) -> list[Published]:
+        found: list[Published] = []
         for stage in self.stages:
-            before = [row for name in stage.spec["reads"] for row in rows.get(name, ())]
-            if before:
-                found = [row for one in before for row in stage.add(one, now_ms)]
-                rows.setdefault(stage.spec["name"], []).extend(found)
-                messages += self._messages(stage.spec, found)
-        return messages
+            due: list[Row] = []
+            for name in stage.reads:
+                for row in rows.get(name, ()):
+                    due += stage.add(row, now_ms)
+            if due:
+                rows[stage.name] = due
+                found += self._published(stage, due)
+        return found
 
-    def _messages(self, spec: Spec, rows: Iterable[Row]) -> list[Message]:
-        if not self._plan.is_published(spec):
-            return []
-        return [self._plan.message_of(spec, row) for row in rows]
+    def _published(self, stage: Stage, rows: list[Row]) -> list[Published]:
+        return [(stage.spec, row) for row in rows] if self._plan.is_published(stage.spec) else []

@@ -19,6 +19,7 @@ from stages.records import Row
 
 Spec = dict[str, Any]
 KeptOfKey = MutableMapping[int, Any]
+Address = tuple[Any, ...]
 PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -74,7 +75,8 @@ def aggregates(spec: Spec, rows: Iterable[Row]) -> dict[str, Any]:
 def made(rows: list[Row], columns: dict[str, Any], event_ms: int) -> Row:
     """A row derived from several."""
     fields = {"run_id": rows[0].fields["run_id"], **columns}
-    return Row(fields, "", event_ms, max(row.appended_ms for row in rows))
+    appended_ms = max([row.appended_ms for row in rows])
+    return Row(fields, "", event_ms, appended_ms, max([row.due_ms for row in rows]))
 
 
 class PerRow:
@@ -96,7 +98,7 @@ class PerRow:
             if entry is None:
                 return []
             fields = {**fields, **dict(zip(table["columns"], entry, strict=True))}
-        return [row._replace(fields=fields)]
+        return [row if fields is row.fields else row._replace(fields=fields)]
 
 
 class Keyed:
@@ -106,17 +108,22 @@ class Keyed:
         self.spec = spec
         self.inputs = [one["name"] for one in inputs]
         self.names = ("run_id", *spec["keys"])
+        self._key_columns = frozenset(self.names)
         self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
 
     def takes(self, row: Row) -> bool:
         """Whether the stage uses a row: it has the columns of the key, and is a record of one of
         the stage's inputs or derived from several records. The other methods expect such rows."""
         is_of_input = not row.source or row.source in self.inputs
-        return is_of_input and all(name in row.fields for name in self.names)
+        return is_of_input and self._key_columns <= row.fields.keys()
+
+    def address_of(self, row: Row) -> Address:
+        """The run and the values of the key."""
+        return tuple([row.fields[name] for name in self.names])
 
     def key_of(self, row: Row) -> str:
-        """The key as text, distinct for each run."""
-        return json.dumps([row.fields[name] for name in self.names])
+        """The same as text."""
+        return json.dumps(self.address_of(row))
 
     def keys_of(self, row: Row) -> dict[str, Any]:
         """The columns of the key."""

@@ -38,7 +38,7 @@ class Plan:
         self.records = {name: Record(text) for name, text in self.domain["schemas"].items()}
         self.inputs: dict[str, Spec] = {one["topic"]: one for one in self.domain["inputs"]}
         self._specs = {one["name"]: one for one in self.domain["stages"]}
-        needed = {name for stage in self.outputs for name in self._chain(stage)}
+        needed = {one["name"] for stage in self.outputs for one in self.chain(stage)}
         self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
         self.times = EventTime(plan["deadline_ms"])
         self.has_times = any(uses_times(one) for one in self.stages)
@@ -50,10 +50,12 @@ class Plan:
             for number, offset in enumerate(offsets):
                 yield topic, number, offset
 
-    def _chain(self, name: str) -> list[str]:
+    def chain(self, name: str) -> list[Spec]:
+        """A stage and those that it depends on, nearest first."""
         if name not in self._specs:
             return []
-        return [name, *(each for one in self._specs[name]["reads"] for each in self._chain(one))]
+        spec = self._specs[name]
+        return [spec, *(each for one in spec["reads"] for each in self.chain(one))]
 
     def inputs_of(self, spec: Spec) -> list[Spec]:
         """The inputs of a stage: those that its columns name, if any."""

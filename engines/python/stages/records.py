@@ -22,13 +22,14 @@ class Row(NamedTuple):
     """A record of an input (`source`), or a row derived from several (`source` empty).
 
     event_ms, appended_ms: event time and LogAppendTime, epoch milliseconds; of several records the
-    newest append.
+    newest append. due_ms: when a window of it was due, if by time alone; else 0.
     """
 
     fields: dict[str, Any]
     source: str
     event_ms: int
     appended_ms: int
+    due_ms: float = 0
 
 
 class Record:
@@ -56,8 +57,10 @@ class Record:
             fields = fastavro.schemaless_reader(data, self.schema)
         except Exception:
             return None
-        is_whole = not data.read(1) and all(fits("int", fields[name]) for name in self._ints)
-        return fields if is_whole else None
+        for name in self._ints:
+            if not fits("int", fields[name]):
+                return None
+        return None if data.read(1) else fields
 
     def decode_json(self, value: bytes | None) -> dict[str, Any] | None:
         """The same for a JSON value: every column has a value of its type."""

@@ -28,7 +28,7 @@ def program(folder: str) -> Any:
     return module
 
 
-def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
+def plan_of(domain: DomainSpec, folder: Path, *outputs: str, wire_format: str = "json") -> Plan:
     """A plan that publishes some stages."""
     path = folder / "plan.json"
     plan = {
@@ -38,7 +38,7 @@ def plan_of(domain: DomainSpec, folder: Path, *outputs: str) -> Plan:
         "start_offsets": {topic: [0] for topic in domain.topics},
         "bootstrap": "-",
         "properties": {},
-        "wire_format": "json",
+        "wire_format": wire_format,
         "deadline_ms": DEADLINE_MS,
         "group": "engine.mine",
         "folder": str(folder),

@@ -93,7 +93,7 @@ def test_a_stage_may_be_keyed_by_a_column_that_only_its_own_input_has(
     ):
         value = json.dumps(dict.fromkeys(plan.records[record].columns, 1) | common).encode()
         assert stages.read(topic, b"A", value, BASE_MS) == []
-    assert list(stages.stages[-1]._states) == ['["r", 1]']
+    assert list(stages.stages[-1]._states) == [("r", 1)]
 
 
 def test_a_join_does_not_use_records_of_an_input_that_it_does_not_join(tmp_path: Path) -> None:

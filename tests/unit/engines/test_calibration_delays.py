@@ -1,15 +1,14 @@
 """When outputs of the calibration pipeline are published."""
 
 import pytest
+from faults import Output
 
-from services.calibration_pipeline.__main__ import ACKNOWLEDGED_S, MAX_WAIT_S, Delayed
-from services.calibration_pipeline.stages import Made, Stages
 from services.definitions.pipelines import load_pipeline
-from tests.traffic import TRAFFIC
+from tests.unit.engines.rows import program
 
 pytestmark = pytest.mark.unit
 
-OUTPUTS = {"ingest": "output.ingest", "parse": "output.parse"}
+ENGINE = program("engines/python")
 SETTINGS = {**load_pipeline("calibration").settings, "delay_ms": 10}
 
 
@@ -44,26 +43,26 @@ class Delivered:
 
 
 def made(stage, due_ms, value):
-    return Made(stage=stage, number=0, due_ms=due_ms, key=None, value=value)
+    return Output(f"output.{stage}", 0, due_ms, None, value, {"name": stage})
 
 
 def test_outputs_wait_for_acknowledgements_of_their_topic_and_then_go_together():
     sent = Sent()
-    delayed = Delayed(sent, OUTPUTS, SETTINGS, Stages(TRAFFIC, tuple(OUTPUTS)))
+    delayed = ENGINE.Delayed(sent, SETTINGS, None)
     delayed.add(made("parse", 100, b"1"))
     delayed.add(made("parse", 101, b"2"))
     delayed.publish(109)
     assert (sent.values, delayed.wait_s(109)) == ([], 0.001)
     delayed.publish(111)
     assert sent.values == [("output.parse", b"1"), ("output.parse", b"2")]
-    assert delayed.wait_s(111) == MAX_WAIT_S
+    assert delayed.wait_s(111) == ENGINE.MAX_WAIT_S
 
     delayed.add(made("ingest", 101, b"3"))
     for due_ms, value in ((102, b"4"), (103, b"5")):
         delayed.add(made("parse", due_ms, value))
     delayed.publish(120)
     assert sent.values[2:] == [("output.ingest", b"3")]
-    assert delayed.wait_s(120) == ACKNOWLEDGED_S
+    assert delayed.wait_s(120) == ENGINE.ACKNOWLEDGED_S
     sent.acknowledge()
     delayed.publish(121)
     assert sent.values[3:] == [("output.parse", b"4"), ("output.parse", b"5")]

@@ -1,4 +1,4 @@
-"""A pipeline in plain Python: `python -m services.calibration_pipeline PLAN`.
+"""A pipeline in plain Python with known delays and faults: `python engine.py PLAN`.
 
 Publishes the expected outputs of the stages after a configured delay, with configured faults, to
 compare the evaluator's report with known values. All stages run in one thread. Ends on SIGTERM or
@@ -7,6 +7,7 @@ with its parent.
 
 import heapq
 import itertools
+import signal
 import sys
 import time
 from collections import Counter
@@ -15,21 +16,22 @@ from threading import Event
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-
-from schemas.engine import EnginePlan
-from services.calibration_pipeline.faults import (
+from faults import (
     CORRUPT,
     DROP,
     DUPLICATE,
+    FAULTS,
     LATE,
+    NONE,
+    Output,
+    Outputs,
     falling_ms,
     fault_of,
     slowness_ms,
 )
-from services.calibration_pipeline.progress import Progress, Reading
-from services.calibration_pipeline.stages import Made, Stages
-from services.runtime.program import Voice, end_with_parent, read_plan
-from services.runtime.stopping import stop_on_signals
+from stages.lines import Progress, end_with_parent, say
+from stages.plan import Plan
+from stages.reading import Reading
 
 MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
 MAX_BATCH = 10_000
@@ -43,54 +45,45 @@ AT_ONCE: dict[str, Any] = {"socket.nagle.disable": True, "log_level": 3}
 
 def main() -> int:
     """Run the pipeline until told to stop."""
-    plan, voice = read_plan(), Voice()
+    plan, stop = Plan(sys.argv[-1]), Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
     end_with_parent()
-    stop = stop_on_signals()
     consumer, producer = open_inputs(plan), open_outputs(plan)
-    stages = Stages(plan.domain, tuple(plan.outputs), plan.wire_format, plan.deadline_ms)
-    delayed = Delayed(producer, plan.outputs, plan.pipeline.settings, stages)
+    outputs = Outputs(plan)
+    delayed = Delayed(producer, plan.settings, outputs)
 
-    voice.ready()
-    reading = Reading(consumer, plan.start_offsets)
-    run(consumer, delayed, stages, reading, Progress(plan, voice, consumer), stop=stop)
+    say(event="ready", detail={})
+    run(plan, consumer, delayed, outputs, stop=stop)
 
     producer.flush(FLUSH_TIMEOUT_S)
     consumer.close()
     return 0
 
 
-def open_inputs(plan: EnginePlan) -> Consumer:
+def open_inputs(plan: Plan) -> Consumer:
     """A consumer of the input topics, positioned at the start offsets."""
     consumer = Consumer(
         {
-            "bootstrap.servers": plan.bootstrap,
-            **plan.properties,
+            **plan.kafka,
             **AT_ONCE,
             "client.id": "tidegauge-calibration",
-            "group.id": "tidegauge-calibration",
+            "group.id": plan.group,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "fetch.min.bytes": 1,
         }
     )
-    consumer.assign(
-        [
-            TopicPartition(topic, partition, offset)
-            for topic, offsets in plan.start_offsets.items()
-            for partition, offset in enumerate(offsets)
-        ]
-    )
+    consumer.assign([TopicPartition(*place) for place in plan.partitions])
     return consumer
 
 
-def open_outputs(plan: EnginePlan) -> Producer:
+def open_outputs(plan: Plan) -> Producer:
     """An idempotent producer, so without duplicates or reordering, with Java's partitioner."""
     return Producer(
         {
-            "bootstrap.servers": plan.bootstrap,
-            **plan.properties,
+            **plan.kafka,
             **AT_ONCE,
-            "client.id": f"tidegauge-{plan.pipeline.name}",
+            "client.id": f"tidegauge-{plan.settings['name']}",
             "enable.idempotence": True,
             "compression.type": "lz4",
             "partitioner": "murmur2_random",
@@ -100,20 +93,11 @@ def open_outputs(plan: EnginePlan) -> Producer:
 
 
 class Delayed:
-    """A queue of delayed outputs, earliest first.
+    """A queue of delayed outputs, earliest first. settings: delays and faults of the pipeline."""
 
-    outputs: topics by stage; settings: delays and faults of the pipeline.
-    """
-
-    def __init__(
-        self,
-        producer: Producer,
-        outputs: Mapping[str, str],
-        settings: Mapping[str, Any],
-        stages: Stages,
-    ) -> None:
-        self._producer, self._outputs = producer, outputs
-        self._settings, self._stages = settings, stages
+    def __init__(self, producer: Producer, settings: Mapping[str, Any], outputs: Outputs) -> None:
+        self._producer, self._settings, self._outputs = producer, settings, outputs
+        self._has_faults = any(settings[f"{fault}_one_in"] for fault in FAULTS)
         self._count = itertools.count()
         self._unacknowledged: Counter[str] = Counter()  # by topic
         self._first_ms: float | None = None
@@ -122,21 +106,20 @@ class Delayed:
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, made: Made) -> None:
+    def add(self, output: Output) -> None:
         """Schedule one output, or what a fault turns it into."""
-        fault = fault_of(made.number, self._settings)
+        fault = fault_of(output.number, self._settings) if self._has_faults else NONE
         if fault == DROP:
             return
         delay_ms = self._settings["late_ms" if fault == LATE else "delay_ms"]
-        delay_ms += slowness_ms(made.due_ms, self._settings)
-        if made.number >= 0:
-            self._first_ms = made.due_ms if self._first_ms is None else self._first_ms
-            delay_ms += falling_ms(made.due_ms - self._first_ms, self._settings)
-        value = self._stages.spoilt(made) if fault == CORRUPT else made.value
-        topic = self._outputs[made.stage]
+        delay_ms += slowness_ms(output.due_ms, self._settings)
+        if output.number >= 0:
+            self._first_ms = output.due_ms if self._first_ms is None else self._first_ms
+            delay_ms += falling_ms(output.due_ms - self._first_ms, self._settings)
+        value = self._outputs.corrupted(output) if fault == CORRUPT else output.value
         for _ in range(2 if fault == DUPLICATE else 1):
-            place = (made.due_ms + delay_ms, next(self._count))
-            heapq.heappush(self._due, (*place, topic, made.key, value))
+            place = (output.due_ms + delay_ms, next(self._count))
+            heapq.heappush(self._due, (*place, output.topic, output.key, value))
 
     def publish(self, now_ms: float) -> None:
         """Publish due outputs in order, up to the first whose topic has unacknowledged ones. That
@@ -146,8 +129,8 @@ class Delayed:
         without pause, which would take CPU time from the broker.
         """
         self._producer.poll(0)
-        free = {topic for topic in self._outputs.values() if not self._unacknowledged[topic]}
-        while self._due and self._due[0][0] <= now_ms and self._due[0][2] in free:
+        waiting = {topic for topic, count in self._unacknowledged.items() if count}
+        while self._due and self._due[0][0] <= now_ms and self._due[0][2] not in waiting:
             _due_ms, _number, topic, key, value = heapq.heappop(self._due)
             self._unacknowledged[topic] += 1
             while True:
@@ -170,37 +153,30 @@ class Delayed:
         return min(MAX_WAIT_S, max(0.0, (self._due[0][0] - now_ms) / 1000))
 
 
-def run(
-    consumer: Consumer,
-    delayed: Delayed,
-    stages: Stages,
-    reading: Reading,
-    progress: Progress,
-    *,
-    stop: Event,
-) -> None:
+def run(plan: Plan, consumer: Consumer, delayed: Delayed, outputs: Outputs, *, stop: Event) -> None:
     """Read, process and publish until `stop` is set. Raises KafkaException."""
+    reading = Reading(plan.start_offsets)
+    progress = Progress(plan, reading)
+    most_s = MAX_WAIT_FOR_WINDOWS_S if plan.has_times else MAX_WAIT_S
     while not stop.is_set():
-        progress.say()
+        for topic, number, _ in plan.partitions:
+            place = TopicPartition(topic, number)
+            reading.end(topic, number, consumer.get_watermark_offsets(place, cached=True)[1])
+        progress.tell()
         now_ms = time.time() * 1000
-        if stages.closes_windows:
-            for made in stages.closed(reading.reached_ms(now_ms)):
-                delayed.add(made)
+        for output in outputs.tick(reading.reached_ms(now_ms)):
+            delayed.add(output)
         delayed.publish(now_ms)
         wait_s = delayed.wait_s(now_ms)
         if len(delayed) > MAX_DUE or 0 < wait_s < 0.001:
             time.sleep(wait_s)  # the client waits in whole milliseconds
             continue
-        for message in read(
-            consumer, min(wait_s, MAX_WAIT_FOR_WINDOWS_S if stages.closes_windows else MAX_WAIT_S)
-        ):
-            _kind, appended_ms = message.timestamp()
-            progress.count(message.topic())
-            reading.read(message)
-            for made in stages.outputs(
-                message.topic(), message.key(), message.value(), appended_ms
-            ):
-                delayed.add(made)
+        for message in read(consumer, min(wait_s, most_s)):
+            topic, appended_ms = message.topic(), message.timestamp()[1]
+            at = message.partition(), message.offset()
+            reading.read(topic, *at, appended_ms)
+            for output in outputs.read(topic, message.key(), message.value(), appended_ms, at):
+                delayed.add(output)
 
 
 def read(consumer: Consumer, wait_s: float) -> Iterator[Message]:

@@ -3,17 +3,13 @@
 from collections import Counter
 
 import pytest
+from faults import Output, Outputs, address_number, falling_ms, fault_of, slowness_ms
 
 from schemas.json_format import decode_json, encode_json
-from services.calibration_pipeline.faults import (
-    address_number,
-    falling_ms,
-    fault_of,
-    slowness_ms,
-)
-from services.calibration_pipeline.stages import Stages
+from schemas.protocol import probe_run_id
 from services.definitions.pipelines import load_pipeline
 from tests.traffic import CODEC, TRAFFIC
+from tests.unit.engines.rows import plan_of
 
 pytestmark = pytest.mark.unit
 
@@ -22,14 +18,22 @@ KEY = b"a"
 ONE_IN = ("drop_one_in", "duplicate_one_in", "late_one_in", "corrupt_one_in")
 
 
-def outputs(stages, topic, value, appended_ms):
-    return stages.outputs(topic, KEY, value, appended_ms)
+@pytest.fixture
+def of_traffic(tmp_path):
+    def new(*stages, domain=TRAFFIC, wire_format="avro"):
+        return Outputs(plan_of(domain, tmp_path, *stages, wire_format=wire_format))
+
+    return new
 
 
-def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300):
+def outputs(calibration, topic, value, appended_ms) -> list[Output]:
+    return calibration.read(topic, KEY, value, appended_ms, (0, 0))
+
+
+def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300, run_id="r"):
     names = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
     fields = {
-        "run_id": "r",
+        "run_id": run_id,
         "measurement_id": "a",
         "lane": lane,
         "num_lanes": lanes,
@@ -45,11 +49,11 @@ def an_input(kind, lane, sequence, value, lanes=2, observed_ms=7_300):
     return CODEC.encode(f"traffic_{kind}", fields)
 
 
-def test_an_input_is_copied_and_decoded():
+def test_an_input_is_copied_and_decoded(of_traffic):
     value = an_input("flow", "lane1", 5, 60)
-    stages = Stages(TRAFFIC, ("ingest", "parse"))
+    stages = of_traffic("ingest", "parse")
     raw, parsed = outputs(stages, "traffic.flow", value, 1_000)
-    assert (raw.stage, raw.number, raw.due_ms, raw.key, raw.value) == (
+    assert (raw.stage["name"], raw.number, raw.due_ms, raw.key, raw.value) == (
         *("ingest", 5, 1_000, KEY, value),
     )
     name, fields = CODEC.decode(parsed.value)
@@ -57,8 +61,8 @@ def test_an_input_is_copied_and_decoded():
     assert fields["speed_km_per_hour"] is None
 
 
-def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
-    stages = Stages(TRAFFIC, ("tumbling",))
+def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there(of_traffic):
+    stages = of_traffic("tumbling")
     lanes = [("flow", "lane1", 60), ("speed", "lane1", 50.0), ("flow", "lane2", 90)]
     for number, (kind, lane, value) in enumerate(lanes):
         for _ in range(2):  # a repeated record counts once
@@ -77,11 +81,12 @@ def test_a_window_is_summed_when_every_lane_of_both_kinds_is_there():
         "accumulated_flow_vehicles_per_hour": 150,
         "average_speed_km_per_hour": 60.0,
     }
-    assert CODEC.decode(stages.spoilt(made))[1]["average_speed_km_per_hour"] == 61.0
+    assert CODEC.decode(stages.corrupted(made))[1]["average_speed_km_per_hour"] == 61.0
 
 
-def test_a_long_window_is_summed_when_every_lane_was_there_in_every_second():
-    stages = Stages(TRAFFIC.resolved({"tumbling_s": 2, "sliding_s": 6}), ("tumbling",))
+def test_a_long_window_is_summed_when_every_lane_was_there_in_every_second(of_traffic):
+    domain = TRAFFIC.resolved({"tumbling_s": 2, "sliding_s": 6})
+    stages = of_traffic("tumbling", domain=domain)
     for second, (flow, speed) in enumerate([(10, 50.0), (30, 70.0)]):
         at_ms = 8_000 + 1_000 * second
         first = an_input("flow", "lane1", 0, flow, lanes=1, observed_ms=at_ms)
@@ -95,28 +100,28 @@ def test_a_long_window_is_summed_when_every_lane_was_there_in_every_second():
     assert fields["average_speed_km_per_hour"] == 60.0
 
 
-def test_json_is_copied_and_decoded_as_avro_is():
+def test_json_is_copied_and_decoded_as_avro_is(of_traffic):
     fields = CODEC.decode(an_input("flow", "lane1", 5, 60))[1]
     value = encode_json("traffic_flow", fields, CODEC)
-    stages = Stages(TRAFFIC, ("ingest", "parse"), "json")
+    stages = of_traffic("ingest", "parse", wire_format="json")
     raw, parsed = outputs(stages, "traffic.flow", value, 1_000)
     assert raw.value == value
-    assert decode_json("traffic_flow", stages.spoilt(raw), CODEC) == fields | {
+    assert decode_json("traffic_flow", stages.corrupted(raw), CODEC) == fields | {
         "flow_vehicles_per_hour": 61
     }
     assert CODEC.decode(parsed.value)[1]["flow_vehicles_per_hour"] == 60
 
 
-def test_what_does_not_decode_is_only_copied():
-    (made,) = outputs(Stages(TRAFFIC, STAGES), "traffic.flow", b"no record", 5)
-    assert (made.stage, made.number, made.value) == ("ingest", -1, b"no record")
-    assert outputs(Stages(TRAFFIC, ("parse",)), "traffic.flow", None, 5) == []
+def test_what_does_not_decode_is_only_copied(of_traffic):
+    (made,) = outputs(of_traffic(*STAGES), "traffic.flow", b"no record", 5)
+    assert (made.stage["name"], made.number, made.value) == ("ingest", -1, b"no record")
+    assert outputs(of_traffic("parse"), "traffic.flow", None, 5) == []
 
 
-def test_a_record_of_another_topic_is_only_copied():
+def test_a_record_of_another_topic_is_only_copied(of_traffic):
     value = an_input("speed", "lane1", 5, 60.0)
-    (made,) = outputs(Stages(TRAFFIC, STAGES), "traffic.flow", value, 5)
-    assert (made.stage, made.number, made.value) == ("ingest", -1, value)
+    (made,) = outputs(of_traffic(*STAGES), "traffic.flow", value, 5)
+    assert (made.stage["name"], made.number, made.value) == ("ingest", -1, value)
 
 
 @pytest.mark.parametrize(
@@ -185,8 +190,8 @@ def test_a_delay_that_falls_is_half_as_much_after_each_half_life(elapsed_ms, lef
     assert falling_ms(elapsed_ms, {"falling_ms": 0, "falling_half_s": 4}) == 0.0
 
 
-def test_a_join_has_the_first_record_of_each_input_once():
-    stages = Stages(TRAFFIC, ("join",))
+def test_a_join_has_the_first_record_of_each_input_once(of_traffic):
+    stages = of_traffic("join")
     assert outputs(stages, "traffic.flow", an_input("flow", "lane1", 0, 60, 1), 10) == []
     assert outputs(stages, "traffic.flow", an_input("flow", "lane1", 1, 70, 3), 20) == []
     (made,) = outputs(stages, "traffic.speed", an_input("speed", "lane1", 2, 50.0, 2), 30)
@@ -206,8 +211,9 @@ def test_a_join_has_the_first_record_of_each_input_once():
     assert outputs(stages, "traffic.speed", an_input("speed", "lane1", 3, 50.0, 2), 40) == []
 
 
-def test_outputs_of_probes_are_never_spoilt():
-    stages = Stages(TRAFFIC, ("ingest", "parse", "join"))
-    made = outputs(stages, "traffic.flow", an_input("flow", "lane1", -1, 60), 10)
-    made += outputs(stages, "traffic.speed", an_input("speed", "lane1", -2, 60.0), 10)
+def test_outputs_of_probes_are_never_spoilt(of_traffic):
+    stages = of_traffic("ingest", "parse", "join")
+    probes = {"lanes": 1, "run_id": probe_run_id("r")}
+    made = outputs(stages, "traffic.flow", an_input("flow", "lane1", -1, 60, **probes), 10)
+    made += outputs(stages, "traffic.speed", an_input("speed", "lane1", -2, 60.0, **probes), 10)
     assert [one.number for one in made] == [-1, -1, -2, -2, -1]

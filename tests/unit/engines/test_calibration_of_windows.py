@@ -1,10 +1,11 @@
 """Outputs of a calibration pipeline for purchases and ads: window joins and closed windows."""
 
 import pytest
+from faults import Outputs, address_number
+from stages.reading import READ_MS
 
-from services.calibration_pipeline.faults import address_number
-from services.calibration_pipeline.stages import Stages
 from services.definitions.domains import load_domain
+from tests.unit.engines.rows import plan_of
 
 pytestmark = pytest.mark.unit
 
@@ -22,8 +23,9 @@ OTHER = next(geo for geo, row in TABLE.rows.items() if row != (COUNTRY,))
 class Feed:
     """Appends records one by one."""
 
-    def __init__(self, *stages: str) -> None:
-        self.stages, self.sequence = Stages(DOMAIN, stages), 0
+    def __init__(self, folder, *stages: str) -> None:
+        plan = plan_of(DOMAIN, folder, *stages, wire_format="avro")
+        self.stages, self.sequence = Outputs(plan), 0
 
     def add(self, topic, time_ms, appended_ms, price=10.0, user="u", pack="p", geo=GEO):
         fields = {
@@ -32,17 +34,19 @@ class Feed:
         }  # fmt: skip
         self.sequence += 1
         value = CODEC.encode(RECORDS[topic], fields)
-        return self.read(self.stages.outputs(topic, pack.encode(), value, appended_ms))
+        return self.read(self.stages.read(topic, pack.encode(), value, appended_ms, (0, 0)))
 
     def closed(self, now_ms):
-        return self.read(self.stages.closed(now_ms))
+        return self.read(self.stages.tick(now_ms - READ_MS))
 
     def read(self, made):
-        return [(one.stage, one.due_ms, one.key, CODEC.decode(one.value)[1]) for one in made]
+        return [
+            (one.stage["name"], one.due_ms, one.key, CODEC.decode(one.value)[1]) for one in made
+        ]
 
 
-def test_a_purchase_and_an_ad_are_joined_in_every_window_that_both_are_in():
-    feed = Feed("conversions")
+def test_a_purchase_and_an_ad_are_joined_in_every_window_that_both_are_in(tmp_path):
+    feed = Feed(tmp_path, "conversions")
     assert feed.add(PURCHASES, 9_000, 100, price=3.5) == []
     assert feed.add(ADS, 9_000, 110, user="other") == []
     found = feed.add(ADS, 11_900, 120, price=7.0)
@@ -56,8 +60,8 @@ def test_a_purchase_and_an_ad_are_joined_in_every_window_that_both_are_in():
     assert [(row["ad"], row["window_start"]) for *_, row in found] == [(2, 8_000)]
 
 
-def test_a_record_that_is_late_for_a_window_is_not_joined_in_it():
-    feed = Feed("conversions")
+def test_a_record_that_is_late_for_a_window_is_not_joined_in_it(tmp_path):
+    feed = Feed(tmp_path, "conversions")
     feed.add(PURCHASES, 9_000, 100)
     feed.add(ADS, 12_000, 200, user="other")
     feed.add(PURCHASES, 12_000, 300, user="another")  # passes the end of the first window
@@ -68,22 +72,22 @@ def test_a_record_that_is_late_for_a_window_is_not_joined_in_it():
     assert windows == [[8_000, 4_000], [8_000]]
 
 
-def test_a_pair_has_the_number_of_its_sequences_and_window():
-    feed = Feed("conversions")
+def test_a_pair_has_the_number_of_its_sequences_and_window(tmp_path):
+    feed = Feed(tmp_path, "conversions")
     feed.add(ADS, 9_000, 1)
     purchase = {
         "user_id": "u", "gem_pack_id": "p", "price": 1.0, "geo": GEO, "time": 9_000,
         "sequence": 7, "run_id": "r", "scheduled_at": 0,
     }  # fmt: skip
     value = CODEC.encode("gem_packs_purchase", purchase)
-    one, two = feed.stages.outputs(PURCHASES, b"p", value, 2)
+    one, two = feed.stages.read(PURCHASES, b"p", value, 2, (0, 0))
     assert (one.number, two.number) == (address_number(7, 0, 8_000), address_number(7, 0, 4_000))
-    wrong = CODEC.decode(feed.stages.spoilt(one))[1]
+    wrong = CODEC.decode(feed.stages.corrupted(one))[1]
     assert wrong == CODEC.decode(one.value)[1] | {"price": 2.0}
 
 
-def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_every_input():
-    feed = Feed("average")
+def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_every_input(tmp_path):
+    feed = Feed(tmp_path, "average")
     assert feed.add(PURCHASES, 5_100, 100, price=4.0) == []
     assert feed.add(PURCHASES, 5_900, 200, price=8.0) == []
     assert feed.add(ADS, 7_000, 300) == []  # the average is over purchases only
@@ -104,8 +108,8 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_ever
     assert [row["window_start"] for *_, row in feed.closed(11_500)] == [6_000]
 
 
-def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records():
-    feed = Feed("average")
+def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records(tmp_path):
+    feed = Feed(tmp_path, "average")
     feed.add(PURCHASES, 5_100, 100, price=4.0)
     feed.add(PURCHASES, 5_100, 9_000, geo=OTHER)
     assert feed.closed(19_900) == []
@@ -117,12 +121,12 @@ def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records():
     }
 
 
-def test_a_window_is_the_same_whatever_partition_is_read_first():
+def test_a_window_is_the_same_whatever_partition_is_read_first(tmp_path):
     late = (PURCHASES, 5_990, 1_401, 99.0)
     given = [(PURCHASES, 5_100, 100, 4.0), (PURCHASES, 6_000, 400, 1.0), late]
     given += [(PURCHASES, 7_500, 900, 1.0), (ADS, 6_500, 300, 1.0)]
     for rows in (given, given[::-1]):
-        feed = Feed("average")
+        feed = Feed(tmp_path, "average")
         for topic, time_ms, appended_ms, price in rows:
             assert feed.add(topic, time_ms, appended_ms, price=price) == []
         assert [
@@ -131,8 +135,8 @@ def test_a_window_is_the_same_whatever_partition_is_read_first():
         ] == [(1_400, 5_000, 4.0), (1_900, 6_000, 1.0)]
 
 
-def test_both_inputs_must_have_passed_the_end_where_both_count():
-    feed = Feed("highest")
+def test_both_inputs_must_have_passed_the_end_where_both_count(tmp_path):
+    feed = Feed(tmp_path, "highest")
     feed.add(PURCHASES, 5_100, 100, price=4.0)
     feed.add(ADS, 5_200, 110, price=5.0)
     feed.add(PURCHASES, 6_000, 200)
@@ -146,8 +150,8 @@ def test_both_inputs_must_have_passed_the_end_where_both_count():
     assert [row["window_start"] for *_, row in feed.closed(6_100)] == [6_000]
 
 
-def test_a_sliding_sum_counts_a_record_in_each_of_its_windows():
-    feed = Feed("revenue")
+def test_a_sliding_sum_counts_a_record_in_each_of_its_windows(tmp_path):
+    feed = Feed(tmp_path, "revenue")
     feed.add(PURCHASES, 9_000, 10, price=1.5)
     feed.add(PURCHASES, 13_000, 20, price=2.0)
     feed.add(PURCHASES, 13_000, 25, price=2.0)  # every record counts
@@ -156,8 +160,8 @@ def test_a_sliding_sum_counts_a_record_in_each_of_its_windows():
     assert found == {(4_000, 1.5), (8_000, 5.5)}
 
 
-def test_the_average_of_dear_offers_goes_through_five_stages():
-    feed = Feed("enriched", "offers", "dear", "dear_average")
+def test_the_average_of_dear_offers_goes_through_five_stages(tmp_path):
+    feed = Feed(tmp_path, "enriched", "offers", "dear", "dear_average")
     ((stage, _, key, row),) = feed.add(PURCHASES, 5_000, 10, price=150.0)
     assert (stage, key, row["country"]) == ("enriched", b"p", COUNTRY)
     assert feed.add(PURCHASES, 5_000, 10, geo="nowhere") == []  # the table has no such cell
@@ -180,7 +184,12 @@ def test_the_average_of_dear_offers_goes_through_five_stages():
     assert row["average_price"] == 175.0
 
 
-def test_what_does_not_decode_is_only_copied():
-    feed = Feed(*DOMAIN.stage_names)
-    (made,) = feed.stages.outputs(ADS, b"k", b"no record", 5)
-    assert (made.stage, made.number, made.key, made.value) == ("ingest", -1, b"k", b"no record")
+def test_what_does_not_decode_is_only_copied(tmp_path):
+    feed = Feed(tmp_path, *DOMAIN.stage_names)
+    (made,) = feed.stages.read(ADS, b"k", b"no record", 5, (0, 0))
+    assert (made.stage["name"], made.number, made.key, made.value) == (
+        "ingest",
+        -1,
+        b"k",
+        b"no record",
+    )

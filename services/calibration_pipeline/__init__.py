@@ -1,1 +1,0 @@
-"""A pipeline in plain Python with known delays and faults, to verify the evaluator."""
