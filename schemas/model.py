@@ -27,17 +27,20 @@ class Model(BaseModel):
 class Message(Model):
     """Base of the commands and events of the bus. HEAD: names of fields of its Avro record. The
     other fields are its content, a JSON object in that record. WHOLE: the only field of content,
-    if its value is the whole object."""
+    if its value is the whole object. IS_TOLERANT: unknown fields of a read message are ignored."""
 
     HEAD: ClassVar[tuple[str, ...]] = ()
     WHOLE: ClassVar[str] = ""
+    IS_TOLERANT: ClassVar[bool] = False
 
     def content(self) -> str:
         """The content as JSON text. Fields that were not given are left out."""
         if self.WHOLE:
             return _adapter(type(self)).dump_json(getattr(self, self.WHOLE)).decode()
-        given = self.model_dump(mode="json", exclude=set(self.HEAD), exclude_unset=True)
-        return json.dumps(given)
+        head = set(self.HEAD)
+        return json.dumps(
+            self.model_dump(mode="json", by_alias=True, exclude=head, exclude_unset=True)
+        )
 
     @classmethod
     def parse(cls, head: dict[str, Any], content: str) -> Self:
@@ -45,7 +48,11 @@ class Message(Model):
         content."""
         if cls.WHOLE:
             return cls(**head, **{cls.WHOLE: _adapter(cls).validate_json(content)})
-        return cls.model_validate_json(json.dumps(_OBJECT.validate_json(content) | head))
+        given = _OBJECT.validate_json(content)
+        if cls.IS_TOLERANT and cls.model_config["extra"] == "forbid":
+            names = {field.alias or name for name, field in cls.model_fields.items()}
+            given = {name: given[name] for name in names & given.keys()}
+        return cls.model_validate_json(json.dumps(given | head), strict=True)
 
 
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])

@@ -1,11 +1,11 @@
 """What a run is, for all services: its request and its plan, and the names in its results.
 
-The commands that carry them are in schemas/commands.py.
+Commands carry them (schemas/commands.py); the answers are events (schemas/events.py).
 """
 
 from typing import Any, Final, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from schemas.domain import DomainSpec
 from schemas.engine import Topology
@@ -46,67 +46,6 @@ VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
-
-# Events on results.lifecycle.
-SERVICE_STARTED = "service_started"
-SERVICE_STOPPED = "service_stopped"
-RUN_REQUESTED = "run_requested"  # detail: the RunRequest and the environment
-# A watch begins another run, by default an hour of its topics. detail: schemas.watch.WatchRun
-WATCH_BEGUN = "watch_begun"
-# A problem of a watch to report; detail: {"kind", "watch", "invalid", …}, kind one of
-# topic_deleted, topic_appeared, partition_added, retention_overtook, truncated, undecodable,
-# sampled, not_repeatable, not_readable, group_not_read, ended; invalid: why its run becomes
-# invalid, or empty
-WATCH_TROUBLE = "watch_trouble"
-RUN_REFUSED = "run_refused"  # detail: {"reason", "going_on"}
-PREPARING = "preparing"  # detail: the RunPlan
-# from generator, evaluator, collector, and per pipeline from the runner; if several instances of
-# a service share the work, detail: {"service", "instance_index", "instance_count"}; from the
-# collector also {"machine_cores"}
-READY = "ready"
-# from the conductor: all are ready, and every pipeline has published output of every stage
-FIRST_OUTPUTS = "first_outputs"
-# phase: search (of a run with a search, whose steps are separate runs), prepare, warm_up, measure,
-# cool_down, drain or conclude; detail of those of the load: {"start_ms", "end_ms"} as scheduled
-PHASE_STARTED = "phase_started"
-LOAD_FINISHED = "load_finished"  # detail: LoadFinished
-# from the evaluator before it is ready; detail: {"offset_ms", "records"}: the minimum of the
-# broker's append time minus the generator's send time over the probe records
-CLOCK_OFFSET = "clock_offset"
-# from an evaluator that resumes a run after the process before it was killed
-EVALUATION_RESUMED = "evaluation_resumed"
-# every 10 s of a run from the evaluator; detail: {"lag_ms", "largest_lag_ms", "cells"}
-EVALUATING = "evaluating"
-# every few seconds of the load from the conductor; detail: {"steady": true, false or null if
-# unknown, "moving": what still changes, a sentence each, "still": the same as
-# `p50 of join still falls, 14 → 9 ms`}
-STEADINESS = "steadiness"
-DRAINED = "drained"  # detail: Drained
-# from the gateway, when all frames of a load have arrived or none arrive any more; detail: numbers
-# sent, received, appended, lost, duplicate and refused, and transit times
-WAY_IN = "way_in"
-STOPPED = "stopped"  # per pipeline
-SUITE = "suite"  # from the conductor at each change of its suite's state; detail: SuitePosition
-# A pipeline failed at its start for lack of processor time, and is started again before the load.
-# detail: {"reason", "try"}: the try that begins
-START_AGAIN = "start_again"
-# A pipeline's driver was killed and is being restarted, and its queries run again; the time between
-# them is the outage. detail of the first: {"reason", "restart"}
-PIPELINE_DOWN = "pipeline_down"
-PIPELINE_UP = "pipeline_up"
-# A process of the deployment has died and is being restarted, and serves again; of no run. detail:
-# {"part", "reason", "restart"} (0: no restart is left, the deployment ends) and
-# {"part", "outage_s"}
-PART_DOWN = "part_down"
-PART_UP = "part_up"
-# From the store, of no run: retention removed records of a topic before they were projected, so no
-# table has them. detail: {"topic", "partition", "records", "first_offset", "next_offset"}
-RECORDS_LOST = "records_lost"
-# The conductor killed a process deliberately; detail: {"target", "pids"}
-KILLED = "killed"
-FAILED = "failed"  # a service cannot continue the run; detail: {"reason"}
-CONCLUDED = "concluded"  # detail: {"valid", "invalid_reasons"}; of a watch also "ended"
-
 
 LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100
 CITATION: Final = "citation"
@@ -281,47 +220,3 @@ class PhasePlan(Model):
         if scheduled_us < self.measure_start_ms * 1000:
             return "warm_up"
         return "measure" if scheduled_us < self.measure_end_ms * 1000 else "cool_down"
-
-
-class LoadFinished(Model):
-    """Detail of `load_finished`: end_offsets per input topic and partition.
-
-    One per generator: instance `instance_index` of `instance_count` reports its share, so counts
-    are summed, and of the end offsets the highest are used. faults: records passed to the client by
-    kind of fault (schemas/faults.py); second copies of duplicates are not in the other counts.
-    messages: information about this load for users, in sentences.
-    """
-
-    intended: int
-    acknowledged: int
-    failed: int
-    end_offsets: dict[str, tuple[int, ...]]
-    instance_index: int = 0
-    instance_count: int = 1
-    faults: dict[str, int] = Field(default_factory=dict)
-    messages: tuple[str, ...] = ()
-
-
-class Drained(Model):
-    """Detail of `drained`: verdict totals of the measure phase, by pipeline and stage.
-
-    One per evaluator: instance `instance_index` of `instance_count` reports its share of the
-    partitions, so totals are summed. came_forgotten: outputs that arrived after their inputs were
-    evicted; their latencies are unknown.
-    """
-
-    verdicts: dict[str, dict[str, dict[str, int]]]
-    came_forgotten: int = Field(0, ge=0)
-    instance_index: int = 0
-    instance_count: int = 1
-
-    @field_validator("verdicts")
-    @classmethod
-    def _all_are_counted(
-        cls, verdicts: dict[str, dict[str, dict[str, int]]]
-    ) -> dict[str, dict[str, dict[str, int]]]:
-        for stages in verdicts.values():
-            for counts in stages.values():
-                if set(counts) != set(VERDICTS):
-                    raise ValueError(f"verdicts must be {', '.join(VERDICTS)}")
-        return verdicts

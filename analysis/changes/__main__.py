@@ -13,6 +13,7 @@ from typing import Any
 
 from analysis.changes.finding import Change, find_changes, is_known
 from analysis.changes.series import read_series
+from schemas.events import ChangePointFound
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
@@ -72,7 +73,7 @@ def publish(settings: ServiceSettings, changes: list[Change]) -> None:
     """Publish new changes, as an event of the first run after the change."""
     events = open_events(settings, "conductor")
     for change in changes:
-        events.conclusion("change_point", change.first_run_id, (), change.detail())
+        events.publish(ChangePointFound(run_id=change.first_run_id, **change.detail()))
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ The broker may be the part that died, so nothing here waits for it: events stay 
 bounded queue until it responds, for five minutes at most.
 """
 
-import json
-
-from schemas import catalogue
+from schemas.events import LifecycleEvent
 from services.runtime.events import Events, open_events
 from services.runtime.settings import ServiceSettings
 
@@ -24,11 +22,11 @@ class Announcer:
         self._settings = settings.model_copy(update={"instance": "", "kafka_properties": quiet})
         self._events: Events | None = None
 
-    def say(self, event: str, **detail: object) -> None:
+    def say(self, event: LifecycleEvent) -> None:
         """Publish an event as soon as the broker accepts it."""
         if self._events is None:
             self._events = open_events(self._settings, PRODUCER)
-        self._events.publish(catalogue.LIFECYCLE, "", event=event, detail=json.dumps(detail))
+        self._events.publish(event, flush=False)
 
     def serve(self) -> None:
         """Serve the client's callbacks; call periodically."""

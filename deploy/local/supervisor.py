@@ -29,7 +29,7 @@ from deploy.local.state import (
     StackState,
     StateFile,
 )
-from schemas import protocol
+from schemas.events import PartDown, PartUp
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import bound_log
 from services.runtime.settings import ServiceSettings
@@ -133,7 +133,7 @@ class Supervisor:
         case.restarted_s = self._budget.recent(case.restarted_s, now_s)
         number = len(case.restarted_s) + 1 if delay_s is not None else 0
         reason = f"{part.name} {how}"
-        self._announcer.say(protocol.PART_DOWN, part=part.name, reason=reason, restart=number)
+        self._announcer.say(PartDown(part=part.name, reason=reason, restart=number))
         if delay_s is None:
             raise worn_out(part.name, how, len(case.restarted_s), self._log(part))
         end([service.identity], self.state.stack_id, 0)
@@ -166,7 +166,7 @@ class Supervisor:
             case.down_s = case.started_s = None
             self._record(replace(service, state=READY))
             self._progress(f"{part.name} is ready again after {outage_s:.1f} s")
-            self._announcer.say(protocol.PART_UP, part=part.name, outage_s=round(outage_s, 3))
+            self._announcer.say(PartUp(part=part.name, outage_s=round(outage_s, 3)))
         elif time.monotonic() - started_s > self._deadline_s:
             self._died(part, case, service, f"was not ready within {self._deadline_s:g} s")
 

@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 
 import psutil
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Command, Malformed, Prepare, Stop
+from schemas.events import Ready
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
 from services.collector.metrics.events import fields_of
@@ -66,8 +67,7 @@ class Collecting:
 
     def _say_ready(self) -> None:
         """The console that requested the run may be on another machine than the one observed."""
-        detail = {"machine_cores": self._limits().cores}
-        self._events.lifecycle(protocol.READY, self._run_id, detail=detail)
+        self._events.publish(Ready(run_id=self._run_id, machine_cores=self._limits().cores))
 
     def _limits(self) -> Limits:
         """What the observed processes may use: those of a stack on this machine have the
@@ -78,7 +78,7 @@ class Collecting:
         """Publish answers of other sources; sample and publish if it is time."""
         for answer in self._watching.answers():
             for fields in fields_of(answer):
-                self._events.publish(catalogue.METRICS, self._run_id, **fields)
+                self._events.measurement(catalogue.METRICS, self._run_id, **fields)
         now_s = time.monotonic()
         if now_s < self._next_sample_s:
             return
@@ -102,7 +102,7 @@ class Collecting:
             ours_s = sum(used.cpu_s for owner, used in usage.items() if owner != MACHINE)
             usage[MACHINE] = replace(usage[MACHINE], cpu_s=ours_s)
         for owner, used in usage.items():
-            self._events.publish(
+            self._events.measurement(
                 catalogue.RESOURCES,
                 self._run_id,
                 service=owner.service,

@@ -13,8 +13,9 @@ step.
 import sys
 from collections import deque
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Command, FindChanges, Malformed, RequestRun, RunSuite
+from schemas.events import RunRequested
 from schemas.protocol import RunRequest
 from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
@@ -170,7 +171,7 @@ def announced(request: RunRequest, events: Events) -> RunRequest | None:
     if request.workload.search and len(request.pipelines) > 1:
         refuse(events, run_id, "a search for the sustainable rate needs exactly one pipeline")
         return None
-    events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+    events.publish(RunRequested(run_id=run_id, request=request))
     return request
 
 

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from analysis.thresholds import ENDED
-from schemas import protocol
 from schemas.commands import CancelRun, Command, FindChanges, Malformed, RequestRun, RunSuite
+from schemas.events import RunRefused
 from schemas.protocol import RunRequest
 from services.runtime.events import Events
 from services.runtime.serving import Service
@@ -18,8 +18,7 @@ CANCELLED = "The run was"
 
 def refuse(events: Events, run_id: str, reason: str, going_on: str = "") -> None:
     """Publish that a run is refused. going_on: the run that prevents it."""
-    detail = {"reason": reason, "going_on": going_on}
-    events.lifecycle(protocol.RUN_REFUSED, run_id, detail=detail)
+    events.publish(RunRefused(run_id=run_id, reason=reason, going_on=going_on))
 
 
 class Cancellation:

@@ -13,8 +13,7 @@ from analysis.attribution import Attribution, attribute, limited_by
 from analysis.heap import HEAP, HeapSample, heap, heap_sentence, limited_pipelines
 from analysis.lateness import OTHERS_SHARE_OF_RUN, PIPELINE, Evidence
 from analysis.room import Use, added, room, room_sentence
-from schemas import catalogue, protocol
-from schemas.event_payloads import EvaluationLag
+from schemas import catalogue
 from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import PhasePlan, RunRequest
 
@@ -95,12 +94,9 @@ class Watched:
         self._told_behind_s = 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one event of the run."""
+        """Add one measurement of the run."""
         if topic == catalogue.RESOURCES:
             self._add_use(record)
-        elif topic == catalogue.LIFECYCLE and record["event"] == protocol.EVALUATING:
-            lag_ms = EvaluationLag.model_validate_json(record["detail"]).largest_lag_ms
-            self._add_lag(record["time"] // 1000, lag_ms)
         elif topic == catalogue.GENERATOR and record["phase"] in LOOKED_AT:
             self._add_send_delays(record)
         elif topic == catalogue.LATENCY and record["phase"] in LOOKED_AT:
@@ -160,7 +156,8 @@ class Watched:
             )
             _put(self._heaps[part], at, sample)
 
-    def _add_lag(self, at: int, lag_ms: int) -> None:
+    def add_lag(self, at: int, lag_ms: int) -> None:
+        """Add a lag of the evaluator, reported in a second."""
         since = max(self._told_behind_s, at - LONGEST_TELLING_S)
         for second in range(since + 1, at + 1):
             _put(self._behind_ms, second, float(lag_ms))

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import structlog
 
-from schemas import protocol
 from schemas.domain import DomainSpec
+from schemas.events import RunRequested
 from schemas.load import Load
 from schemas.pipeline import Pipeline
 from schemas.protocol import Phases, RunRequest, floor_run_id
@@ -38,7 +38,7 @@ def measure_floor(
     except DefinitionError as error:
         log.warning("no_floor", run_id=request.run_id, reason=str(error))
         return
-    events.lifecycle(protocol.RUN_REQUESTED, floor.run_id, detail=floor)
+    events.publish(RunRequested(run_id=floor.run_id, request=floor))
     Run(floor, settings, events, interrupted).execute()
 
 

@@ -10,8 +10,9 @@ from typing import Any
 from analysis.costs import core_seconds_per_million_records
 from analysis.interleaving import Turns
 from schemas import catalogue, protocol
+from schemas.events import Drained
 from schemas.percentiles import levels, summary
-from schemas.protocol import MACHINE, Drained, PhasePlan, RunRequest
+from schemas.protocol import MACHINE, PhasePlan, RunRequest
 
 TIMED = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.RESOURCES)
 # In addition to the topics of every run.

@@ -5,8 +5,9 @@ from typing import Any
 import structlog
 
 from schemas.commands import Stop
+from schemas.events import RateJudged
 from services.conductor.recovered_run import RecoveredRun
-from services.conductor.run_verdict import Conclusion
+from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.search_events import result_detail
 from services.runtime.events import Events
 
@@ -26,8 +27,8 @@ def conclude_orphan(past: RecoveredRun, events: Events) -> None:
     if past.request is not None and past.request.workload.search is not None:
         unmeasured["search"] = result_detail(past.request, past.so_far)
         if not past.has_result:
-            kind, result = "sustainable_throughput", unmeasured["search"]
-            events.conclusion(kind, past.run_id, (KILLED,), result)
+            result = unmeasured["search"]
+            events.publish(RateJudged(run_id=past.run_id, invalid_reasons=(KILLED,), **result))
     _end(past.run_id, unmeasured, events)
 
 
@@ -39,5 +40,5 @@ def conclude_steps(past: RecoveredRun, events: Events) -> None:
 
 def _end(run_id: str, detail: dict[str, Any], events: Events) -> None:
     events.send(Stop(run_id=run_id, reason=KILLED))
-    Conclusion(False, (KILLED,), detail).tell(events, run_id)
+    RunVerdict(False, (KILLED,), detail).tell(events, run_id)
     log.warning("accounted_for", run_id=run_id)

@@ -4,19 +4,25 @@ past = recovered_run(run_id, history)
 past.conclusion, past.open_steps, past.can_go_on, past.so_far
 """
 
-import json
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-from pydantic import ValidationError
-
-from schemas import catalogue, protocol
-from schemas.event_payloads import StepBegun, StepJudged
+from schemas import protocol
+from schemas.commands import CancelRun, Command, Malformed
+from schemas.events import (
+    BusEvent,
+    Concluded,
+    Conclusion,
+    PhaseStarted,
+    RateJudged,
+    RunJudged,
+    RunRequested,
+    SearchStepJudged,
+    SearchStepStarted,
+)
 from schemas.protocol import RunRequest, floor_run_id
-from services.conductor.run_verdict import Conclusion
+from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.bisection import Done, SoFar
 
 STEP = re.compile(rf"(.+)-step-\d+(?:{protocol.WARMING})?")
@@ -25,7 +31,7 @@ MOST_LOST = 3  # unjudged steps per search, in case one always kills the conduct
 
 @dataclass
 class RecoveredRun:
-    """One run. request: None if it was not announced yet or is invalid in this version;
+    """One run. request: None if it was not announced yet;
     requested_ms: when it was announced.
 
     steps: judged steps of its search, the last at judged_ms; begun: ids of all steps; has_floor:
@@ -46,7 +52,7 @@ class RecoveredRun:
     is_carried_out: bool = False
     is_cancelled: bool = False
     has_result: bool = False
-    conclusion: Conclusion | None = None
+    conclusion: RunVerdict | None = None
     is_announced: bool = False
 
     @property
@@ -75,26 +81,27 @@ class RecoveredRun:
         return is_search and not ended and len(self.so_far.lost) <= MOST_LOST
 
 
-def recovered_run(run_id: str, history: Iterable[tuple[str, dict[str, Any]]]) -> RecoveredRun:
+def recovered_run(run_id: str, history: Iterable[Command | Malformed | BusEvent]) -> RecoveredRun:
     """The state of a run from its events and those that are `of_run`."""
     past = RecoveredRun(run_id)
-    for topic, record in history:
-        if topic == catalogue.CONCLUSIONS:
-            _add_conclusion(past, record)
-        elif record["run_id"] != run_id:
-            past.has_floor |= record["run_id"] == floor_run_id(run_id)
-        elif topic == catalogue.CONTROL:
-            past.is_cancelled |= record["command"] == "cancel"
-        elif record["event"] == protocol.CONCLUDED:
-            past.is_announced = True
-        elif record["event"] == protocol.RUN_REQUESTED:
-            with suppress(ValidationError):
-                past.request = RunRequest.model_validate_json(record["detail"])
-            past.requested_ms = record["time"]
-        elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "search":
-            past.begun.append(StepBegun.model_validate_json(record["detail"]).step_run_id)
-        elif record["event"] == protocol.PHASE_STARTED:
-            past.is_carried_out = True
+    for event in history:
+        if isinstance(event, Conclusion):
+            _add_conclusion(past, event)
+            continue
+        if event.run_id != run_id:
+            past.has_floor |= event.run_id == floor_run_id(run_id)
+            continue
+        match event:
+            case CancelRun():
+                past.is_cancelled = True
+            case Concluded():
+                past.is_announced = True
+            case RunRequested():
+                past.request, past.requested_ms = event.request, event.time
+            case SearchStepStarted():
+                past.begun.append(event.step_run_id)
+            case PhaseStarted():
+                past.is_carried_out = True
     return past
 
 
@@ -110,27 +117,26 @@ def of_run(run_id: str, other: str) -> bool:
     return run_id in (other, search_of(other)) or other == floor_run_id(run_id)
 
 
-def _add_conclusion(past: RecoveredRun, record: dict[str, Any]) -> None:
-    if record["kind"] == "run" and record["run_id"] == past.run_id:
-        detail = json.loads(record["detail"])
-        past.conclusion = Conclusion(detail["clean"], tuple(record["invalid_reasons"]), detail)
-    elif record["kind"] == "run":
-        past.concluded.add(record["run_id"])
-    elif record["kind"] == "search_step":
-        told = StepJudged.model_validate_json(record["detail"])
-        past.steps[told.step_run_id] = Done(
-            told.rate_per_second,
-            told.long,
-            told.reasons,
-            told.undecided,
-            told.limited_by,
-            told.step,
-            told.steady,
-            told.moving,
-            told.warm_up_s,
-            told.by_input_alone,
-            told.generator_us,
-        )
-        past.judged_ms = record["time"]
-    elif record["kind"] == "sustainable_throughput":
-        past.has_result = True
+def _add_conclusion(past: RecoveredRun, event: Conclusion) -> None:
+    match event:
+        case RunJudged() if event.run_id == past.run_id:
+            past.conclusion = RunVerdict(event.clean, event.invalid_reasons, event.detail)
+        case RunJudged():
+            past.concluded.add(event.run_id)
+        case SearchStepJudged():
+            past.steps[event.step_run_id] = Done(
+                event.rate_per_second,
+                event.long,
+                event.reasons,
+                event.undecided,
+                event.limited_by,
+                event.step,
+                event.steady,
+                event.moving,
+                event.warm_up_s,
+                event.by_input_alone,
+                event.generator_us,
+            )
+            past.judged_ms = event.time
+        case RateJudged():
+            past.has_result = True

@@ -9,22 +9,30 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
 
 from analysis.lateness import PIPELINE
 from analysis.thresholds import ENDED, judged, sentence
-from schemas import protocol
 from schemas.commands import Drain, Measure, Prepare, Start, Stop
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest
+from schemas.events import (
+    BusEvent,
+    FirstOutputs,
+    Killed,
+    LoadFinished,
+    Measurement,
+    PhaseStarted,
+    Preparing,
+    SteadinessObserved,
+)
+from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.fault_injection import kill, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_topics import start_offsets
-from services.conductor.run_verdict import Conclusion, conclude
+from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
 from services.conductor.warming import KNOWN_AFTER_MS
@@ -68,7 +76,8 @@ class Run:
     """Takes one request from its topics to its conclusion. `interrupted` is polled and returns a
     reason to end the run, or an empty string.
 
-    listen: receives every event of the run. warm: the pipelines were kept from the run before.
+    listen: receives every measurement of the run. warm: the pipelines were kept from the run
+    before.
     keep_s: how long they are kept for the next one, if they are.
     """
 
@@ -79,7 +88,7 @@ class Run:
         events: Events,
         interrupted: Callable[[], str],
         *,
-        listen: Callable[[str, dict[str, Any]], None] | None = None,
+        listen: Callable[[Measurement], None] | None = None,
         warm: bool = False,
         keep_s: float = KEPT_S,
     ) -> None:
@@ -102,7 +111,7 @@ class Run:
         """Run to the end. Always publishes a conclusion; always stops or keeps what it started."""
         self.tell(self.perform(keep_pipelines))
 
-    def perform(self, keep_pipelines: Keep = keep_none) -> Conclusion:
+    def perform(self, keep_pipelines: Keep = keep_none) -> RunVerdict:
         """Run to the end and stop everything except kept pipelines; the conclusion is not published
         yet."""
         try:
@@ -113,8 +122,8 @@ class Run:
         finally:
             self._stop_parts(keep_pipelines(self._state))
         with self._noting_failure():
-            for topic, record in self._bus.rest():
-                self._hear(topic, record)
+            for event in self._bus.rest():
+                self._hear(event)
         self._phase("conclude")
         return conclude(self._state)
 
@@ -137,7 +146,7 @@ class Run:
         """What limited a pipeline that is known to be the limit: itself or its heap."""
         return PIPELINE if self.phases is None else self._state.watched.in_pipeline(self.phases)
 
-    def give_up(self, reason: str) -> Conclusion:
+    def give_up(self, reason: str) -> RunVerdict:
         """The conclusion of a run that does not take place."""
         self._state.failure = reason
         return conclude(self._state)
@@ -152,7 +161,7 @@ class Run:
         timeout_s = self._settings.prepare_timeout_s * len(self.request.pipelines)
         plan = RunPlan(request=self.request, start_offsets=offsets, start_timeout_s=timeout_s)
         self._phase("prepare")
-        self._tell(protocol.PREPARING, plan)
+        self._events.publish(Preparing(run_id=self.request.run_id, plan=plan))
         outputs = self._awaited_outputs(plan)
         watch = SteadyOutputs(self._settings, outputs, self._steady_intervals())
         try:
@@ -166,7 +175,7 @@ class Run:
         finally:
             watch.close()
         if outputs:
-            self._events.lifecycle(protocol.FIRST_OUTPUTS, self.request.run_id)
+            self._events.publish(FirstOutputs(run_id=self.request.run_id))
         return self._plan_phases()
 
     def _awaited_outputs(self, plan: RunPlan) -> dict[str, tuple[int, ...]]:
@@ -264,10 +273,11 @@ class Run:
             found = processes_of(one.target, self._settings.data, self.request.pipelines)
             if not found:
                 raise RunEndedError(f"There is no {one.target} on this machine to kill.")
-            about = {"target": one.target, "pids": [process.pid for process in found]}
-            self._tell(protocol.KILLED, about)  # first: a broker's death must not precede it
+            run_id, pids = self.request.run_id, tuple(process.pid for process in found)
+            # First: a broker's death must not precede it.
+            self._events.publish(Killed(run_id=run_id, target=one.target, pids=pids))
             kill(found)
-            log.info("killed", run_id=self.request.run_id, **about)
+            log.info("killed", run_id=run_id, target=one.target, pids=pids)
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")
@@ -303,7 +313,7 @@ class Run:
         while self._state.missing_stopped() and time.monotonic() < deadline_s:
             self._take_in()
 
-    def tell(self, conclusion: Conclusion) -> None:
+    def tell(self, conclusion: RunVerdict) -> None:
         """Publish the conclusion, which ends the run."""
         self._bus.close()
         conclusion.tell(self._events, self.request.run_id)
@@ -338,8 +348,8 @@ class Run:
         self._check_thresholds()
 
     def _take_in(self, timeout_s: float = POLL_S) -> None:
-        for topic, record in self._bus.poll(timeout_s):
-            self._hear(topic, record)
+        for event in self._bus.poll(timeout_s):
+            self._hear(event)
         self._tell_steadiness()
 
     def _tell_steadiness(self) -> None:
@@ -348,18 +358,20 @@ class Run:
             return
         self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
         found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
-        told = {"moving": found.moving, "still": found.still}
-        self._tell(protocol.STEADINESS, {"steady": found.steady, **told})
+        self._events.publish(
+            SteadinessObserved(
+                run_id=self.request.run_id,
+                steady=found.steady,
+                moving=found.moving,
+                still=found.still,
+            )
+        )
 
-    def _hear(self, topic: str, record: dict[str, Any]) -> None:
-        self._state.add(topic, record)
-        if self._listen is not None:
-            self._listen(topic, record)
+    def _hear(self, event: BusEvent) -> None:
+        self._state.add(event)
+        if self._listen is not None and isinstance(event, Measurement):
+            self._listen(event)
 
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; phases of the load include their scheduled start and end."""
-        run_id = self.request.run_id
-        self._events.lifecycle(protocol.PHASE_STARTED, run_id, phase=phase, detail=times_ms)
-
-    def _tell(self, event: str, detail: object) -> None:
-        self._events.lifecycle(event, self.request.run_id, detail=detail)
+        self._events.publish(PhaseStarted(run_id=self.request.run_id, phase=phase, **times_ms))

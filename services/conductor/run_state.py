@@ -1,7 +1,7 @@
 """State of one run from events on the bus. Pure.
 
 state = RunState(request)
-state.add("results.lifecycle", record)
+state.add(event)
 state.missing_ready(), state.failure
 """
 
@@ -10,8 +10,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from schemas import catalogue, protocol
-from schemas.event_payloads import ClockOffset, EvaluationLag, PartDown, Ready, Reason
-from schemas.protocol import Drained, LoadFinished, PhasePlan, RunRequest
+from schemas.events import (
+    BusEvent,
+    ClockOffsetMeasured,
+    Drained,
+    Evaluating,
+    EvaluationResumed,
+    Failed,
+    LifecycleEvent,
+    LoadFinished,
+    Measurement,
+    PartDown,
+    PipelineDown,
+    PipelineReady,
+    PipelineStopped,
+    Ready,
+    ServiceStarted,
+    StartAgain,
+)
+from schemas.protocol import PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
 from services.conductor.evidence import Watched
 from services.conductor.measured import BUS as MORE
@@ -109,20 +126,23 @@ class RunState:
         told = list(self.loads_finished.values())
         return together(told) if told and len(told) >= told[0].instance_count else None
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one event of a topic of BUS; events of other runs are ignored. Events must be valid
-        (schemas/event_payloads.py)."""
-        if topic == catalogue.LIFECYCLE and not record["run_id"]:
-            self._add_deployment(record)
-        if record["run_id"] != self.request.run_id:
+    def add(self, event: BusEvent) -> None:
+        """Add one event of a topic of BUS; events of other runs are ignored."""
+        if isinstance(event, LifecycleEvent) and not event.run_id:
+            self._add_deployment(event)
+        if event.run_id != self.request.run_id:
             return
+        if isinstance(event, LifecycleEvent):
+            self._add_lifecycle(event)
+        elif isinstance(event, Measurement):
+            self._add_measurement(event.topic, event.fields)
+
+    def _add_measurement(self, topic: str, record: dict[str, Any]) -> None:
         self.warming.add(topic, record)
         self.watched.add(topic, record)
         if self.measured is not None:
             self.measured.add(topic, record)
-        if topic == catalogue.LIFECYCLE:
-            self._add_lifecycle(record)
-        elif topic == catalogue.RESOURCES:
+        if topic == catalogue.RESOURCES:
             self._add_usage(record)
         elif topic == catalogue.GENERATOR and record["phase"] == "measure":
             self.send_delays_us.update(
@@ -168,18 +188,17 @@ class RunState:
         self.drained = None
         self._drained_instances = {}
 
-    def _add_deployment(self, record: dict[str, Any]) -> None:
+    def _add_deployment(self, event: LifecycleEvent) -> None:
         """Note the death of a service that this run requires.
 
         Its supervisor reports it at once (part_down). A restarted service reports its start, which
         counts if it had been ready for this run.
         """
-        event, producer = record["event"], record["producer"]
+        producer = event.producer
         service, how = self._services.get(producer, producer), f"{producer} was restarted"
-        if event == protocol.PART_DOWN:
-            down = PartDown.model_validate_json(record["detail"])
-            service, how = down.part, down.reason
-        elif event != protocol.SERVICE_STARTED or producer not in self._services:
+        if isinstance(event, PartDown):
+            service, how = event.part, event.reason
+        elif not isinstance(event, ServiceStarted) or producer not in self._services:
             return
         if service == BROKER:
             self.broker_death = f"{how} during the run"
@@ -194,45 +213,43 @@ class RunState:
             return False
         return service != GATEWAY or self.request.workload.has_gateway
 
-    def _add_lifecycle(self, record: dict[str, Any]) -> None:
-        event, detail = record["event"], record["detail"]
-        name = f"pipeline:{record['pipeline']}" if record["pipeline"] else record["producer"]
-        if event == protocol.READY:
-            share = Ready.model_validate_json(detail)
-            service = "runner" if record["pipeline"] else share.service or name
-            self._services[record["producer"]] = service
-            self.watched.cores = share.machine_cores or self.watched.cores
-            self._add_ready(name, share)
-        elif event == protocol.STOPPED:
-            self.stopped.add(name)
-        elif event == protocol.FAILED and not self.failure:
-            self.failure = f"{name} failed: {Reason.model_validate_json(detail).reason}"
-            self.broken_by = "" if record["pipeline"] else name
-        elif event == protocol.LOAD_FINISHED:
-            finished = LoadFinished.model_validate_json(detail)
-            self.loads_finished[finished.instance_index] = finished
-        elif event == protocol.EVALUATING:
-            lag_ms = EvaluationLag.model_validate_json(detail).largest_lag_ms
-            self.largest_lag_ms = max(self.largest_lag_ms or 0, lag_ms)
-        elif event == protocol.DRAINED:
-            self._add_drained(Drained.model_validate_json(detail))
-        elif event == protocol.CLOCK_OFFSET:
-            offset_ms = ClockOffset.model_validate_json(detail).offset_ms
-            known_ms = self.clock_offset_ms
-            self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
-        elif event == protocol.START_AGAIN:
-            self.ready.discard(name)
-            times = self.starts_again.get(record["pipeline"], {}).get("times", 0) + 1
-            reason = Reason.model_validate_json(detail).reason
-            self.starts_again[record["pipeline"]] = {"times": times, "reason": reason}
-        elif event == protocol.PIPELINE_DOWN:
-            self.restarted.add(record["pipeline"])
-        elif event == protocol.EVALUATION_RESUMED:
-            self.resumed += 1
+    def _add_lifecycle(self, event: LifecycleEvent) -> None:
+        name = f"pipeline:{event.pipeline}" if event.pipeline else event.producer
+        match event:
+            case PipelineReady():
+                self._services[event.producer] = "runner"
+                self.ready.add(name)
+            case Ready():
+                self._add_ready(event)
+            case PipelineStopped():
+                self.stopped.add(name)
+            case Failed() if not self.failure:
+                self.failure = f"{name} failed: {event.reason}"
+                self.broken_by = "" if event.pipeline else name
+            case LoadFinished():
+                self.loads_finished[event.instance_index] = event
+            case Evaluating():
+                self.watched.add_lag(event.time // 1000, event.largest_lag_ms)
+                self.largest_lag_ms = max(self.largest_lag_ms or 0, event.largest_lag_ms)
+            case Drained():
+                self._add_drained(event)
+            case ClockOffsetMeasured(offset_ms=offset_ms):
+                known_ms = self.clock_offset_ms
+                self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
+            case StartAgain(pipeline=pipeline):
+                self.ready.discard(name)
+                times = self.starts_again.get(pipeline, {}).get("times", 0) + 1
+                self.starts_again[pipeline] = {"times": times, "reason": event.reason}
+            case PipelineDown():
+                self.restarted.add(event.pipeline)
+            case EvaluationResumed():
+                self.resumed += 1
 
-    def _add_ready(self, name: str, share: Ready) -> None:
+    def _add_ready(self, share: Ready) -> None:
         """Mark a service as ready once all its instances are."""
-        service = share.service or name
+        service = share.service or share.producer
+        self._services[share.producer] = service
+        self.watched.cores = share.machine_cores or self.watched.cores
         instances = self._ready_instances.setdefault(service, set())
         instances.add(share.instance_index)
         if len(instances) >= share.instance_count:

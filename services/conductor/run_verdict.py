@@ -5,13 +5,14 @@ from typing import Any
 
 from analysis.thresholds import ENDED, judged, judged_early
 from schemas import protocol
+from schemas.events import Concluded, RunJudged
 from schemas.percentiles import quantile
 from services.conductor.run_state import RunState
 from services.runtime.events import Events
 
 
 @dataclass(frozen=True)
-class Conclusion:
+class RunVerdict:
     """clean: every expected output was exact and there were no others. reasons: why the run is not
     valid, one sentence each."""
 
@@ -26,16 +27,19 @@ class Conclusion:
 
     def tell(self, events: Events, run_id: str) -> None:
         """Publish the conclusion, which ends the run."""
-        events.conclusion("run", run_id, self.reasons, self.detail)
+        events.publish(RunJudged(run_id=run_id, invalid_reasons=self.reasons, **self.detail))
         self.announce(events, run_id)
 
     def announce(self, events: Events, run_id: str) -> None:
         """Announce the published conclusion to those waiting for it."""
-        told = {"valid": self.valid, "clean": self.clean, "invalid_reasons": list(self.reasons)}
-        events.lifecycle(protocol.CONCLUDED, run_id, detail=told)
+        events.publish(
+            Concluded(
+                run_id=run_id, valid=self.valid, clean=self.clean, invalid_reasons=self.reasons
+            )
+        )
 
 
-def conclude(state: RunState) -> Conclusion:
+def conclude(state: RunState) -> RunVerdict:
     """Judge a whole run by its workload's validity rules."""
     reasons = [*_load_reasons(state), *_judging_reasons(state)]
     if reasons and state.broker_death:
@@ -69,7 +73,7 @@ def conclude(state: RunState) -> Conclusion:
         detail["thresholds"] = judge(state.thresholds, figures)
     if not reasons:
         reasons += _calm_reasons(state, detail)
-    return Conclusion(clean, tuple(reasons), detail)
+    return RunVerdict(clean, tuple(reasons), detail)
 
 
 def _load_reasons(state: RunState) -> list[str]:

@@ -6,13 +6,13 @@ The views `repetitions` and `comparisons` show the key `rows`.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
 from analysis.costs import COST
 from analysis.described import Row, row
 from analysis.intervals import BETTER, SAME, UNKNOWN, WORSE, Interval
+from schemas.events import BaselineCompared, Conclusion, PipelinesInterleaved, RunsRepeated
 from schemas.threshold import SUSTAINABLE_RATE
 from services.runtime.clickhouse import query
 
@@ -28,37 +28,37 @@ ORDER BY c.time, c._offset
 """
 
 
-@dataclass(frozen=True)
-class Conclusion:
-    """A conclusion to be published. run_id: of the reported run. reasons: why it is not valid, one
-    sentence each."""
-
-    kind: str
-    run_id: str
-    reasons: list[str]
-    detail: dict[str, Any]
-
-
 def conclusions_of(report: Report) -> Iterator[Conclusion]:
     """What a report says about more than its own run; nothing for an empty report."""
     run_id = report.get("run_id", "")
-    detail: dict[str, Any]
     if repeated := report.get(REPETITION):
-        detail = {"runs": [one["run_id"] for one in repeated["runs"]], REPETITION: repeated}
-        reasons = [] if report["valid"] else report["invalid_reasons"]
-        detail["rows"] = list(_repeated_rows(repeated))
-        yield Conclusion(REPETITION, run_id, reasons, detail)
+        yield RunsRepeated(
+            run_id=run_id,
+            invalid_reasons=() if report["valid"] else tuple(report["invalid_reasons"]),
+            runs=tuple(one["run_id"] for one in repeated["runs"]),
+            rows=tuple(_repeated_rows(repeated)),
+            repetition=repeated,
+        )
     if turns := report.get(INTERLEAVED):
         first, second = dict.fromkeys(turns["order"])
-        rows = [{"pipeline": second} | one for one in _interleaved_rows(turns)]
-        told = {"against": first, "said": turns["said"], "rows": rows}
-        detail = {"runs": turns.get("runs", [run_id]), INTERLEAVED: turns | {"pairs": []}}
-        yield Conclusion(INTERLEAVED, run_id, [], detail | told)
+        yield PipelinesInterleaved(
+            run_id=run_id,
+            runs=tuple(turns.get("runs", [run_id])),
+            rows=tuple({"pipeline": second} | one for one in _interleaved_rows(turns)),
+            against=first,
+            said=turns["said"],
+            interleaved=turns | {"pairs": []},
+        )
     if compared := report.get(BASELINE):
-        rows = [_baseline_row(one) for one in compared["rows"]]
-        told = {"against": compared["name"], "said": compared["said"], "rows": rows}
-        detail = {"runs": [run_id], BASELINE: compared}
-        yield Conclusion(BASELINE, run_id, compared["left_out"], detail | told)
+        yield BaselineCompared(
+            run_id=run_id,
+            invalid_reasons=tuple(compared["left_out"]),
+            runs=(run_id,),
+            rows=tuple(_baseline_row(one) for one in compared["rows"]),
+            against=compared["name"],
+            said=compared["said"],
+            baseline=compared,
+        )
 
 
 def add_comparisons(url: str, report: Report) -> Report:

@@ -1,17 +1,31 @@
 """Progress of a run, from events on the bus. Pure; `live.py` shows it.
 
 progress = Progress(request)
-progress.add("results.latency", record)
+progress.add(event)
 progress.rows(now_ms)
 """
 
-import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.heap import HEAP
 from schemas import catalogue, protocol
+from schemas.events import (
+    BusEvent,
+    Concluded,
+    Failed,
+    Measurement,
+    PhaseStarted,
+    PipelineReady,
+    RateJudged,
+    Ready,
+    RunRefused,
+    SearchStepJudged,
+    SearchStepStarted,
+    StartAgain,
+    SteadinessObserved,
+)
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
 
@@ -73,19 +87,17 @@ class Progress:
     def __post_init__(self) -> None:
         self.measured = self.request.run_id
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
+    def add(self, event: BusEvent) -> None:
         """Process one event of a topic of BUS; events of other runs are ignored, except for the
         figures of the current step of a search."""
-        if record["run_id"] == self.measured:
-            self._add_figures(topic, record)
-        if record["run_id"] != self.request.run_id:
-            return
-        if topic == catalogue.LIFECYCLE:
-            self._add_lifecycle(record)
-        elif topic == catalogue.CONCLUSIONS and record["kind"] == "search_step":
-            self.search.append(step_line(json.loads(record["detail"])))
-        elif topic == catalogue.CONCLUSIONS and record["kind"] == "sustainable_throughput":
-            self.search.append(rate_line(json.loads(record["detail"])))
+        if event.run_id == self.measured:
+            match event:
+                case Measurement(topic, fields):
+                    self._add_figures(topic, fields)
+                case SteadinessObserved():
+                    self.steady, self.moving, self.still = event.steady, event.moving, event.still
+        if event.run_id == self.request.run_id:
+            self._add_event(event)
 
     def _add_figures(self, topic: str, record: dict[str, Any]) -> None:
         if topic == catalogue.LATENCY and record["definition"] == "latest":
@@ -96,10 +108,6 @@ class Progress:
             total.update({verdict: record[verdict] for verdict in protocol.VERDICTS})
         elif topic == catalogue.THROUGHPUT and not record["pipeline"]:
             self.input_records[record["second"]] += record["records"]
-        elif topic == catalogue.LIFECYCLE and record["event"] == protocol.STEADINESS:
-            detail = json.loads(record["detail"])
-            self.steady, self.moving = detail["steady"], tuple(detail["moving"])
-            self.still = tuple(detail.get("still", ()))
 
     def _measure(self, run_id: str) -> None:
         """Show the figures of this run from now on."""
@@ -154,53 +162,56 @@ class Progress:
                 found.append((pipeline.name, stage, p50, p99, verdicts["exact"], others))
         return found
 
-    def _add_lifecycle(self, record: dict[str, Any]) -> None:
-        event, detail = record["event"], json.loads(record["detail"])
-        if event == protocol.PHASE_STARTED:
-            self.phase, self.phase_end_ms = record["phase"], detail.get("end_ms")
-            self._measure(detail.get("step_run_id", self.request.run_id))
-            if self.phase == "search":
+    def _add_event(self, event: BusEvent) -> None:
+        match event:
+            case SearchStepStarted():
+                self.phase, self.phase_end_ms = event.phase, None
+                self._measure(event.step_run_id)
                 is_warming = self.measured.endswith(protocol.WARMING)
-                what = "warming up" if is_warming else f"step {detail['step']}"
-                self.searching = f"{what} at {detail['rate_per_second']:.0f} records/s"
-        elif event == protocol.READY:
-            self.ready.append(record["pipeline"] or record["producer"])
-        elif event == protocol.START_AGAIN:
-            self.search.append(start_again_line(record["pipeline"], detail))
-        elif event == protocol.FAILED:
-            name = record["pipeline"] or record["producer"]
-            self.failures.append(f"{name}: {detail.get('reason', 'failed')}")
-        elif event == protocol.RUN_REFUSED:
-            self.done, self.refused = True, detail["reason"]
-            self.going_on = detail.get("going_on", "")
-        elif event == protocol.CONCLUDED:
-            self.done = True
-            self.valid, self.clean = bool(detail["valid"]), bool(detail["clean"])
+                what = "warming up" if is_warming else f"step {event.step}"
+                self.searching = f"{what} at {event.rate_per_second:.0f} records/s"
+            case PhaseStarted():
+                self.phase, self.phase_end_ms = event.phase, event.end_ms
+                self._measure(self.request.run_id)
+            case Ready() | PipelineReady():
+                self.ready.append(event.about)
+            case StartAgain():
+                self.search.append(start_again_line(event))
+            case Failed():
+                self.failures.append(f"{event.about}: {event.reason}")
+            case RunRefused():
+                self.done, self.refused, self.going_on = True, event.reason, event.going_on
+            case Concluded():
+                self.done, self.valid, self.clean = True, event.valid, event.clean
+            case SearchStepJudged():
+                self.search.append(step_line(event))
+            case RateJudged():
+                self.search.append(rate_line(event.detail))
 
 
-def start_again_line(pipeline: str, detail: dict[str, Any]) -> str:
+def start_again_line(event: StartAgain) -> str:
     """Why a pipeline is started again before the load."""
     return (
-        f"{pipeline} did not start because the machine was busy ({detail['reason']}); "
-        f"it is started again (try {detail['try']})."
+        f"{event.pipeline} did not start because the machine was busy ({event.reason}); "
+        f"it is started again (try {event.attempt})."
     )
 
 
-def step_line(step: dict[str, Any]) -> str:
+def step_line(step: SearchStepJudged) -> str:
     """One step of a search with its evidence: `step 3: 8000/s sustained · parse 512 ms, …`."""
     figures = [
-        f"{name} median {_figure(stage['highest_median_ms'])} ms at most, "
-        f"{stage['rise_ms_per_s']:+g} ms/s, queue {_figure(stage['longest_queue_records'])}"
-        for name, stage in step["stages"].items()
+        f"{name} median {_figure(stage.highest_median_ms)} ms at most, "
+        f"{stage.rise_ms_per_s:+g} ms/s, queue {_figure(stage.longest_queue_records)}"
+        for name, stage in step.stages.items()
     ]
-    if step["cpu_share"] is not None:
-        figures.append(f"CPU {step['cpu_share']:.0%}")
-    if step.get("steady") is not None:
-        figures.append("steady" if step["steady"] else "not steady")
-    verdict = "sustained" if step["sustained"] else "NOT sustained: " + " ".join(step["reasons"])
-    verdict = "undecided, repeated for longer" if step.get("undecided") else verdict
-    length = f" for {step['measured_s']} s"
-    return f"step {step['step']}: {step['rate_per_second']:.0f}/s{length} {verdict}" + "".join(
+    if step.cpu_share is not None:
+        figures.append(f"CPU {step.cpu_share:.0%}")
+    if step.steady is not None:
+        figures.append("steady" if step.steady else "not steady")
+    verdict = "sustained" if step.sustained else "NOT sustained: " + " ".join(step.reasons)
+    verdict = "undecided, repeated for longer" if step.undecided else verdict
+    length = f" for {step.measured_s} s"
+    return f"step {step.step}: {step.rate_per_second:.0f}/s{length} {verdict}" + "".join(
         f" · {figure}" for figure in figures
     )
 

@@ -3,15 +3,14 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from confluent_kafka import KafkaException
 from rich.console import Console
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import CancelRun, RequestRun
+from schemas.events import BusEvent, Conclusion, ServiceStarted
 from schemas.protocol import RunRequest
-from services.console.comparisons import Conclusion
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
 from services.console.terminal import is_quiet
@@ -99,7 +98,7 @@ def publish(
     events, bus = open_events(settings, CONSOLE), Bus(settings, CONSOLE, BUS)
     try:
         for one in conclusions:
-            events.conclusion(one.kind, one.run_id, one.reasons, one.detail)
+            events.publish(one)
         if events.flush() or events.failed:
             raise RunError("The broker did not accept the results of several runs.")
         _await_projection(settings, bus, check_stack)
@@ -123,10 +122,10 @@ def _follow(
     while not progress.done:
         check_stack()
         found = bus.poll(0.25)
-        for topic, record in found:
-            progress.add(topic, record)
-            taken = taken or record["run_id"] == progress.request.run_id
-            lost = not taken and (lost or _is_new_conductor(record))
+        for event in found:
+            progress.add(event)
+            taken = taken or event.run_id == progress.request.run_id
+            lost = not taken and (lost or _is_new_conductor(event))
         view.show(progress)
         if found and not lost:
             heard_s = time.monotonic()
@@ -140,9 +139,8 @@ def _follow(
         raise refused(f"The run was refused: {progress.refused}.")
 
 
-def _is_new_conductor(record: dict[str, Any]) -> bool:
-    is_new = record.get("event") == protocol.SERVICE_STARTED
-    return is_new and record["producer"] == "conductor"
+def _is_new_conductor(event: BusEvent) -> bool:
+    return isinstance(event, ServiceStarted) and event.producer == "conductor"
 
 
 def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable[[], None]) -> None:

@@ -14,7 +14,7 @@ import sys
 import faust
 from confluent_kafka import KafkaException
 
-from schemas import protocol
+from schemas.events import ServiceStarted, ServiceStopped
 from services.evaluator.app import build_app
 from services.evaluator.session import RunSession
 from services.evaluator.settings import EvaluatorSettings
@@ -42,14 +42,14 @@ def main() -> None:
 
     @app.task  # type: ignore[untyped-decorator]
     async def announce() -> None:
-        events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+        events.publish(ServiceStarted(pid=os.getpid()))
 
     worker = faust.Worker(app, loglevel="WARN", quiet=True, redirect_stdouts=False)
     worker.spinner = None  # its escape sequences would end up in log files
     try:
         worker.execute_from_commandline()
     finally:
-        events.lifecycle(protocol.SERVICE_STOPPED)
+        events.publish(ServiceStopped())
 
 
 if __name__ == "__main__":

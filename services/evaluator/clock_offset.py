@@ -1,7 +1,7 @@
 """Readiness between `prepare` and `ready`. An evaluator is ready when it has measured the offset of
 the generator's clock from the broker's on the probe traffic, and the offset is acceptable."""
 
-from schemas import protocol
+from schemas.events import ClockOffsetMeasured, Ready
 from schemas.protocol import RunPlan, probe_run_id
 from services.evaluator.decode import Decoded, input_decoder
 from services.evaluator.evaluation import Batch
@@ -94,10 +94,17 @@ class Readiness:
         is_patient = self._clock() - self._first_seen_ms < PATIENCE_MS
         if complaint and is_patient and not probes.is_ahead:
             return None
-        told = {"offset_ms": round(probes.offset_ms, 1), "records": probes.records}
-        self._events.lifecycle(protocol.CLOCK_OFFSET, self._run_id, detail=told)
+        offset_ms, records = round(probes.offset_ms, 1), probes.records
+        self._events.publish(
+            ClockOffsetMeasured(run_id=self._run_id, offset_ms=offset_ms, records=records)
+        )
         if not complaint:
-            mine = {"instance_index": self._shard.index, "instance_count": self._shard.count}
-            detail = {"service": "evaluator", **mine}
-            self._events.lifecycle(protocol.READY, self._run_id, detail=detail)
+            self._events.publish(
+                Ready(
+                    run_id=self._run_id,
+                    service="evaluator",
+                    instance_index=self._shard.index,
+                    instance_count=self._shard.count,
+                )
+            )
         return complaint

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import structlog
 from confluent_kafka import KafkaException
 
-from schemas import protocol
 from schemas.codec import said_by
 from schemas.commands import Command, Drain, Malformed, Measure, Prepare, Start, Stop
-from schemas.protocol import Drained, PhasePlan, RunPlan
+from schemas.events import Drained, Evaluating, EvaluationResumed, Failed
+from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.clock_offset import Readiness
 from services.evaluator.column_mapping import NotJudgedError
 from services.evaluator.columns import TooMuchStateError
@@ -233,12 +233,14 @@ class RunSession:
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
         is_behind = self._largest_lag_ms > BEHIND_MS
         if now_ms() - self._told_lag_ms >= (TELL_BEHIND_MS if is_behind else TELL_LAG_MS):
-            detail = {
-                "lag_ms": self.lag_ms,
-                "largest_lag_ms": self._largest_lag_ms,
-                "cells": state.evaluation.cells(),
-            }
-            self._events.lifecycle(protocol.EVALUATING, self.run_id, detail=detail)
+            self._events.publish(
+                Evaluating(
+                    run_id=self.run_id,
+                    lag_ms=self.lag_ms,
+                    largest_lag_ms=self._largest_lag_ms,
+                    cells=state.evaluation.cells(),
+                )
+            )
             self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
 
     def _say_when_drained(self, state: Running, frontier: Frontier) -> None:
@@ -253,12 +255,13 @@ class RunSession:
             for pipeline, one in state.publication.totals.items()
         }
         drained = Drained(
+            run_id=self.run_id,
             verdicts=totals,
             came_forgotten=state.evaluation.came_forgotten,
             instance_index=self._shard.index,
             instance_count=self._shard.count,
         )
-        self._events.lifecycle(protocol.DRAINED, self.run_id, detail=drained)
+        self._events.publish(drained)
 
     def fail(self, reason: str) -> None:
         """Report that this run cannot be evaluated."""
@@ -272,7 +275,7 @@ class RunSession:
 
     def _fail(self, run_id: str, reason: str) -> None:
         log.error("run_failed", run_id=run_id, reason=reason)
-        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+        self._events.publish(Failed(run_id=run_id, reason=reason))
         if run_id == self.run_id:
             self._forget()
 
@@ -349,7 +352,7 @@ class RunSession:
             ends = {topic: end_offsets(consumer, topic) for topic in plan.start_offsets}
         finally:
             consumer.close()
-        self._events.lifecycle(protocol.EVALUATION_RESUMED, self.run_id)
+        self._events.publish(EvaluationResumed(run_id=self.run_id))
         mine, where = self._shard.of(ends), evaluation.where
         return Publication(self._events, self.run_id, where, already, mine, ends_ms=now_ms())
 

@@ -9,8 +9,8 @@ The arrival counts (`way_in`) are published once all frames have arrived or none
 from confluent_kafka import KafkaException
 from structlog.stdlib import BoundLogger
 
-from schemas import protocol
 from schemas.commands import Command, Malformed, Prepare, Stop
+from schemas.events import Failed, FramesArrived, Ready
 from schemas.protocol import RunPlan
 from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
@@ -72,7 +72,7 @@ class Gateway:
             producer,
             self._keep_refused,
         )
-        self._events.lifecycle(protocol.READY, request.run_id, detail={"transport": transport})
+        self._events.publish(Ready(run_id=request.run_id, transport=transport))
         self._log.info("way_in_opened", run_id=request.run_id, transport=transport)
 
     def tick(self) -> None:
@@ -85,8 +85,9 @@ class Gateway:
         if way_in.error:
             self._fail(self._run_id, f"the gateway stopped: {way_in.error}")
             return
-        detail = {"transport": self._transport} | way_in.figures
-        self._events.lifecycle(protocol.WAY_IN, self._run_id, detail=detail)
+        self._events.publish(
+            FramesArrived(run_id=self._run_id, transport=self._transport, **way_in.figures)
+        )
 
     def _keep_refused(self, refusal: Refusal) -> None:
         reason = f"not a frame of the run: {refusal.reason}"
@@ -95,7 +96,7 @@ class Gateway:
 
     def _fail(self, run_id: str, reason: str) -> None:
         self._log.error("run_failed", run_id=run_id, reason=reason)
-        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+        self._events.publish(Failed(run_id=run_id, reason=reason))
 
     def close(self) -> None:
         """Close the current run's port and publish its arrival counts."""

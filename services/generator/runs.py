@@ -14,9 +14,10 @@ from confluent_kafka import KafkaException
 from prometheus_client import Counter, Gauge
 from structlog.stdlib import BoundLogger
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan
+from schemas.events import Failed, LoadFinished, Ready
+from schemas.protocol import PhasePlan, RunPlan
 from services.definitions.csv_files import InputError
 from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
@@ -175,8 +176,14 @@ class Runs:
             reason = run.probes.failure or "no acknowledgement"
             raise KafkaUnavailableError(f"probe traffic was not accepted: {reason}")
         run.next_at_ms = now_ms() + INTERVAL_MS
-        instance = {"instance_index": shard.index, "instance_count": shard.count}
-        self._events.lifecycle(protocol.READY, run_id, detail={"service": "generator"} | instance)
+        self._events.publish(
+            Ready(
+                run_id=run_id,
+                service="generator",
+                instance_index=shard.index,
+                instance_count=shard.count,
+            )
+        )
         self._log.info("prepared", run_id=run_id, shape=workload.load.shape, peak_per_second=peak)
 
     def _dataset_plan(self, plan: RunPlan) -> DatasetPlan:
@@ -220,7 +227,7 @@ class Runs:
 
     def _publish(self, run_id: str, loading: Loading, until_ms: int | None) -> None:
         for event in loading.statistics.take_changes(until_ms):
-            self._events.publish(catalogue.GENERATOR, run_id, **event)
+            self._events.measurement(catalogue.GENERATOR, run_id, **event)
             for outcome in ("intended", "sent", "acknowledged", "failed"):
                 RECORDS.labels(outcome).inc(event[outcome])
         WAITING.set(loading.thread.waiting_records)
@@ -234,6 +241,7 @@ class Runs:
             return
         statistics, shard = loading.statistics, run.plan.shard
         finished = LoadFinished(
+            run_id=run.run_id,
             intended=statistics.totals.intended,
             acknowledged=statistics.totals.acknowledged,
             failed=statistics.totals.failed,
@@ -247,7 +255,7 @@ class Runs:
         )
         self._run = None
         self._leave(run)
-        self._events.lifecycle(protocol.LOAD_FINISHED, run.run_id, detail=finished)
+        self._events.publish(finished)
         self._log.info("load_finished", run_id=run.run_id, **vars(statistics.totals))
 
     def _end_offsets(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
@@ -273,4 +281,4 @@ class Runs:
     def _fail(self, run_id: str, reason: str) -> None:
         self.abandon(reason)
         self._log.error("run_failed", run_id=run_id, reason=reason)
-        self._events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+        self._events.publish(Failed(run_id=run_id, reason=reason))

@@ -6,8 +6,8 @@ python -m services.runner
 import shutil
 from functools import partial
 
-from schemas import protocol
 from schemas.commands import Command, Malformed, Prepare, Start, Stop
+from schemas.events import Failed
 from services.runner.agent import Agent
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client
@@ -56,8 +56,7 @@ def handle_command(command: Command | Malformed, agent: Agent, events: Events) -
 
 
 def _fail(events: Events, run_id: str, reason: str) -> None:
-    reason = f"runner cannot prepare: {reason}"
-    events.lifecycle(protocol.FAILED, run_id, detail={"reason": reason})
+    events.publish(Failed(run_id=run_id, reason=f"runner cannot prepare: {reason}"))
 
 
 if __name__ == "__main__":

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import structlog
 from confluent_kafka import KafkaException
-from pydantic import JsonValue
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.codec import said_by
 from schemas.engine import (
     REASON_CHARACTERS,
@@ -21,6 +20,14 @@ from schemas.engine import (
     ProgressLine,
     ReadyLine,
     UndecodableLine,
+)
+from schemas.events import (
+    Failed,
+    PipelineDown,
+    PipelineReady,
+    PipelineStopped,
+    PipelineUp,
+    StartAgain,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
 from services.definitions.engines import Installed, installed, load_engine
@@ -142,8 +149,8 @@ class Agent:
         found = {name: reason for name, reason in objections.items() if reason is not None}
         run_id = plan.request.run_id
         for name, reason in found.items():
-            detail = {"reason": f"{name} was not started: {reason}"}
-            self._events.lifecycle(protocol.FAILED, run_id, pipeline=name, detail=detail)
+            said = f"{name} was not started: {reason}"
+            self._events.publish(Failed(run_id=run_id, pipeline=name, reason=said))
             self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
         if found:
             self._say_stopped(plan)
@@ -210,7 +217,7 @@ class Agent:
     def _say_stopped(self, plan: RunPlan) -> None:
         request = plan.request
         for pipeline in request.pipelines:
-            self._events.lifecycle(protocol.STOPPED, request.run_id, pipeline=pipeline.name)
+            self._events.publish(PipelineStopped(run_id=request.run_id, pipeline=pipeline.name))
 
     def _go_on(self, session: RunSession, plan: RunPlan) -> None:
         """Assign the kept pipelines to another run."""
@@ -218,7 +225,7 @@ class Agent:
         self._state = Running(session)
         for member in session.members:
             member.refused = 0
-            self._say(protocol.READY, session, member, member.detail)
+            self._publish_ready(PipelineReady, session, member)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
     def _end(self, session: RunSession) -> None:
@@ -288,13 +295,12 @@ class Agent:
             if member.state != "ready":
                 again = member.state == "down"
                 member.state, member.detail = "ready", member.with_version(line.detail)
-                event = protocol.PIPELINE_UP if again else protocol.READY
-                self._say(event, session, member, member.detail)
+                self._publish_ready(PipelineUp if again else PipelineReady, session, member)
         elif isinstance(line, ProgressLine):
             if line.stage in session.plan.request.stages_of(member.pipeline):
                 fields = line.model_dump(exclude={"event", "detail"})
                 detail = json.dumps(line.detail)
-                self._events.publish(
+                self._events.measurement(
                     catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
                 )
         elif isinstance(line, UndecodableLine):
@@ -332,9 +338,13 @@ class Agent:
         if not member.engine.spec.processes.resumes:
             shutil.rmtree(session.folder / member.pipeline.name, ignore_errors=True)
         member.process, member.state = None, "waiting"
-        detail: dict[str, JsonValue] = {"reason": reason, "try": member.tries + 1}
-        self._say(protocol.START_AGAIN, session, member, detail)
-        self._log.warning("pipeline_starts_again", run_id=session.run_id, **detail)
+        name, attempt = member.pipeline.name, member.tries + 1
+        self._events.publish(
+            StartAgain(run_id=session.run_id, pipeline=name, reason=reason, attempt=attempt)
+        )
+        self._log.warning(
+            "pipeline_starts_again", run_id=session.run_id, reason=reason, attempt=attempt
+        )
         return True
 
     def _restart(
@@ -348,8 +358,12 @@ class Agent:
             return False
         member.restarts += 1
         member.state = "down"
-        detail: dict[str, JsonValue] = {"reason": reason, "restart": member.restarts}
-        self._say(protocol.PIPELINE_DOWN, session, member, detail)
+        name = member.pipeline.name
+        self._events.publish(
+            PipelineDown(
+                run_id=session.run_id, pipeline=name, reason=reason, restart=member.restarts
+            )
+        )
         ended.log.replace(ended.log.with_suffix(".log.1"))
         self._launch(session, member)
         return True
@@ -359,19 +373,16 @@ class Agent:
         member.state = "ended"
         if member.process is not None:
             member.process.keep_log()  # now: the run may be stopped before the program has ended
-        self._events.lifecycle(
-            protocol.FAILED,
-            session.run_id,
-            pipeline=member.pipeline.name,
-            stage=stage,
-            detail={"reason": reason},
+        name = member.pipeline.name
+        self._events.publish(
+            Failed(run_id=session.run_id, pipeline=name, stage=stage, reason=reason)
         )
 
-    def _say(
-        self, event: str, session: RunSession, member: Member, detail: dict[str, JsonValue]
+    def _publish_ready(
+        self, kind: type[PipelineReady | PipelineUp], session: RunSession, member: Member
     ) -> None:
         name = member.pipeline.name
-        self._events.lifecycle(event, session.run_id, pipeline=name, detail=detail)
+        self._events.publish(kind(run_id=session.run_id, pipeline=name, about_engine=member.detail))
 
     def close(self) -> None:
         """Stop all pipelines."""

@@ -1,16 +1,15 @@
 """Reads events published on the results bus from now on.
 
 bus = Bus(settings, "conductor", ("results.lifecycle",), events)
-for topic, record in bus.poll(timeout_s=0.1): ...
+for event in bus.poll(timeout_s=0.1): ...
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from confluent_kafka import TopicPartition
 
 from schemas import codec
-from schemas.event_payloads import read_event
+from schemas.events import BusEvent, read_event
 from services.runtime.events import IDLE_FETCH_MS, Events, dead_letter_of
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings
@@ -49,22 +48,22 @@ class Bus:
         self._next = self.ends(self._topics)
         self._consumer.assign([TopicPartition(*key, offset) for key, offset in self._next.items()])
 
-    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
-        """Topic and fields of events that have arrived, after waiting at most `timeout_s`."""
-        found = []
+    def poll(self, timeout_s: float) -> list[BusEvent]:
+        """Events that have arrived, after waiting at most `timeout_s`."""
+        events = []
         for message in self._consumer.consume(MAX_RECORDS, timeout_s):
             if message.error():
                 continue
             topic = message.topic()
             self._next[topic, message.partition()] = message.offset() + 1
             try:
-                found.append((topic, read_event(topic, message.value())))
+                events.append(read_event(topic, message.value()))
             except codec.DecodeError as error:
                 if self._events is not None:
                     self._events.dead_letter(dead_letter_of(message, str(error)))
-        return found
+        return events
 
-    def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rest(self) -> Iterator[BusEvent]:
         """Events published until now and not returned yet. Reads up to the end offsets at the time
         of the call, because a busy topic never ends."""
         ends = self.ends(self._topics)

@@ -3,16 +3,14 @@
 Events are never dropped: if the client's bounded queue is full, publishing blocks.
 """
 
-import json
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
-from pydantic import BaseModel
 
 from schemas import catalogue, codec
 from schemas.commands import Command, Malformed, decode
+from schemas.events import Event
 from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import assigned_consumer, event_producer, watermarks
 from services.runtime.settings import ServiceSettings
@@ -53,33 +51,19 @@ class Events:
         self.name = name
         self.failed = 0
 
-    def publish(self, topic: str, run_id: str, /, **fields: Any) -> None:
-        """Publish one event of a `results.*` topic, keyed by run. Raises ValueError if it does not
-        fit its schema."""
+    def publish(self, event: Event, *, flush: bool = True) -> None:
+        """Publish an event, keyed by run."""
+        record = event.record(self.name, self._clock())
+        name = catalogue.record_of(event.TOPIC)
+        self._send(event.TOPIC, event.run_id, codec.encode(name, record))
+        if flush:
+            self.flush()
+
+    def measurement(self, topic: str, run_id: str, /, **fields: Any) -> None:
+        """Publish one measurement, keyed by run. Raises ValueError if it does not fit its
+        schema."""
         head = {"run_id": run_id, "time": self._clock(), "producer": self.name}
         self._send(topic, run_id, codec.encode(catalogue.record_of(topic), head | fields))
-
-    def lifecycle(self, event: str, run_id: str = "", **fields: Any) -> None:
-        """Publish and flush a lifecycle event. `detail` may be a model or a dict."""
-        detail = fields.pop("detail", {})
-        text = detail.model_dump_json() if isinstance(detail, BaseModel) else json.dumps(detail)
-        self.publish(catalogue.LIFECYCLE, run_id, event=event, detail=text, **fields)
-        self.flush()
-
-    def conclusion(
-        self, kind: str, run_id: str, reasons: Iterable[str], detail: Mapping[str, Any]
-    ) -> None:
-        """Publish and flush a conclusion: valid if there are no objections."""
-        found = list(reasons)
-        self.publish(
-            catalogue.CONCLUSIONS,
-            run_id,
-            kind=kind,
-            valid=not found,
-            invalid_reasons=found,
-            detail=json.dumps(detail),
-        )
-        self.flush()
 
     def send(self, command: Command) -> None:
         """Send a command and flush it."""

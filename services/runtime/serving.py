@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
 
-from schemas import protocol
 from schemas.catalogue import Topic
 from schemas.commands import Command, Malformed
+from schemas.events import ServiceStarted, ServiceStopped
 from services.runtime.events import Commands, Events, open_commands, open_events
 from services.runtime.health import PortTakenError, serve_health
 from services.runtime.kafka import KafkaUnavailableError, admin_client
@@ -71,9 +71,9 @@ def serving(
         events = open_events(settings, name)
         commands = open_commands(settings, name, events)
         health = serve_health(settings.host, settings.port(name), lambda: not stop.is_set())
-        events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+        events.publish(ServiceStarted(pid=os.getpid()))
         yield Service(events, commands, stop)
-        events.lifecycle(protocol.SERVICE_STOPPED, detail={"pid": os.getpid()})
+        events.publish(ServiceStopped(pid=os.getpid()))
         commands.close()
         health.shutdown()
     except (PortTakenError, KafkaException, KafkaUnavailableError, SecretFileError) as error:

@@ -16,8 +16,8 @@ import structlog
 from confluent_kafka import Message
 from prometheus_client import Counter, Gauge
 
-from schemas import protocol
 from schemas.catalogue import DEAD_LETTER
+from schemas.events import RecordsLost
 from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
@@ -195,16 +195,16 @@ class Projector:
             if lost.end <= self._replayed.get(lost.place, 0):
                 continue
             topic, partition = lost.place
-            detail = {
-                "topic": topic,
-                "partition": partition,
-                "records": lost.records,
-                "first_offset": lost.first,
-                "next_offset": lost.end,
-            }
-            log.warning("records_lost", **detail)
+            event = RecordsLost(
+                topic=topic,
+                partition=partition,
+                records=lost.records,
+                first_offset=lost.first,
+                next_offset=lost.end,
+            )
+            log.warning("records_lost", **event.detail)
             LOST.labels(topic).inc(lost.records)
-            self._events.lifecycle(protocol.RECORDS_LOST, detail=detail)
+            self._events.publish(event)
 
     def _write(self, messages: Sequence[Message]) -> None:
         for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from schemas import codec
-from schemas.event_payloads import check_finite
+from schemas.events import check_finite
 from services.store.tables import Table
 
 YEAR_2100_MS = 4_102_444_800_000

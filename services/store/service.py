@@ -6,7 +6,8 @@ import threading
 
 from confluent_kafka import KafkaException
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import ServiceStarted, ServiceStopped
 from services.runtime.events import open_events
 from services.runtime.health import PortTakenError
 from services.runtime.kafka import KafkaUnavailableError, admin_client
@@ -83,12 +84,12 @@ def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> 
     projector = open_projector(settings, engine, events, stop.is_set)
     projector.resume()
     ready.set()
-    events.lifecycle(protocol.SERVICE_STARTED, detail={"pid": os.getpid()})
+    events.publish(ServiceStarted(pid=os.getpid()))
     log.info("started", port=settings.port("store"), data=str(settings.database_dir))
     while not stop.is_set():
         projector.step()
         rebuilds.tick(engine, projector, settings, stop.is_set)
     server.shutdown()
     projector.close()
-    events.lifecycle(protocol.SERVICE_STOPPED)
+    events.publish(ServiceStopped())
     log.info("stopped")

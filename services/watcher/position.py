@@ -14,7 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Concluded, PhaseStarted, WatchBegun
 from schemas.watch import Watch, WatchedKafka
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.reconciling import COUNTED, CountReconciler
@@ -81,7 +82,7 @@ class Published:
             self.counts(record["run_id"]).deduct(topic, record)
         elif topic == catalogue.CONCLUSIONS:
             self.events.add((record["run_id"], topic))
-        elif record["event"] in (protocol.WATCH_BEGUN, protocol.PHASE_STARTED, protocol.CONCLUDED):
+        elif record["event"] in (WatchBegun.name, PhaseStarted.name, Concluded.name):
             self.events.add((record["run_id"], record["event"]))
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from schemas import protocol
+from schemas.events import WatchTrouble
 from services.definitions.watches import kept_watches, positions
 from services.runtime.events import Events
 
@@ -103,10 +103,15 @@ class Processes:
             lasted = now_s - child.began_s > LASTING_S
             child.pause_s = LEAST_PAUSE_S if lasted else min(2 * child.pause_s, MOST_PAUSE_S)
             child.again_s = now_s + child.pause_s
-            told = {"watch": name, "code": child.process.returncode, "again_in_s": child.pause_s}
-            log.warning("watch_ended", **told)
-            detail = {"kind": "ended", **told, "reason": _reason(child.process)}
-            self._events.lifecycle(protocol.WATCH_TROUBLE, detail=detail)
+            event = WatchTrouble(
+                kind="ended",
+                watch=name,
+                code=child.process.returncode,
+                again_in_s=child.pause_s,
+                reason=_reason(child.process),
+            )
+            log.warning("watch_ended", **event.detail)
+            self._events.publish(event)
         elif child.again_s is not None and now_s >= child.again_s:
             child.process = self._start(name, child.is_concluding)
             child.began_s, child.again_s = now_s, None

@@ -1,17 +1,15 @@
 """The runs of a watch: consecutive spans of time, by default hours. Each begins and concludes on
 the bus like the run of a load, so that all other services handle them alike."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from schemas import catalogue, protocol
+from schemas.events import Concluded, LifecycleEvent, PhaseStarted, RunJudged, WatchBegun
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.counting import MEASURE, Counting, RunTotals
-from services.watcher.events import Event
 from services.watcher.figures import judged_run
 from services.watcher.records import NONE_MS
 
@@ -55,15 +53,16 @@ class Runs:
         """The end of a run, exclusive."""
         return 1000 * (run + 1) * self.watch.run_s
 
-    def begin(self, run: int) -> Iterator[Event]:
+    def begin(self, run: int) -> Iterator[LifecycleEvent]:
         """The events that begin a run, unless it has begun."""
         if run in self.begun:
             return
         self.begun.add(run)
         start_ms, end_ms = self.end_ms(run - 1), self.end_ms(run)
         relation = self.watch.relation
-        told = WatchRun(
-            run_id=self.id_of(run),
+        run_id = self.id_of(run)
+        begun = WatchRun(
+            run_id=run_id,
             watch=self.watch.public(),
             start_ms=start_ms,
             end_ms=end_ms,
@@ -79,9 +78,8 @@ class Runs:
             stages=(self.watch.stage,),
             environment=self.environment,
         )
-        yield _lifecycle(run, protocol.WATCH_BEGUN, detail=told.model_dump_json())
-        times = {"start_ms": start_ms, "end_ms": end_ms}
-        yield _lifecycle(run, protocol.PHASE_STARTED, phase=MEASURE, detail=json.dumps(times))
+        yield WatchBegun(run_id=run_id, run=begun)
+        yield PhaseStarted(run_id=run_id, phase=MEASURE, start_ms=start_ms, end_ms=end_ms)
 
     def object(self, run: int, reason: str) -> None:
         """Add a reason why a run is invalid."""
@@ -105,7 +103,7 @@ class Runs:
         watched_ms: tuple[int, int],
         told: dict[str, Any],
         ended: bool = False,
-    ) -> Iterator[Event]:
+    ) -> Iterator[RunJudged | Concluded]:
         """The events that end a run. watched_ms: begin and end of the time that the watch has
         judged; of it the whole seconds within the run count. told: further details. ended: whether
         the watch ends."""
@@ -133,14 +131,15 @@ class Runs:
         }
         if self.watch.thresholds:
             detail["thresholds"] = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)
-        text = json.dumps(detail)
-        yield Event(
-            catalogue.CONCLUSIONS,
-            run,
-            {"kind": "run", "valid": not reasons, "invalid_reasons": reasons, "detail": text},
+        run_id = self.id_of(run)
+        yield RunJudged(run_id=run_id, invalid_reasons=tuple(reasons), **detail)
+        yield Concluded(
+            run_id=run_id,
+            valid=not reasons,
+            clean=clean,
+            invalid_reasons=tuple(reasons),
+            ended=ended,
         )
-        end = {"valid": not reasons, "clean": clean, "invalid_reasons": reasons, "ended": ended}
-        yield _lifecycle(run, protocol.CONCLUDED, detail=json.dumps(end))
 
     def saved(self) -> dict[str, Any]:
         """As JSON types, for `restore`."""
@@ -169,7 +168,3 @@ class Runs:
         for run in [one for one in self.reasons if self.end_ms(one) <= closed_ms]:
             del self.reasons[run]
         return closed_ms
-
-
-def _lifecycle(run: int, event: str, **fields: Any) -> Event:
-    return Event(catalogue.LIFECYCLE, run, {"event": event, **fields})

@@ -9,8 +9,9 @@ from typing import Any, Final
 
 import structlog
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import FindChanges
+from schemas.events import Concluded, Conclusion, LifecycleEvent, WatchBegun, WatchTrouble
 from schemas.watch import Watch
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -185,7 +186,8 @@ class Watching:
         """Begin runs, except those that are closed: their results are final."""
         for run in sorted(runs):
             if self.runs.end_ms(run) > self.watched.closed_ms:
-                self._publish(self.runs.begin(run))
+                for event in self.runs.begin(run):
+                    self._publish_event(event)
 
     def _publish_counts(self) -> None:
         """Publish the counts that are not published when they are made."""
@@ -226,7 +228,7 @@ class Watching:
         circumstances = self._circumstances(run, totals)
         for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended):
             if (run_id, _name(event)) not in self._told:
-                self._publish([event])
+                self._publish_event(event)
         self._concluded = run_id
 
     def _request_search(self) -> None:
@@ -255,18 +257,22 @@ class Watching:
             run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
                 continue
-            self.events.publish(event.topic, run_id, **event.fields)
+            self.events.measurement(event.topic, run_id, **event.fields)
+
+    def _publish_event(self, event: LifecycleEvent | Conclusion) -> None:
+        """Publish an event unless the previous process has."""
+        published = self.behind.published.events if self.behind is not None else set()
+        if (event.run_id, _name(event)) not in published:
+            self.events.publish(event, flush=False)
 
     def _is_told(self, event: Event, run_id: str) -> bool:
-        """Whether to skip an event now: it was published, or it counts in a run of which the
-        previous process has published counts, whose difference is published at the end."""
+        """Whether to skip a measurement now: it counts in a run of which the previous process has
+        published counts, whose difference is published at the end."""
         assert self.behind is not None
-        if event.topic in SUMMED:
-            owed = self.behind.published.owed.get(run_id)
-            if owed is not None:
-                owed.count(event.topic, event.fields)
-            return owed is not None
-        return (run_id, _name(event)) in self.behind.published.events
+        owed = self.behind.published.owed.get(run_id) if event.topic in SUMMED else None
+        if owed is not None:
+            owed.count(event.topic, event.fields)
+        return owed is not None
 
     def _end_catching_up(self) -> None:
         behind = self.behind
@@ -277,7 +283,7 @@ class Watching:
         for run_id, counts in behind.published.owed.items():
             try:
                 for topic, fields in counts.events():
-                    self.events.publish(topic, run_id, **fields)
+                    self.events.measurement(topic, run_id, **fields)
             except NotRepeatableError as error:
                 run = self.runs.number_of(run_id)
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
@@ -296,9 +302,9 @@ class Watching:
             run = self.runs.number_of(run_id)
             if run is None or self.runs.end_ms(run) <= self.watched.closed_ms:
                 continue
-            if (run_id, protocol.WATCH_BEGUN) in published:
+            if (run_id, WatchBegun.name) in published:
                 self.runs.begun.add(run)
-            ends = {(run_id, catalogue.CONCLUSIONS), (run_id, protocol.CONCLUDED)} & published
+            ends = {(run_id, catalogue.CONCLUSIONS), (run_id, Concluded.name)} & published
             if len(ends) == 2:
                 self.runs.concluded.add(run)
             elif ends:
@@ -324,7 +330,7 @@ class Watching:
         if fields is not None:
             run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
             source = f"watch-{self.watch.name}"
-            self.events.publish(catalogue.METRICS, run_id, source=source, **fields)
+            self.events.measurement(catalogue.METRICS, run_id, source=source, **fields)
 
     def _tell_troubles(self) -> None:
         now_s = time.monotonic()
@@ -336,15 +342,17 @@ class Watching:
             self.watched.refused.clear()
         for one in troubles:
             log.warning("trouble", kind=one.kind, **one.detail)
-            detail = {"kind": one.kind, "watch": self.watch.name, "invalid": objection(one)}
             run_id = self.runs.id_of(self._run() if one.run is None else one.run)
-            self.events.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail | one.detail)
+            about = {"invalid": objection(one)} | one.detail
+            self.events.publish(
+                WatchTrouble(run_id=run_id, kind=one.kind, watch=self.watch.name, **about)
+            )
 
     def _flush(self) -> None:
         if self.events.flush(BUS_WAIT_S) or self.events.failed:
             raise BusSilentError("the bus does not acknowledge published events")
 
 
-def _name(event: Event) -> str:
+def _name(event: LifecycleEvent | Conclusion) -> str:
     """The name of an event of a run in Published."""
-    return str(event.fields.get("event", event.topic))
+    return event.name if isinstance(event, LifecycleEvent) else event.TOPIC

@@ -25,8 +25,8 @@ from pathlib import Path
 import psutil
 
 from deploy.local.state import RUNNING, StateFile
-from schemas import catalogue, protocol
-from schemas.event_payloads import PhaseStarted
+from schemas import catalogue
+from schemas.events import PhaseStarted
 from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
@@ -166,11 +166,10 @@ def until_measured(settings: ServiceSettings) -> int:
     bus = Bus(settings, "bench", (catalogue.LIFECYCLE,))
     try:
         while time.monotonic() < deadline_s + WARM_UP_S:
-            for _topic, record in bus.poll(1.0):
-                if (record["event"], record["phase"]) == (protocol.PHASE_STARTED, "measure"):
-                    end_ms = PhaseStarted.model_validate_json(record["detail"]).end_ms
-                    assert end_ms is not None
-                    return end_ms
+            for event in bus.poll(1.0):
+                if isinstance(event, PhaseStarted) and event.phase == "measure":
+                    assert event.end_ms is not None
+                    return event.end_ms
     finally:
         bus.close()
     raise TimeoutError("nothing is measured")

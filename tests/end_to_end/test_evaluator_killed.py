@@ -11,6 +11,7 @@ import pytest
 
 from deploy.local.stack import Stack
 from schemas import catalogue, codec, protocol
+from schemas.events import EvaluationResumed, PhaseStarted
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
@@ -58,20 +59,20 @@ def kill_again_and_again(settings):
 
     def events(name):
         every = [one for one in lifecycle.records(run_id) if one["event"] == name]
-        return [one for one in every if name != protocol.PHASE_STARTED or one["phase"] == "measure"]
+        return [one for one in every if name != PhaseStarted.name or one["phase"] == "measure"]
 
     try:
         runs = lambda: [r["run_id"] for r in decoded(lifecycle) if r["run_id"]]  # noqa: E731
         until(runs)
         run_id = runs()[-1]
-        until(lambda: events(protocol.PHASE_STARTED))
+        until(lambda: events(PhaseStarted.name))
         for kill in range(KILLS):
-            until(lambda: len(events(protocol.EVALUATION_RESUMED)) == kill)  # noqa: B023
+            until(lambda: len(events(EvaluationResumed.name)) == kill)  # noqa: B023
             known = len(verdicts.records(run_id))
             until(lambda: len(verdicts.records(run_id)) > known)  # noqa: B023
             until(lambda: evaluator_pid(stack))
             os.kill(evaluator_pid(stack), signal.SIGKILL)
-        until(lambda: len(events(protocol.EVALUATION_RESUMED)) == KILLS)
+        until(lambda: len(events(EvaluationResumed.name)) == KILLS)
     finally:
         lifecycle.close()
         verdicts.close()

@@ -7,6 +7,7 @@ import pytest
 from confluent_kafka import Message
 
 from schemas import catalogue, protocol
+from schemas.events import Drained, Failed
 from services.runtime.kafka import idempotent_producer
 from tests.faults.breakable_stack import (
     PIPELINE,
@@ -47,7 +48,7 @@ def corrupt(stack: BreakableStack, topics: tuple[catalogue.Topic, ...]) -> Place
     and events of the run with unreadable or incomplete details. Returns their positions."""
     foreign = one_of(stack, catalogue.GENERATOR), one_of(stack, catalogue.CONTROL)
     event = RELEASED.decode(one_of(stack, catalogue.LIFECYCLE))[1]
-    empty = [{"event": one, "detail": "{}"} for one in (protocol.DRAINED, protocol.FAILED)]
+    empty = [{"event": one, "detail": "{}"} for one in (Drained.name, Failed.name)]
     found: Places = []
 
     def delivered(error: object, message: Message) -> None:

@@ -11,8 +11,20 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, codec
 from schemas.commands import COMMANDS
+from schemas.events import (
+    Concluded,
+    Drained,
+    Evaluating,
+    Failed,
+    LoadFinished,
+    PartDown,
+    PhaseStarted,
+    Ready,
+    RunRequested,
+    ServiceStarted,
+)
 from tests.traffic import RELEASED, RELEASED_NAMES
 
 NOW_MS = int(time.time() * 1000)
@@ -40,16 +52,16 @@ OBJECTS = (
 NAMES = {
     "command": tuple(COMMANDS),
     "event": (
-        protocol.READY,
-        protocol.FAILED,
-        protocol.DRAINED,
-        protocol.CONCLUDED,
-        protocol.EVALUATING,
-        protocol.PART_DOWN,
-        protocol.PHASE_STARTED,
-        protocol.RUN_REQUESTED,
-        protocol.LOAD_FINISHED,
-        protocol.SERVICE_STARTED,
+        Ready.name,
+        Failed.name,
+        Drained.name,
+        Concluded.name,
+        Evaluating.name,
+        PartDown.name,
+        PhaseStarted.name,
+        RunRequested.name,
+        LoadFinished.name,
+        ServiceStarted.name,
     ),
     "kind": ("run", "search_step", "sustainable_throughput", "change_point"),
 }

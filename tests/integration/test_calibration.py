@@ -11,8 +11,9 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.commands import Drain, Prepare, Start, Stop
+from schemas.events import Drained, LoadFinished, Ready
 from schemas.json_format import encode_json
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan, RunRequest
+from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import (
     Content,
     Judgement,
@@ -133,7 +134,7 @@ class CalibrationRun:
     def begin(self, evaluators=1):
         """Prepare and start the evaluators."""
         ready = lambda events: (  # noqa: E731
-            sum(e["event"] == protocol.READY and not e["pipeline"] for e in events) == evaluators
+            sum(e["event"] == Ready.name and not e["pipeline"] for e in events) == evaluators
         )
         self.bus.send(Prepare(run_id=self.run_id, plan=self.plan))
         send_probes(self.settings, self.run_id, self.encode)
@@ -182,7 +183,7 @@ class CalibrationRun:
         finished = LoadFinished(intended=sent, acknowledged=sent, failed=0, end_offsets=ends)
         self.bus.send(Drain(run_id=self.run_id, end_offsets=finished.end_offsets))
         drained = lambda events: (  # noqa: E731
-            sum(e["event"] == protocol.DRAINED for e in events) == evaluators
+            sum(e["event"] == Drained.name for e in events) == evaluators
         )
         self.readers[catalogue.LIFECYCLE].until(self.run_id, drained)
         self.bus.send(Stop(run_id=self.run_id))

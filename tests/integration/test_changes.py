@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import FindChanges
+from schemas.events import Concluded, RateJudged, RunJudged, RunRequested
+from schemas.protocol import RunRequest
 from services.runtime.clickhouse import query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT
@@ -50,16 +52,16 @@ def publish_run(events, number, latencies_ms, rate_per_second):
     publish_valid_run(events, f"{run_id}-step-01", number, step, step_of=run_id)
     publish_valid_run(events, run_id, number, latencies_ms)
     detail = A_RESULT | {"pipeline": "spark-realtime", "rate_per_second": rate_per_second}
-    events.conclusion("sustainable_throughput", run_id, (), detail)
+    events.publish(RateJudged(run_id=run_id, **detail))
 
 
 def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
     request = a_request().model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     if number >= PLANTED:
         request["pipelines"][0]["trigger_interval_ms"] = 1000
-    events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+    events.publish(RunRequested(run_id=run_id, request=RunRequest.model_validate(request)))
     for stage, latency_ms in latencies_ms.items():
-        events.publish(
+        events.measurement(
             catalogue.LATENCY,
             run_id,
             pipeline="spark-realtime",
@@ -70,9 +72,8 @@ def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
             latencies_ms=[int(latency_ms) - 1, int(latency_ms), int(latency_ms) + 1],
             counts=[100, 200, 100],
         )
-    conclusion = {"kind": "run", "valid": True, "invalid_reasons": []}
-    events.publish(catalogue.CONCLUSIONS, run_id, detail='{"clean": true}', **conclusion)
-    events.lifecycle(protocol.CONCLUDED, run_id, detail={"valid": True, "clean": True})
+    events.publish(RunJudged(run_id=run_id, clean=True))
+    events.publish(Concluded(run_id=run_id, valid=True, clean=True))
 
 
 def look(settings, *options):
@@ -172,8 +173,8 @@ def publish_hour(events, runs, run, latency_ms):
     second = 1000 * run * runs.watch.run_s
     where = {"pipeline": runs.watch.name, "stage": runs.watch.stage, "second": second}
     for event in runs.begin(run):
-        events.publish(event.topic, runs.id_of(run), **event.fields)
-    events.publish(
+        events.publish(event)
+    events.measurement(
         catalogue.LATENCY,
         runs.id_of(run),
         **where,
@@ -183,7 +184,7 @@ def publish_hour(events, runs, run, latency_ms):
         counts=[100, 200, 100],
     )
     for event in runs.conclude(run, totals, (0, second + HOUR_MS), {}):
-        events.publish(event.topic, runs.id_of(run), **event.fields)
+        events.publish(event)
 
 
 def planted(change):

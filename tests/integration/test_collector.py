@@ -13,8 +13,9 @@ import psutil
 import pyspark
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Prepare, Stop
+from schemas.events import Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import RunPlan
 from services.collector.processes import Processes
 from services.collector.stack import StackService
@@ -46,10 +47,10 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     resources = Reader(broker, catalogue.RESOURCES)
     with running_service(broker, "collector", data=tmp_path) as collector:
-        lifecycle.until("", has_event(protocol.SERVICE_STARTED))
+        lifecycle.until("", has_event(ServiceStarted.name))
         resources.until("", lambda events: {"runner"} <= names(events))
         bus.send(Prepare(run_id="watched", plan=RunPlan(request=a_request(), start_offsets={})))
-        lifecycle.until("watched", has_event(protocol.READY))
+        lifecycle.until("watched", has_event(Ready.name))
         supervisor.stdin.write(b"go\n")
         supervisor.stdin.flush()
         found = resources.until("watched", lambda events: cpu_of(events, "p1") >= 0.4)
@@ -57,7 +58,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
         bus.send(Stop(run_id="watched"))
         collector.send_signal(signal.SIGTERM)
         assert collector.wait(timeout=60) == 0
-        lifecycle.until("", has_event(protocol.SERVICE_STOPPED))
+        lifecycle.until("", has_event(ServiceStopped.name))
     supervisor.wait()
     lifecycle.close()
     resources.close()

@@ -7,6 +7,16 @@ import pytest
 from deploy.grafana.program.__main__ import ALERTS
 from deploy.grafana.program.sql import limits
 from schemas import catalogue, protocol
+from schemas.events import (
+    Concluded,
+    Killed,
+    PartDown,
+    PhaseStarted,
+    RunRefused,
+    RunRequested,
+    WatchBegun,
+    WatchTrouble,
+)
 from schemas.threshold import parse_threshold
 from services.runtime.grafana_macros import ALL, TimeRange, expand
 from services.store.engine import Query
@@ -60,12 +70,12 @@ def happened(event, run, after_ms=0, phase="", **detail):
 def requested(run, after_ms=0, limit_ms=50.0, **fields):
     workload = {"name": "w", "validity": {"max_send_delay_p99_ms": limit_ms}}
     asked = {"workload": workload, "pipelines": [{"name": "p"}], "stages": ["join"]}
-    return happened(protocol.RUN_REQUESTED, run, after_ms, **(asked | fields))
+    return happened(RunRequested.name, run, after_ms, **(asked | fields))
 
 
 def concluded(run, after_ms=1000, clean=True, **detail):
     """Both events of the conclusion of a valid run."""
-    yield happened(protocol.CONCLUDED, run, after_ms, valid=True, clean=clean)
+    yield happened(Concluded.name, run, after_ms, valid=True, clean=clean)
     head = {"run_id": run, "time": NEW_YEAR_MS + after_ms, "producer": "conductor", "kind": "run"}
     told = json.dumps({"clean": clean} | detail)
     yield catalogue.CONCLUSIONS, head | {"valid": True, "invalid_reasons": [], "detail": told}
@@ -130,7 +140,7 @@ def test_an_alert_names_each_threshold_that_failed_in_no_step(ask, engine):
 )
 def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(ask, engine, lines, outputs):
     begun = {"watch": {"thresholds": lines}, "workload": {"name": "w"}, "stages": ["join"]}
-    project(engine, [happened(protocol.WATCH_BEGUN, "w-1", **begun), judged("w-1", "w")])
+    project(engine, [happened(WatchBegun.name, "w-1", **begun), judged("w-1", "w")])
     found = alert(ask, "The ledger is not clean")
     assert [row["outputs"] for row in found] == ([] if outputs is None else [outputs])
 
@@ -143,7 +153,7 @@ def test_an_alert_names_the_problems_of_watches(ask, engine):
         {"kind": "sampled", "invalid": "", "share": 0.5},
         {"kind": "ended", "invalid": ""},
     )
-    project(engine, [happened(protocol.WATCH_TROUBLE, "", watch="w", **one) for one in events])
+    project(engine, [happened(WatchTrouble.name, "", watch="w", **one) for one in events])
     found = alert(ask, "A watch has a problem")
     assert {(row["what"], row["topic"]): row["problems"] for row in found if row["problems"]} == {
         ("topic_deleted", "t"): 1,
@@ -192,7 +202,7 @@ def test_verdicts_that_a_watch_limits_are_no_problem(ask, engine, lines, counts,
     }
     run = "watch-w-1"
     begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
-    project(engine, [happened(protocol.WATCH_BEGUN, run, **begun)])
+    project(engine, [happened(WatchBegun.name, run, **begun)])
     project(engine, concluded(run, clean=False, **detail))
     (counted,) = panel(ask, "overview", "Number of problems")
     assert counted["runs not exact"] == (0 if is_exact else 1)
@@ -202,14 +212,14 @@ def test_verdicts_that_a_watch_limits_are_no_problem(ask, engine, lines, counts,
 
 def test_a_part_that_a_workload_killed_did_not_die(ask, engine):
     def died(part, after_ms):
-        return happened(protocol.PART_DOWN, "", after_ms, part=part, reason=f"{after_ms}")
+        return happened(PartDown.name, "", after_ms, part=part, reason=f"{after_ms}")
 
     project(
         engine,
         [
             requested("r"),
             died("kafka", 9_000),
-            happened(protocol.KILLED, "r", 10_000, target="broker", pids=[1]),
+            happened(Killed.name, "r", 10_000, target="broker", pids=[1]),
             died("kafka", 10_100),
             died("evaluator", 10_200),
             died("kafka", 69_999),
@@ -261,9 +271,9 @@ def test_a_refused_run_did_not_take_place_and_is_in_no_later_time(ask, engine):
     project(
         engine,
         [
-            happened(protocol.RUN_REFUSED, "refused", reason="No such pipeline."),
+            happened(RunRefused.name, "refused", reason="No such pipeline."),
             requested("open"),
-            happened(protocol.PHASE_STARTED, "open", phase="measure"),
+            happened(PhaseStarted.name, "open", phase="measure"),
             requested("next"),
         ],
     )
@@ -422,7 +432,7 @@ def outputs_of(row):
 @pytest.mark.parametrize("others", ["concluded", "refused", "never concluded"])
 def test_the_age_of_data_is_of_a_watch_that_is_still_running(ask, engine, others):
     begun = {"workload": {"name": "w"}, "pipelines": [{"name": "w"}]}
-    project(engine, [happened(protocol.WATCH_BEGUN, "watch-w-1", **begun), took("watch-w-1", 2)])
+    project(engine, [happened(WatchBegun.name, "watch-w-1", **begun), took("watch-w-1", 2)])
     for number in range(25):
         run, after_ms = f"r{number}", 1000 * number
         if others == "never concluded":
@@ -430,7 +440,7 @@ def test_the_age_of_data_is_of_a_watch_that_is_still_running(ask, engine, others
         if others == "concluded":
             project(engine, [requested(run, after_ms + 500), *concluded(run, after_ms + 900)])
         if others == "refused":
-            project(engine, [happened(protocol.RUN_REFUSED, run, after_ms, reason="No.")])
+            project(engine, [happened(RunRefused.name, run, after_ms, reason="No.")])
     assert len(panel(ask, "overview", "Data age")) == 1
 
 

@@ -15,7 +15,8 @@ from confluent_kafka import ConsumerGroupTopicPartitions
 
 from schemas import catalogue, protocol
 from schemas.commands import Drain, Prepare, Start, Stop
-from schemas.protocol import LoadFinished, PhasePlan, RunPlan
+from schemas.events import Drained, Failed, LoadFinished, Ready, ServiceStarted, ServiceStopped
+from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
 from services.runtime.topics import ensure_topics
@@ -46,11 +47,11 @@ def evaluator(broker, tmp_path_factory):
         readers(broker, catalogue.LIFECYCLE) as (lifecycle,),
         running_service(broker, "evaluator", data) as process,
     ):
-        lifecycle.until("", has_event(protocol.SERVICE_STARTED))
+        lifecycle.until("", has_event(ServiceStarted.name))
         yield broker
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
-        lifecycle.until("", has_event(protocol.SERVICE_STOPPED))
+        lifecycle.until("", has_event(ServiceStopped.name))
 
 
 def verdict_totals(events):
@@ -105,7 +106,7 @@ def test_a_run_is_judged_exactly(evaluator):
     with readers(evaluator, *topics) as (lifecycle, verdicts, latencies, dead):
         bus.send(Prepare(run_id=run_id, plan=plan))
         send_probes(evaluator, run_id)
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
 
         write(evaluator, [(f"traffic.{key[2]}", run.encoded(key)) for key in run.inputs])
@@ -130,9 +131,9 @@ def test_a_run_is_judged_exactly(evaluator):
         late = run.late_output()
         write(evaluator, [late[:2]])
         verdicts.until(run_id, lambda events: verdict_totals(events) == VERDICTS)
-        assert not has_event(protocol.DRAINED)(lifecycle.records(run_id))
+        assert not has_event(Drained.name)(lifecycle.records(run_id))
         bus.send(Drain(run_id=run_id, end_offsets=finished.end_offsets))
-        drained = lifecycle.until(run_id, has_event(protocol.DRAINED))[-1]
+        drained = lifecycle.until(run_id, has_event(Drained.name))[-1]
         bus.send(Stop(run_id=run_id))
 
         times = append_times(evaluator, (*TRAFFIC.topics, *OUTPUTS))
@@ -188,7 +189,7 @@ def test_a_command_seen_twice_is_carried_out_once(evaluator):
             Prepare(run_id=run_id, plan=RunPlan(request=request_of(run_id), start_offsets=offsets))
         )
         send_probes(evaluator, run_id)
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
         flow = ("b", 0, "flow")
         write(evaluator, [("traffic.flow", run.encoded(flow))])
@@ -221,7 +222,7 @@ def test_a_topic_that_is_not_there_fails_the_run_with_a_reason(evaluator):
     plan = RunPlan(request=request_of(run_id), start_offsets={"output.p.nowhere": (0,)})
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare(run_id=run_id, plan=plan))
-        failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until(run_id, has_event(Failed.name))[-1]
     assert json.loads(failed["detail"]) == {"reason": "topic output.p.nowhere does not exist"}
 
 
@@ -240,10 +241,10 @@ def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare(run_id=run_id, plan=plan))
         send_probes(evaluator, run_id)
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
         write(evaluator, [(own[0].name, run.encoded(("a", 0, "flow")))])
-        failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until(run_id, has_event(Failed.name))[-1]
     said = f"topic {own[0].name} does not use LogAppendTime"
     assert json.loads(failed["detail"]) == {"reason": said}
 
@@ -252,12 +253,12 @@ def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
     bus = open_events(evaluator, "tests")
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare.model_construct(run_id="broken", plan={"reason": "no plan"}))
-        failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until("broken", has_event(Failed.name))[-1]
         assert "could not prepare" in json.loads(failed["detail"])["reason"]
         plan = RunPlan(
             request=request_of("after"), start_offsets=ends(evaluator, *TRAFFIC.topics, *OUTPUTS)
         )
         bus.send(Prepare(run_id="after", plan=plan))
         send_probes(evaluator, "after")
-        lifecycle.until("after", has_event(protocol.READY))
+        lifecycle.until("after", has_event(Ready.name))
         bus.send(Stop(run_id="after"))

@@ -7,6 +7,7 @@ import pytest
 
 from schemas import catalogue, protocol
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import Ready
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.evaluator.reevaluation import evaluate, past_run
 from services.evaluator.settings import EvaluatorSettings
@@ -85,7 +86,7 @@ def test_live_restarted_and_evaluated_again_agree_on_outputs_before_their_inputs
         with running_service(broker, "evaluator"):
             bus.send(Prepare(run_id=RUN_ID, plan=RunPlan(request=request, start_offsets=offsets)))
             send_probes(broker, RUN_ID)
-            lifecycle.until(RUN_ID, has_event(protocol.READY))
+            lifecycle.until(RUN_ID, has_event(Ready.name))
             bus.send(
                 Start(run_id=RUN_ID, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES))
             )

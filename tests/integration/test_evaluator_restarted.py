@@ -11,8 +11,9 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka import TopicPartition
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import Failed, Ready, ServiceStarted
 from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, idempotent_producer
@@ -74,14 +75,14 @@ def begin(broker, bus, lifecycle, run_id):
     run = HandWritten(run_id, (int(time.time()) - 10) * 1_000)
     bus.send(Prepare(run_id=run_id, plan=plan_of(broker, run_id)))
     send_probes(broker, run_id)
-    lifecycle.until(run_id, has_event(protocol.READY))
+    lifecycle.until(run_id, has_event(Ready.name))
     bus.send(Start(run_id=run_id, phases=PhasePlan(load_start_ms=run.start_ms, phases=PHASES)))
     return run
 
 
 def starts_of(pid, events):
     """Start events of a process: it receives every command from then on."""
-    started = [one for one in events if one["event"] == protocol.SERVICE_STARTED]
+    started = [one for one in events if one["event"] == ServiceStarted.name]
     return [one for one in started if json.loads(one["detail"])["pid"] == pid]
 
 
@@ -105,16 +106,16 @@ def test_an_unexpected_error_ends_the_process_and_the_next_takes_up_the_run(brok
         bus.send(Prepare(run_id=run_id, plan=plan_of(broker, run_id)))
         send_probes(broker, run_id)
         assert process.wait(60) == 1
-        assert not has_event(protocol.READY)(lifecycle.records(run_id))
+        assert not has_event(Ready.name)(lifecycle.records(run_id))
         with running_service(broker, "evaluator"):
-            lifecycle.until(run_id, has_event(protocol.READY))
+            lifecycle.until(run_id, has_event(Ready.name))
             bus.send(Stop(run_id=run_id))
 
 
 def reason_when_taken_up(broker, bus, lifecycle, run_id):
     """Failure reason of a run that another process resumes."""
     with running_service(broker, "evaluator"):
-        failed = lifecycle.until(run_id, has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until(run_id, has_event(Failed.name))[-1]
         bus.send(Stop(run_id=run_id))
     return json.loads(failed["detail"])["reason"]
 

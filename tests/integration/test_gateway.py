@@ -11,9 +11,10 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from schemas import catalogue, frame, protocol
+from schemas import catalogue, frame
 from schemas.catalogue import domain_topics
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import Failed, LoadFinished, Ready
 from schemas.frame import LENGTH, MAX_FRAME_BYTES
 from services.definitions.domains import load_domain
 from services.gateway.receivers import MAX_CONNECTIONS, READ_BYTES
@@ -89,14 +90,14 @@ def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
     ):
         lifecycle.until("", started(instance))
         bus.send(Prepare(run_id=run_id, plan=plan))
-        both = lambda all_: sum(one["event"] == protocol.READY for one in all_) == 2  # noqa: E731
+        both = lambda all_: sum(one["event"] == Ready.name for one in all_) == 2  # noqa: E731
         events = lifecycle.until(run_id, lambda all_: both(all_) or has_event("failed")(all_))
         assert both(events), events
         meanwhile()
         bus.send(Start(run_id=run_id, phases=next_phases(BRIEF)))
         told = lifecycle.until(
             run_id,
-            lambda all_: has_event(protocol.LOAD_FINISHED)(all_) and has_event("way_in")(all_),
+            lambda all_: has_event(LoadFinished.name)(all_) and has_event("way_in")(all_),
             deadline_s=120,
         )
         bus.send(Stop(run_id=run_id))
@@ -110,7 +111,7 @@ def way_in(settings, run_id, transport, meanwhile=lambda: None, **variables):
     records = [FLIGHTS.spec.codec.decode(m.value())[1] for m in read_spans(consumer, spans)]
     consumer.close()
     of_load = sorted(one["sequence"] for one in records if one["run_id"] == run_id)
-    return found["way_in"], found[protocol.LOAD_FINISHED], of_load
+    return found["way_in"], found[LoadFinished.name], of_load
 
 
 @pytest.mark.parametrize("transport", ["tcp", "zeromq"])
@@ -227,6 +228,6 @@ def test_without_a_gateway_the_run_fails_with_one_sentence(broker):
         ensure_topics(admin_client(broker, "tests"), domain_topics(FLIGHTS.spec, 2))
         plan = run_plan("alone", rate=10, domain="flights", transport="tcp")
         open_events(broker, "tests").send(Prepare(run_id="alone", plan=plan))
-        failed = lifecycle.until("alone", has_event(protocol.FAILED))
+        failed = lifecycle.until("alone", has_event(Failed.name))
         reasons = [json.loads(e["detail"])["reason"] for e in failed if e["event"] == "failed"]
     assert any("no gateway answers at 127.0.0.1:1" in reason for reason in reasons)

@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import Failed, LoadFinished, Ready, ServiceStopped
 from services.runtime.events import open_events
 from tests.integration.runs import next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
@@ -29,7 +30,7 @@ def generator(broker):
         yield broker
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=60) == 0
-        r[0].until("", has_event(protocol.SERVICE_STOPPED))
+        r[0].until("", has_event(ServiceStopped.name))
 
 
 def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
@@ -38,11 +39,11 @@ def test_a_short_load_arrives_whole_and_its_statistics_add_up(generator):
     topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, statistics, flow, speed):
         bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         flow.until(f"{run_id}-probe", lambda records: len(records) >= 6)
         plan = next_phases()
         bus.send(Start(run_id=run_id, phases=plan))
-        ended = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]
+        ended = lifecycle.until(run_id, has_event(LoadFinished.name))[-1]
         flows = flow.until(run_id, lambda records: len(records) >= 400)
         speeds = speed.until(run_id, lambda records: len(records) >= 400)
         events = statistics.until(run_id, lambda all_: sum(e["acknowledged"] for e in all_) >= 800)
@@ -105,7 +106,7 @@ def test_a_probe_set_is_three_complete_seconds_of_a_site_of_its_own(generator):
     topics = (catalogue.LIFECYCLE, *TRAFFIC.topics)
     with readers(generator, *topics) as (lifecycle, flow, speed):
         bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         probe = f"{run_id}-probe"
         flows = flow.until(probe, two_sets)
         speeds = speed.until(probe, two_sets)
@@ -125,7 +126,7 @@ def test_a_stopped_load_ends_without_finishing(generator):
     topics = (catalogue.LIFECYCLE, catalogue.GENERATOR, FLOW)
     with readers(generator, *topics) as (lifecycle, statistics, flow):
         bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=100)))
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         plan = next_phases()
         bus.send(Start(run_id=run_id, phases=plan))
         flow.until(run_id, bool)
@@ -133,10 +134,10 @@ def test_a_stopped_load_ends_without_finishing(generator):
         statistics.until(run_id, bool)
         # The next run is prepared only after the stopped one has been abandoned.
         bus.send(Prepare(run_id="after-stop", plan=run_plan("after-stop", rate=100)))
-        lifecycle.until("after-stop", has_event(protocol.READY))
+        lifecycle.until("after-stop", has_event(Ready.name))
         bus.send(Stop(run_id="after-stop"))
         flow.read()
-        assert not has_event(protocol.LOAD_FINISHED)(lifecycle.records(run_id))
+        assert not has_event(LoadFinished.name)(lifecycle.records(run_id))
         last_due_ms = max(record["scheduled_at"] for record in flow.records(run_id)) // 1000
         assert last_due_ms < plan.load_end_ms - 1000
 
@@ -145,5 +146,5 @@ def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(generator):
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare.model_construct(run_id="broken", plan={"reason": "no plan"}))
-        failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until("broken", has_event(Failed.name))[-1]
     assert "could not prepare" in json.loads(failed["detail"])["reason"]

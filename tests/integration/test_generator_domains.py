@@ -5,9 +5,10 @@ import time
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.catalogue import domain_topics
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import Failed, LoadFinished, Ready
 from services.console.domains import new_domain
 from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
@@ -43,11 +44,11 @@ def records_of_run(settings, domain, run_id):
     with readers(settings, catalogue.LIFECYCLE, *domain.spec.topics) as (lifecycle, *inputs):
         bus.send(Prepare(run_id=run_id, plan=plan_of(run_id, domain)))
         events = lifecycle.until(
-            run_id, lambda all_: has_event(protocol.READY)(all_) or has_event(protocol.FAILED)(all_)
+            run_id, lambda all_: has_event(Ready.name)(all_) or has_event(Failed.name)(all_)
         )
-        assert has_event(protocol.READY)(events), events[-1]["detail"]
+        assert has_event(Ready.name)(events), events[-1]["detail"]
         bus.send(Start(run_id=run_id, phases=next_phases(BRIEF)))
-        (ended,) = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1:]
+        (ended,) = lifecycle.until(run_id, has_event(LoadFinished.name))[-1:]
         ends = json.loads(ended["detail"])["end_offsets"]
         found = {}
         for one, reader in zip(domain.spec.inputs, inputs, strict=True):
@@ -82,7 +83,7 @@ def test_a_recording_of_a_folder_from_elsewhere_is_sent_once_the_command_line_ha
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare(run_id="not-read", plan=plan_of("not-read", domain)))
-        failed = lifecycle.until("not-read", has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until("not-read", has_event(Failed.name))[-1]
     assert "domains/elsewhere on this machine does not exist" in failed["detail"]
 
     keep_definitions(generator.data, [], [], [domain])
@@ -97,7 +98,7 @@ def test_a_recording_of_a_folder_from_elsewhere_is_sent_once_the_command_line_ha
     (domain.folder / "records.py").write_text("raise SystemExit('evil')\n")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare(run_id="changed", plan=plan_of("changed", domain)))
-        failed = lifecycle.until("changed", has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until("changed", has_event(Failed.name))[-1]
         assert "has changed since the command line read it" in failed["detail"]
         bus.send(Stop(run_id="changed"))
 
@@ -111,8 +112,8 @@ def test_code_of_a_domain_that_fails_ends_its_run_and_not_the_process(generator,
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):
         bus.send(Prepare(run_id="broken", plan=plan_of("broken", domain)))
-        failed = lifecycle.until("broken", has_event(protocol.FAILED))[-1]
+        failed = lifecycle.until("broken", has_event(Failed.name))[-1]
         assert "records.py of broken fails: SystemExit" in failed["detail"]
         bus.send(Prepare(run_id="next", plan=run_plan("next", rate=RATE)))
-        lifecycle.until("next", has_event(protocol.READY))
+        lifecycle.until("next", has_event(Ready.name))
         bus.send(Stop(run_id="next"))

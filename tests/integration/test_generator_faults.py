@@ -7,9 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from schemas import catalogue, fault_rules, faults, protocol
+from schemas import catalogue, fault_rules, faults
 from schemas.codec import DecodeError
 from schemas.commands import Prepare, Start, Stop
+from schemas.events import LoadFinished, Ready, ServiceStarted
 from schemas.protocol import Faults, Load, Phases
 from services.definitions.trusted import keep_definitions
 from services.runtime.events import open_events
@@ -52,10 +53,10 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
             running_service(settings, "generator", **variables),
             readers(settings, catalogue.LIFECYCLE, FLOW) as (lifecycle, flow),
         ):
-            lifecycle.until("", has_event(protocol.SERVICE_STARTED))
+            lifecycle.until("", has_event(ServiceStarted.name))
             bus = open_events(settings, "tests")
             bus.send(Prepare(run_id=run_id, plan=run_plan(run_id, rate=RATE, phases=PHASES)))
-            lifecycle.until(run_id, has_event(protocol.READY))
+            lifecycle.until(run_id, has_event(Ready.name))
             plan = next_phases(PHASES)
             bus.send(Start(run_id=run_id, phases=plan))
             flow.until(run_id, lambda records: len(records) >= 2 * RATE)
@@ -65,7 +66,7 @@ def test_a_killed_broker_costs_only_what_is_counted_as_failed(tmp_path, why, del
                 flow.read()
             broker.start()
             broker.await_answer()
-            ended = lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED), deadline_s=90)[-1]
+            ended = lifecycle.until(run_id, has_event(LoadFinished.name), deadline_s=90)[-1]
         detail = json.loads(ended["detail"])
         found = sequences_in(settings, run_id)
 
@@ -99,11 +100,9 @@ def test_faults_are_found_where_the_rule_says(own_broker):
         lifecycle.until("", started("for-faults"))
         bus = open_events(broker, "tests")
         bus.send(Prepare(run_id=run_id, plan=plan))
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         bus.send(Start(run_id=run_id, phases=next_phases()))
-        detail = json.loads(
-            lifecycle.until(run_id, has_event(protocol.LOAD_FINISHED))[-1]["detail"]
-        )
+        detail = json.loads(lifecycle.until(run_id, has_event(LoadFinished.name))[-1]["detail"])
         for reader, topic in zip(inputs, TRAFFIC.topics, strict=True):
             while len(reader.messages) < sum(detail["end_offsets"][topic]):
                 reader.read()
@@ -152,13 +151,13 @@ def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
         running_service(broker, "generator", **instance(1) | ports),
         readers(broker, catalogue.LIFECYCLE) as (lifecycle,),
     ):
-        lifecycle.until("", both(protocol.SERVICE_STARTED))
+        lifecycle.until("", both(ServiceStarted.name))
         bus = open_events(broker, "tests")
         bus.send(Prepare(run_id=run_id, plan=plan))
-        lifecycle.until(run_id, both(protocol.READY))
+        lifecycle.until(run_id, both(Ready.name))
         bus.send(Start(run_id=run_id, phases=next_phases()))
-        events = lifecycle.until(run_id, both(protocol.LOAD_FINISHED))
-    finished = [json.loads(e["detail"]) for e in events if e["event"] == protocol.LOAD_FINISHED]
+        events = lifecycle.until(run_id, both(LoadFinished.name))
+    finished = [json.loads(e["detail"]) for e in events if e["event"] == LoadFinished.name]
     # Eight seconds of 100, and bursts at 3 and 6 s.
     assert sorted(f["instance_index"] for f in finished) == [0, 1]
     assert sum(f["intended"] for f in finished) == 4_800
@@ -201,7 +200,7 @@ def test_bad_rows_of_a_file_are_dead_letters_and_the_rest_is_sent(broker, tmp_pa
         lifecycle.until("", started("for-files"))
         bus = open_events(broker, "tests")
         bus.send(Prepare(run_id=run_id, plan=plan))
-        lifecycle.until(run_id, has_event(protocol.READY))
+        lifecycle.until(run_id, has_event(Ready.name))
         letters = dead.until(run_id, lambda records: len(records) >= 2)
         bus.send(Start(run_id=run_id, phases=next_phases()))
         flows = flow.until(run_id, lambda records: len(records) >= 4)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Preparing
 from schemas.protocol import Load, RunPlan
 from schemas.search import Search
 from schemas.workload import Faults, Kill
@@ -37,7 +38,7 @@ def prepared(run_id, rate_per_second):
         request=REQUEST.model_copy(update={"workload": workload}),
         start_offsets={"traffic.flow": (0,)},
     )
-    return a_lifecycle_event(protocol.PREPARING, plan.model_dump_json()) | {"run_id": run_id}
+    return a_lifecycle_event(Preparing.name, plan.model_dump_json()) | {"run_id": run_id}
 
 
 def loads(engine, *events):
@@ -47,7 +48,7 @@ def loads(engine, *events):
 
 
 def test_a_run_has_the_rate_that_was_prepared_not_the_one_that_a_search_began_with(engine):
-    of_an_earlier_version = a_lifecycle_event(protocol.PREPARING) | {"run_id": "old"}
+    of_an_earlier_version = a_lifecycle_event(Preparing.name) | {"run_id": "old"}
     found = loads(
         engine,
         requested("found", REQUEST),

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import RequestRun
+from schemas.events import PartDown, RunJudged, WatchTrouble
 from services.runtime.clock import now_ms
 from services.runtime.events import open_events
 from tests.integration.service_process import DEADLINE_S, Reader, running_service, started
@@ -69,10 +70,7 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
             broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE="notices-1", **variables
         ) as conductor:
             wait_until_it_tells(broker, "notices-1", tmp_path)
-            bus.lifecycle(
-                protocol.PART_DOWN,
-                detail={"part": "store", "reason": "exit code 7", "restart": 1},
-            )
+            bus.publish(PartDown(part="store", reason="exit code 7", restart=1))
             plain, slack = here.wait_for(2)
             if "text" in plain:
                 plain, slack = slack, plain
@@ -82,7 +80,7 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
             wait_until_noted(tmp_path, {"plain": 0, "slack": 0, "gone": 1})
             conductor.kill()
             conductor.wait()
-        bus.conclusion("run", "slow-1", (), {"clean": True, "verdicts": {}, "thresholds": [ROW]})
+        bus.publish(RunJudged(run_id="slow-1", clean=True, verdicts={}, thresholds=(ROW,)))
         with running_service(
             broker, "conductor", tmp_path, TIDEGAUGE_INSTANCE="notices-2", **variables
         ):
@@ -93,7 +91,8 @@ def test_each_thing_is_told_once_in_every_shape_also_after_the_receiver_was_away
                 cards = [body["attachments"][0]["content"]["body"] for body in back.wait_for(2)]
             titles = [card[0]["inlines"][0]["text"] for card in cards]
             assert titles == ["store died", "slow-1: a threshold failed"]
-            bus.conclusion("run", "slow-2", ("It was late.",), {"clean": True, "verdicts": {}})
+            late = ("It was late.",)
+            bus.publish(RunJudged(run_id="slow-2", invalid_reasons=late, clean=True))
             assert here.wait_for(4)[3]["title"] == "slow-2: INVALID"
             assert len(here.bodies) == 4  # no duplicates
             assert back.bodies == back.wait_for(2)
@@ -132,14 +131,14 @@ def test_a_lasting_problem_of_a_watch_is_told_once_though_the_conductor_is_kille
             ) as conductor:
                 wait_until_it_tells(broker, name, tmp_path)
                 for detail in (deleted, refused):
-                    bus.lifecycle(protocol.WATCH_TROUBLE, run_id, detail=detail)
+                    bus.publish(WatchTrouble(run_id=run_id, **detail))
                 if number == 0:
                     here.wait_for(2)
                     wait_until_noted(tmp_path, {"plain": 0})
                     conductor.kill()
                     conductor.wait()
                     continue
-                bus.conclusion("run", run_id, (why,), concluded)
+                bus.publish(RunJudged(run_id=run_id, invalid_reasons=(why,), **concluded))
                 told = here.wait_for(3)
     assert [(one["kinds"], one["title"]) for one in told] == [
         (["invalid"], f"{run_id}: INVALID"),
@@ -159,7 +158,7 @@ def test_silence_and_its_end_are_told_once_each(broker, tmp_path):
             wait_until_it_tells(broker, "notices-4", tmp_path)
             (silent,) = here.wait_for(1)
             assert silent["title"] == "No results for 0.05 minutes"
-            bus.publish(
+            bus.measurement(
                 catalogue.LATENCY, "any-run", pipeline="p", stage="join", definition="latest",
                 second=1000, phase="measure", latencies_ms=[3], counts=[1],
             )  # fmt: skip

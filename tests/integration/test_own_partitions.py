@@ -7,8 +7,9 @@ import json
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import RequestRun
+from schemas.events import Concluded, Preparing
 from services.runtime.events import open_events
 from tests.integration.service_process import Reader, has_event, running_service, started
 from tests.unit.requests import a_request
@@ -34,7 +35,7 @@ def test_a_run_has_topics_with_its_own_partitions_and_outputs_keep_theirs(broker
                 open_events(broker, "tests").send(
                     RequestRun(run_id=run_id, request=asked(run_id, partitions))
                 )
-                lifecycle.until(run_id, has_event(protocol.CONCLUDED))
+                lifecycle.until(run_id, has_event(Concluded.name))
         made = {run_id: partitions_of(lifecycle, run_id) for run_id in ("of-four", "of-two")}
     finally:
         lifecycle.close()
@@ -55,5 +56,5 @@ def test_a_run_has_topics_with_its_own_partitions_and_outputs_keep_theirs(broker
 def partitions_of(lifecycle, run_id):
     """Partitions by topic, from the plan of the run."""
     events = lifecycle.everything(run_id)
-    (plan,) = (json.loads(one["detail"]) for one in events if one["event"] == protocol.PREPARING)
+    (plan,) = (json.loads(one["detail"]) for one in events if one["event"] == Preparing.name)
     return {topic: len(offsets) for topic, offsets in plan["start_offsets"].items()}

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import NewPartitions
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Ready, RecordsLost
 from services.runtime.kafka import admin_client
 from services.store.batch import translate
 from services.store.blocks import blocks
@@ -59,7 +60,7 @@ def test_ending_before_any_insert_and_resuming_gives_every_row_once(broker, engi
     for number in range(5):
         publish_latency(events, "ended", number)
         publish_broken(broker, catalogue.LATENCY, b"between")
-        events.lifecycle(protocol.READY, "ended")
+        events.publish(Ready(run_id="ended"))
     publish_broken(broker, catalogue.DEAD_LETTER, b"no dead letter")
     settings = StoreSettings(
         kafka_bootstrap=broker.bootstrap, batch_rows=4, batch_seconds=0.3, insert_retry_seconds=0
@@ -231,7 +232,7 @@ def lost_records(engine):
     """Number of records, first offset and next offset of every reported gap."""
     details = engine.rows(
         "SELECT detail FROM tidegauge.results_lifecycle"
-        f" WHERE event = '{protocol.RECORDS_LOST}' AND run_id = '' ORDER BY _offset"
+        f" WHERE event = '{RecordsLost.name}' AND run_id = '' ORDER BY _offset"
     )
     found = [json.loads(row["detail"]) for row in details]
     assert {(one["topic"], one["partition"]) for one in found} == {(catalogue.LATENCY, 0)}

@@ -11,6 +11,7 @@ from analysis.interleaving import Block
 from analysis.intervals import LEVELS, QUARTILES, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
+from schemas.events import Concluded, RunRequested
 from schemas.percentiles import quantile
 from services.console import (
     interleaved,
@@ -68,7 +69,7 @@ def test_a_run_that_ended_before_it_measured_has_no_rates(build):
     cut = [
         (topic, record)
         for topic, record in EVENTS
-        if topic == catalogue.LIFECYCLE and record["event"] == protocol.RUN_REQUESTED
+        if topic == catalogue.LIFECYCLE and record["event"] == RunRequested.name
     ]
     found = build(cut)
     assert found["invalid_reasons"] == ["The run is not concluded."]
@@ -80,7 +81,7 @@ def test_a_floor_counts_if_its_own_run_was_valid(build, valid, p50):
     head = {"run_id": protocol.floor_run_id(RUN_ID), "time": START_MS - 1000, "producer": "tests"}
     reasons = [] if valid else ["The generator was late."]
     told = {"kind": "run", "valid": valid, "invalid_reasons": reasons, "detail": "{}"}
-    concluded = {"event": protocol.CONCLUDED, "phase": "", "pipeline": "", "stage": ""}
+    concluded = {"event": Concluded.name, "phase": "", "pipeline": "", "stage": ""}
     floor = [
         (topic, record | head | {"latencies_ms": [2], "counts": [9]})
         for topic, record in EVENTS
@@ -102,7 +103,7 @@ def disturbed():
     killed = {"event": "killed", "time": half_ms, "detail": '{"target": "driver"}'}
     up = {"event": "pipeline_up", "time": half_ms + 5000, "detail": "{}"}
     for topic, record in EVENTS:
-        if record.get("event") == protocol.RUN_REQUESTED:
+        if record.get("event") == RunRequested.name:
             request = json.loads(record["detail"])
             request["workload"]["kills"] = [{"target": "driver", "at_s": 10}]
             yield topic, record | {"detail": json.dumps(request)}
@@ -198,7 +199,7 @@ MEASURED = ("measure", "latest")
 def in_turns(block_s):
     """The recorded run as if its two pipelines had been interleaved."""
     for topic, record in EVENTS:
-        if record.get("event") == protocol.RUN_REQUESTED:
+        if record.get("event") == RunRequested.name:
             request = json.loads(record["detail"])
             order = ["calibration", "spark-microbatch", "spark-microbatch", "calibration"]
             first_s = request["workload"]["phases"]["warm_up_s"]
@@ -395,7 +396,7 @@ def of_a_series():
     search = {"rate_per_second": 440.0, "interval_per_second": [440.0, 500.0]}
     for topic, record in EVENTS:
         changed = json.loads(record["detail"]) if "detail" in record else {}
-        if record.get("event") == protocol.RUN_REQUESTED:
+        if record.get("event") == RunRequested.name:
             changed["scaled"] = scaled
             changed["pipelines"] = [
                 one for one in changed["pipelines"] if one["name"] == "calibration"

@@ -8,8 +8,9 @@ import json
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import RequestRun
+from schemas.events import Concluded, RunRequested
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED
 from services.runtime.events import open_events
@@ -44,11 +45,11 @@ def test_every_step_of_a_search_whose_conductor_was_killed_is_accounted_for(brok
         with running_service(broker, "conductor", tmp_path, **PATIENT) as conductor:
             lifecycle.until("", started("search-conductor"))
             open_events(broker, "tests").send(RequestRun(run_id=RUN_ID, request=a_search()))
-            lifecycle.until(step(3), has_event(protocol.RUN_REQUESTED))
+            lifecycle.until(step(3), has_event(RunRequested.name))
             conductor.kill()
             conductor.wait()
         with running_service(broker, "conductor", tmp_path, **QUICK):
-            lifecycle.until(RUN_ID, has_event(protocol.CONCLUDED))
+            lifecycle.until(RUN_ID, has_event(Concluded.name))
         told = conclusions.everything(RUN_ID)
         of_steps = {n: conclusions.records(step(n)) for n in range(1, 7)}
     finally:

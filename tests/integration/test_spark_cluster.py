@@ -10,8 +10,9 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Stop
+from schemas.events import PipelineStopped, Ready, ServiceStarted
 from services.runtime.events import open_events
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, running_service
@@ -73,17 +74,17 @@ def master(tmp_path):
 
 def test_every_output_is_exact_on_a_cluster_too(broker, master, tmp_path):
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
-    before = len(of(lifecycle.everything(""), protocol.SERVICE_STARTED))
+    before = len(of(lifecycle.everything(""), ServiceStarted.name))
     with running_service(broker, "runner", tmp_path, TIDEGAUGE_SPARK_MASTER=master):
         # It receives commands from then on.
-        lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
+        lifecycle.until("", lambda found: len(of(found, ServiceStarted.name)) > before)
         for name in PIPELINES:
             run_id = f"cluster-{name}"
             prepare(broker, run_id, (name,))
             sent = write(broker, run_id)
-            ready = lifecycle.until(run_id, say(protocol.READY, name), START_DEADLINE_S)
-            assert master in of(ready, protocol.READY, name)[0]["detail"]
+            ready = lifecycle.until(run_id, say(Ready.name, name), START_DEADLINE_S)
+            assert master in of(ready, Ready.name, name)[0]["detail"]
             check_outputs(broker, name, run_id, sent)
             open_events(broker, "tests").send(Stop(run_id=run_id))
-            lifecycle.until(run_id, say(protocol.STOPPED, name))
+            lifecycle.until(run_id, say(PipelineStopped.name, name))
     lifecycle.close()

@@ -9,8 +9,9 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Prepare, Stop
+from schemas.events import Failed, PipelineDown, PipelineStopped, PipelineUp, Ready, ServiceStarted
 from schemas.protocol import RunPlan, RunRequest
 from schemas.workload import Load, Workload
 from services.definitions.pipelines import load_pipeline, stages_published
@@ -234,9 +235,9 @@ def say(event, pipeline):
 def agent(broker, tmp_path):
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     lifecycle.read()
-    before = len(of(lifecycle.records(""), protocol.SERVICE_STARTED))
+    before = len(of(lifecycle.records(""), ServiceStarted.name))
     with running_service(broker, "runner", tmp_path) as process:
-        lifecycle.until("", lambda found: len(of(found, protocol.SERVICE_STARTED)) > before)
+        lifecycle.until("", lambda found: len(of(found, ServiceStarted.name)) > before)
         yield process, lifecycle, tmp_path
         groups = driver_groups(tmp_path)  # before the agent is killed: then nothing stops them
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
@@ -255,10 +256,10 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     victim = next(p for p in map(psutil.Process, groups) if pipeline_of(p.cmdline()) == MODES[1])
 
     victim.kill()
-    down = lifecycle.until("exact", say(protocol.PIPELINE_DOWN, MODES[1]))
-    assert "code -9" in of(down, protocol.PIPELINE_DOWN, MODES[1])[0]["detail"]
+    down = lifecycle.until("exact", say(PipelineDown.name, MODES[1]))
+    assert "code -9" in of(down, PipelineDown.name, MODES[1])[0]["detail"]
     wait_until(lambda: not processes_of({victim.pid}), STOP_DEADLINE_S, "a JVM was left behind")
-    lifecycle.until("exact", say(protocol.PIPELINE_UP, MODES[1]), START_DEADLINE_S)
+    lifecycle.until("exact", say(PipelineUp.name, MODES[1]), START_DEADLINE_S)
     groups = driver_groups(folder)
     assert len(groups) == 2
     more = write(broker, "exact", LATER)
@@ -267,7 +268,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
 
     open_events(broker, "tests").send(Stop(run_id="exact"))
     for mode in MODES:
-        lifecycle.until("exact", say(protocol.STOPPED, mode))
+        lifecycle.until("exact", say(PipelineStopped.name, mode))
     # The group has been killed; a large process takes some time to exit.
     wait_until(lambda: not processes_of(groups), STOP_DEADLINE_S, "a driver was left behind")
     assert not (folder / "runs" / "exact").exists()
@@ -287,8 +288,8 @@ def publishes_exactly(settings, lifecycle, run_id, names):
     prepare(settings, run_id, names)
     sent = write(settings, run_id)
     for name in names:
-        ready = lifecycle.until(run_id, say(protocol.READY, name), START_DEADLINE_S)
-        assert '"spark_version"' in of(ready, protocol.READY, name)[0]["detail"]
+        ready = lifecycle.until(run_id, say(Ready.name, name), START_DEADLINE_S)
+        assert '"spark_version"' in of(ready, Ready.name, name)[0]["detail"]
     for name in names:
         check_outputs(settings, name, run_id, sent)
     check_dead_letters(settings, run_id, names)
@@ -378,7 +379,7 @@ def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agen
     plan = RunPlan(request=request, start_offsets=beyond)
     open_events(broker, "tests").send(Prepare(run_id="broken", plan=plan))
     write(broker, "broken")
-    found = lifecycle.until("broken", has_event(protocol.FAILED), START_DEADLINE_S)
-    (event,) = of(found, protocol.FAILED, "spark-microbatch")
+    found = lifecycle.until("broken", has_event(Failed.name), START_DEADLINE_S)
+    (event,) = of(found, Failed.name, "spark-microbatch")
     assert event["stage"] == "ingest"
     assert "data may have been lost" in event["detail"]

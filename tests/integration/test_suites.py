@@ -10,7 +10,8 @@ import signal
 
 import pytest
 
-from schemas import codec, protocol
+from schemas import codec
+from schemas.events import RunRequested
 from services.conductor.orphaned_runs import KILLED
 from tests.integration.service_process import Reader, running_service
 
@@ -44,7 +45,7 @@ class Seen:
         found = {}
         for message in self._lifecycle.messages:
             record = codec.decode(message.value())[1]
-            if record["event"] == protocol.RUN_REQUESTED:
+            if record["event"] == RunRequested.name:
                 suite = json.loads(record["detail"]).get("suite")
                 if suite and suite["name"] == "endless":
                     found[record["run_id"]] = (suite["round"], suite["step"])

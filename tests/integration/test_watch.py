@@ -8,7 +8,7 @@ from contextlib import suppress
 import psutil
 import pytest
 
-from schemas import protocol
+from schemas.events import WatchBegun
 from services.definitions.watches import end_watch, keep_watch
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.registry_double import Registry, serving
@@ -216,7 +216,7 @@ def test_a_watch_that_begins_again_counts_into_runs_of_its_own(broker, tmp_path)
                 broker,
                 lambda records: (
                     sorted(told(records, "results_conclusions"))
-                    == sorted(told(records, "results_lifecycle", protocol.WATCH_BEGUN))
+                    == sorted(told(records, "results_lifecycle", WatchBegun.name))
                 ),
             )
     assert len({*told(records, "results_conclusions")}) == len(told(records, "results_conclusions"))

@@ -4,7 +4,8 @@ import json
 import time
 from collections import Counter
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import WatchTrouble
 from schemas.watch import Watch
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.replay import decoded, read_spans
@@ -78,7 +79,7 @@ def troubles(records, kind=""):
     found = [
         (record["time"], json.loads(record["detail"]))
         for name, record in records
-        if name == "results_lifecycle" and record["event"] == protocol.WATCH_TROUBLE
+        if name == "results_lifecycle" and record["event"] == WatchTrouble.name
     ]
     found.sort(key=lambda one: one[0])
     return [detail for _, detail in found if kind in ("", detail["kind"])]

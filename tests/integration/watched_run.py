@@ -1,12 +1,12 @@
 """The events of a run of a watch, created by the watcher's own code from records."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Conclusion, LifecycleEvent, WatchTrouble
 from schemas.watch import Watch
 from services.watcher.events import Event
 from services.watcher.group_lag import LAG
@@ -58,8 +58,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     lag |= {"kinds": ["gauge"], "values": [3.0], "increases": [None], "interval_s": None}
     yield _record(Event(catalogue.METRICS, run, {"source": PRODUCER, **lag}), start_ms)
     trouble = {"kind": "undecodable", "watch": "orders", "topic": "orders", "records": 2}
-    fields = {"event": protocol.WATCH_TROUBLE, "detail": json.dumps(trouble)}
-    yield _record(Event(catalogue.LIFECYCLE, run, fields), start_ms)
+    yield _record(WatchTrouble(run_id=run_id_of(WATCH, run), **trouble), start_ms)
 
 
 def copied_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -95,9 +94,8 @@ def run_id(start_ms: int) -> str:
     return run_id_of(WATCH, start_ms // (1000 * WATCH.run_s))
 
 
-def _record(event: Event, at_ms: int) -> tuple[str, dict[str, Any]]:
+def _record(event: Event | LifecycleEvent | Conclusion, at_ms: int) -> tuple[str, dict[str, Any]]:
+    if not isinstance(event, Event):
+        return event.TOPIC, event.record(PRODUCER, at_ms)
     head = {"run_id": run_id_of(WATCH, event.run), "time": at_ms, "producer": PRODUCER}
-    rest: dict[str, Any] = {}
-    if event.topic == catalogue.LIFECYCLE:
-        rest = {"pipeline": "", "stage": "", "phase": ""}
-    return event.topic, head | rest | event.fields
+    return event.topic, head | event.fields

@@ -23,6 +23,7 @@ from deploy.local.broker_access import OWNER
 from deploy.local.parts import KAFKA
 from deploy.local.stack import Stack
 from schemas import catalogue
+from schemas.events import Ready
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, client_properties, open_client_properties
 from services.runtime.settings import KAFKA_USER, ServiceSettings
@@ -111,7 +112,7 @@ def test_without_the_secret_nobody_joins_a_group_of_the_services(broker):
 
 
 def test_a_pipeline_without_the_secret_reads_inputs_in_a_group_and_writes_outputs(broker):
-    open_events(broker, "tests").lifecycle("ready", "r1")
+    open_events(broker, "tests").publish(Ready(run_id="r1"))
     consumer = Consumer(
         anonymous(broker, **{"group.id": "theirs", "auto.offset.reset": "earliest"})
     )

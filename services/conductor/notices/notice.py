@@ -1,9 +1,8 @@
 """Turns events of the results bus into notifications. Pure.
 
-Looking(...).at(topic, record, place)     # a Notice, or None
+Looking(...).at(event, place)     # a Notice, or None
 """
 
-import json
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -14,6 +13,18 @@ from pydantic import BaseModel, ConfigDict
 from analysis.changes.words import change_sentence
 from analysis.thresholds import left_to_thresholds, not_exact, sentence
 from schemas import catalogue, protocol
+from schemas.events import (
+    BusEvent,
+    ChangePointFound,
+    Killed,
+    PartDown,
+    RunJudged,
+    RunRequested,
+    WatchBegun,
+    WatchTrouble,
+)
+from schemas.pipeline import Pipeline
+from schemas.protocol import RunRequest
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
 from services.conductor.notices import watches
@@ -26,7 +37,6 @@ MOST_LINES = 20
 HOUR_MS = 3_600_000
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
-CHANGE = ("workload", "pipeline", "stage", "metric", "first_run_after")  # identify a change point
 PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
 
 
@@ -69,21 +79,24 @@ class Looking:
         self._runs: OrderedDict[str, Asked] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
-    def at(self, topic: str, record: dict[str, Any], place: str) -> Notice | None:
+    def at(self, event: BusEvent, place: str) -> Notice | None:
         """The notification for an event; place: the event's position on the bus, used as id."""
-        detail = json.loads(record["detail"])
-        if topic == catalogue.CONCLUSIONS:
-            return self._conclusion(record, detail, place)
-        if record["event"] == protocol.RUN_REQUESTED:
-            self._remember(record["run_id"], _asked(detail))
-        elif record["event"] == protocol.WATCH_BEGUN:
-            self._remember(record["run_id"], Asked(watches.title_of(detail), frozenset()))
-        elif record["event"] == protocol.KILLED:
-            self._killed_ms[detail.get("target", "")] = record["time"]
-        elif record["event"] == protocol.PART_DOWN:
-            return self._part_down(record, detail, place)
-        elif record["event"] == protocol.WATCH_TROUBLE:
-            return self._watch_trouble(record, detail, place)
+        match event:
+            case RunRequested():
+                self._remember(event.run_id, _asked(event.request))
+            case WatchBegun():
+                self._remember(event.run_id, Asked(watches.title_of(event.run), frozenset()))
+            case Killed():
+                self._killed_ms[event.target] = event.time
+            case PartDown():
+                return self._part_down(event, place)
+            case WatchTrouble():
+                return self._watch_trouble(event, place)
+            case ChangePointFound():
+                return self._change_point(event, place)
+            case RunJudged(run_id=run_id):
+                if not search_of(run_id) and not run_id.endswith(FLOOR):
+                    return self._run(event, place)
         return None
 
     def _remember(self, run_id: str, asked: Asked) -> None:
@@ -95,18 +108,16 @@ class Looking:
         """Whether a part was killed deliberately shortly before."""
         return at_ms - self._killed_ms.get(part, -ON_PURPOSE_MS) < ON_PURPOSE_MS
 
-    def _watch_trouble(
-        self, record: dict[str, Any], detail: dict[str, Any], place: str
-    ) -> Notice | None:
+    def _watch_trouble(self, event: WatchTrouble, place: str) -> Notice | None:
         """That a run of a watch becomes invalid, once for each kind of problem and topic; any other
         problem once an hour."""
-        run_id, at_ms = record["run_id"], record["time"]
-        found = watches.problem(detail, self._asked(run_id).title)
-        by_us = detail["kind"] == "ended" and self._is_on_purpose("broker", at_ms)
+        run_id, at_ms = event.run_id, event.time
+        found = watches.problem(event, self._asked(run_id).title)
+        by_us = event.kind == "ended" and self._is_on_purpose("broker", at_ms)
         if found is None or by_us:
             return None
         is_of_run = found.kind == "invalid"
-        scope = run_id if is_of_run else f"{detail['watch']} {at_ms // HOUR_MS}"
+        scope = run_id if is_of_run else f"{event.watch} {at_ms // HOUR_MS}"
         is_new = self._told.note(scope, *found.key)
         if is_of_run:
             self._told.note(run_id, *found.lines)  # so that the conclusion does not repeat it
@@ -124,45 +135,45 @@ class Looking:
     def _asked(self, run_id: str) -> Asked:
         return self._runs.get(run_id, Asked(run_id, frozenset()))
 
-    def _part_down(
-        self, record: dict[str, Any], detail: dict[str, Any], place: str
-    ) -> Notice | None:
-        part = detail["part"]
-        if self._is_on_purpose("broker" if part == "kafka" else part, record["time"]):
+    def _part_down(self, event: PartDown, place: str) -> Notice | None:
+        part = event.part
+        if self._is_on_purpose("broker" if part == "kafka" else part, event.time):
             return None
-        next_s = "It is restarted." if detail.get("restart", 1) else "The stack stops."
+        next_s = "It is restarted." if event.restart else "The stack stops."
         return Notice(
             id=place,
-            at_ms=record["time"],
+            at_ms=event.time,
             kinds=("part_down",),
             title=f"{part} died",
-            lines=(detail["reason"], next_s),
+            lines=(event.reason, next_s),
         )
 
-    def _conclusion(
-        self, record: dict[str, Any], detail: dict[str, Any], place: str
-    ) -> Notice | None:
-        if record["kind"] == "change_point":
-            # Two searches at the same time, as by `tidegauge changes`, publish it twice.
-            is_new = self._told.note("change_point", *(detail[name] for name in CHANGE))
-            return _change(record, detail, place) if is_new else None
-        run_id = record["run_id"]
-        if record["kind"] != "run" or search_of(run_id) or run_id.endswith(FLOOR):
+    def _change_point(self, event: ChangePointFound, place: str) -> Notice | None:
+        """That a figure changed. Two searches at the same time, as by `tidegauge changes`, publish
+        it twice."""
+        series = (event.workload, event.pipeline, event.stage, event.metric)
+        if not self._told.note("change_point", *series, event.first_run_after):
             return None
-        return self._run(record, detail, place)
+        what = f"{event.stage} of {event.pipeline}, {event.workload}"
+        return Notice(
+            id=place,
+            at_ms=event.time,
+            kinds=("change_point",),
+            title=f"{what} got {'worse' if event.worse else 'better'}",
+            lines=(change_sentence(event.detail), *event.likely_causes)[:MOST_LINES],
+            run_id=event.run_id,
+        )
 
-    def _run(self, record: dict[str, Any], detail: dict[str, Any], place: str) -> Notice | None:
-        reasons = tuple(record["invalid_reasons"])
+    def _run(self, event: RunJudged, place: str) -> Notice | None:
+        reasons, rows, verdicts = event.invalid_reasons, event.thresholds, event.verdicts
         if was_asked_for(reasons):
             return None
-        rows = detail.get("thresholds") or ()
         failed = [row for row in rows if not row["passed"]]
-        asked = self._asked(record["run_id"])
-        verdicts = detail.get("verdicts") or {}
+        asked = self._asked(event.run_id)
         limited: frozenset[str] = frozenset()
-        if watches.is_of_watch(detail):
+        if event.watch is not None:
             limited = left_to_thresholds(rows)
-            reasons = tuple(one for one in reasons if self._told.note(record["run_id"], one))
+            reasons = tuple(one for one in reasons if self._told.note(event.run_id, one))
         unclean = unclean_lines(
             {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited
         )
@@ -175,24 +186,24 @@ class Looking:
         words = [_WORDS[kind] for kind in kinds]
         return Notice(
             id=place,
-            at_ms=record["time"],
+            at_ms=event.time,
             kinds=tuple(kinds),
             title=f"{asked.title}: {' and '.join(words)}",
             lines=(*map(sentence, failed), *reasons, *unclean)[:MOST_LINES],
-            run_id=record["run_id"],
+            run_id=event.run_id,
         )
 
 
-def _asked(request: dict[str, Any]) -> Asked:
-    workload, pipelines = request["workload"], request["pipelines"]
+def _asked(request: RunRequest) -> Asked:
+    workload, pipelines = request.workload, request.pipelines
     return Asked(
-        f"{workload['name']} on {', '.join(one['name'] for one in pipelines)}",
-        frozenset(one["name"] for one in pipelines if workload.get("kills") or _plants_faults(one)),
+        f"{workload.name} on {', '.join(one.name for one in pipelines)}",
+        frozenset(one.name for one in pipelines if workload.kills or _plants_faults(one)),
     )
 
 
-def _plants_faults(pipeline: dict[str, Any]) -> bool:
-    return any(name.endswith(PLANTS) and value for name, value in pipeline.items())
+def _plants_faults(pipeline: Pipeline) -> bool:
+    return any(name.endswith(PLANTS) and value for name, value in pipeline)
 
 
 _WORDS: dict[NoticeKind, str] = {
@@ -211,18 +222,6 @@ def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> li
             found = not_exact(counts, limited)
             lines += [f"{pipeline} {stage}: {found}"] if found else []
     return lines
-
-
-def _change(record: dict[str, Any], detail: dict[str, Any], place: str) -> Notice:
-    what = f"{detail['stage']} of {detail['pipeline']}, {detail['workload']}"
-    return Notice(
-        id=place,
-        at_ms=record["time"],
-        kinds=("change_point",),
-        title=f"{what} got {'worse' if detail['worse'] else 'better'}",
-        lines=(change_sentence(detail), *detail["likely_causes"])[:MOST_LINES],
-        run_id=record["run_id"],
-    )
 
 
 def silence(since_ms: int, minutes: float, now_ms: int, watch: str = "") -> Notice:

@@ -31,7 +31,8 @@ class Quiet(BaseModel):
 
 class OutboxFile(BaseModel):
     """Content of the file. next: offset by topic. waiting: notifications by webhook, oldest
-    first. told: of `Told`. watches: times without results of each."""
+    first. told: of `Told`. watches: times without results of each. watched_runs: the watch of each
+    of its runs."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -41,6 +42,7 @@ class OutboxFile(BaseModel):
     quiet: Quiet = Quiet()
     told: list[str] = Field(default_factory=list)
     watches: dict[str, Quiet] = Field(default_factory=dict)
+    watched_runs: dict[str, str] = Field(default_factory=dict)
 
 
 class Outbox:
@@ -58,6 +60,7 @@ class Outbox:
         is_of_stack = found.stack_id == stack_id
         self.quiet = found.quiet if is_of_stack else Quiet()
         self.watches = found.watches if is_of_stack else {}
+        self.watched_runs = found.watched_runs if is_of_stack else {}
         self._stack_id = stack_id
         self._waiting = {name: found.waiting.get(name, []) for name in names}
 
@@ -87,6 +90,7 @@ class Outbox:
             quiet=self.quiet,
             told=self.told.saved(),
             watches=self.watches,
+            watched_runs=self.watched_runs,
         )
         write_whole(self._path, kept.model_dump_json())
 

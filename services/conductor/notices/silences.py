@@ -1,15 +1,14 @@
 """Detects that no results arrive, overall or from one watch, and that they have resumed."""
 
-import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from schemas import protocol
+from schemas.events import Concluded, LifecycleEvent, WatchBegun
 from services.conductor.notices.notice import Notice, end_of_silence, silence
 from services.conductor.notices.outbox import Outbox, Quiet
 
-OF_WATCH: Final = re.compile(r"watch-(.+)-\d{8}-\d{6}(-[0-9a-f]+)?")  # services/watcher/runs.py
 MOST_WATCHES: Final = 100
+MOST_RUNS: Final = 10 * MOST_WATCHES  # whose watches are remembered
 MINUTE_MS: Final = 60_000
 
 
@@ -24,19 +23,24 @@ class Silences:
     def __init__(self, outbox: Outbox, has_suite: Callable[[], bool]) -> None:
         self._outbox, self._has_suite = outbox, has_suite
 
-    def event(self, record: dict[str, Any], detail: dict[str, Any], now_ms: int) -> None:
-        """Note that a watch begins or ends, given an event of `results.lifecycle`."""
-        watches = self._outbox.watches
-        if record["event"] == protocol.WATCH_BEGUN:
-            watches.setdefault(detail["workload"]["name"], Quiet(since_ms=now_ms))
-            while len(watches) > MOST_WATCHES:
-                del watches[next(iter(watches))]
-        elif record["event"] == protocol.CONCLUDED and detail.get("ended"):
-            watches.pop(watch_of(record["run_id"]), None)
+    def event(self, event: LifecycleEvent, now_ms: int) -> None:
+        """Note that a watch begins a run or ends."""
+        watches, runs = self._outbox.watches, self._outbox.watched_runs
+        match event:
+            case WatchBegun(run_id=run_id, run=run):
+                runs[run_id] = run.workload.name
+                watches.setdefault(run.workload.name, Quiet(since_ms=now_ms))
+                while len(watches) > MOST_WATCHES:
+                    del watches[next(iter(watches))]
+                while len(runs) > MOST_RUNS:
+                    del runs[next(iter(runs))]
+            case Concluded(ended=True):
+                watches.pop(runs.get(event.run_id, ""), None)
 
     def result(self, run_id: str, end: int, now_ms: int) -> list[Notice]:
         """Note a result of a run. end: next offset of its topic."""
-        outbox, name, found = self._outbox, watch_of(run_id), []
+        outbox, found = self._outbox, []
+        name = outbox.watched_runs.get(run_id, "")
         known = outbox.watches.get(name)
         if known is not None:
             outbox.watches[name] = Quiet(since_ms=now_ms)
@@ -64,9 +68,3 @@ class Silences:
                 found.append(silence(quiet.since_ms, minutes, now_ms, name))
                 outbox.watches[name] = quiet.model_copy(update={"told": True})
         return found
-
-
-def watch_of(run_id: str) -> str:
-    """Name of the watch that a run belongs to; empty if it is none of a watch."""
-    found = OF_WATCH.fullmatch(run_id)
-    return found[1] if found else ""

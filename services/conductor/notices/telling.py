@@ -4,7 +4,6 @@ telling = Telling(settings, stack_id, lambda: suite.notify, lambda: True)
 telling.start(); …; telling.close()
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter
 
 from schemas import catalogue, codec
-from schemas.event_payloads import read_event
+from schemas.events import LifecycleEvent, read_event
 from schemas.suite import Notify
 from services.conductor.notices.notice import TOPICS, Looking, Notice
 from services.conductor.notices.outbox import Outbox, Quiet
@@ -141,16 +140,13 @@ class Telling:
             return self._silences.result(run_id, offset + 1, now_ms())
         self._outbox.next[topic] = offset + 1
         try:
-            record = read_event(topic, message.value())
-            if topic == catalogue.LIFECYCLE:
-                self._silences.event(record, json.loads(record["detail"]), now_ms())
-            found = self._looking.at(topic, record, f"{topic}/{offset}")
-            return [found] if found is not None else []
+            event = read_event(topic, message.value())
         except codec.DecodeError:
             return []  # the topic's owner writes the dead letter
-        except (LookupError, TypeError, ValueError):
-            log.exception("event_refused", topic=topic, offset=offset)
-            return []
+        if isinstance(event, LifecycleEvent):
+            self._silences.event(event, now_ms())
+        found = self._looking.at(event, f"{topic}/{offset}")
+        return [found] if found is not None else []
 
     def _look_for_results(self) -> list[Notice]:
         """Check whether results are missing."""

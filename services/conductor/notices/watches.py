@@ -3,11 +3,12 @@
 import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from schemas.events import WatchTrouble
 from schemas.suite import NoticeKind
+from schemas.watch import WatchRun
 
-Row = dict[str, Any]
 MOST_TOLD: Final = 1_000
 DIGITS: Final = 16  # of a digest
 # By kind of `watch_trouble`, what is reported although the run stays valid.
@@ -50,31 +51,25 @@ class Told:
         return list(self._digests)
 
 
-def problem(detail: dict[str, Any], run: str) -> Problem | None:
-    """The problem of a `watch_trouble`; None if it is not reported. run: title of its run."""
-    kind, reason = detail["kind"], str(detail.get("reason") or "")
-    subject = str(detail.get("topic") or detail.get("group") or "")
-    if why := detail.get("invalid"):
-        return Problem("invalid", (kind, subject), f"{run}: INVALID", (why,))
+def problem(trouble: WatchTrouble, run: str) -> Problem | None:
+    """The problem to report; None if it is not reported. run: title of its run."""
+    kind, reason, subject = trouble.kind, trouble.reason, trouble.topic or trouble.group
+    if trouble.invalid:
+        return Problem("invalid", (kind, subject), f"{run}: INVALID", (trouble.invalid,))
     if kind not in REPORTED:
         return None
-    title = f"watch {detail['watch']}: {REPORTED[kind].format(subject or 'the cluster')}"
+    title = f"watch {trouble.watch}: {REPORTED[kind].format(subject or 'the cluster')}"
     key, lines = [kind, subject], [reason] if reason else []
     if kind == "undecodable":
         key.append(reason)
-        lines.append(f"The first is in partition {detail['partition']} at {detail['offset']}.")
+        lines.append(f"The first is in partition {trouble.partition} at {trouble.offset}.")
     if kind == "ended":
-        lines = lines or [f"exit code {detail['code']}"]
-        lines.append(f"It is restarted in {detail['again_in_s']:g} s.")
+        lines = lines or [f"exit code {trouble.code}"]
+        lines.append(f"It is restarted in {trouble.again_in_s or 0:g} s.")
     return Problem("watch_trouble", tuple(key), title, tuple(lines))
 
 
-def is_of_watch(detail: dict[str, Any]) -> bool:
-    """Whether the detail of a conclusion is that of a run of a watch."""
-    return "watch" in detail
-
-
-def title_of(begun: dict[str, Any]) -> str:
-    """A run of a watch, given the detail of `watch_begun`: `watch orders, 2026-05-04 03:00 UTC`."""
-    begin = datetime.fromtimestamp(begun["start_ms"] / 1000, UTC)
-    return f"watch {begun['workload']['name']}, {begin:%Y-%m-%d %H:%M} UTC"
+def title_of(run: WatchRun) -> str:
+    """A run of a watch: `watch orders, 2026-05-04 03:00 UTC`."""
+    begin = datetime.fromtimestamp(run.start_ms / 1000, UTC)
+    return f"watch {run.workload.name}, {begin:%Y-%m-%d %H:%M} UTC"

@@ -1,18 +1,18 @@
 """Turns the events of one search step into an Observation. Pure.
 
 events = StepEvents(run_id)
-events.add("results.latency", record)
+events.add(measurement)
 events.observation(plan, load_finished, drained, cores, trouble)
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from analysis.lateness import GENERATOR
 from schemas import catalogue, protocol
+from schemas.events import Drained, LoadFinished, Measurement
 from schemas.percentiles import quantile
-from schemas.protocol import Drained, LoadFinished, PhasePlan
+from schemas.protocol import PhasePlan
 from services.conductor.search.policies import (
     HOPELESS_SECONDS,
     Observation,
@@ -44,9 +44,10 @@ class StepEvents:
         self._cpu: list[tuple[int, str, float, float]] = []
         self._generator_cpu: Counter[int] = Counter()  # microseconds, by time of the sample
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one event; other runs and topics are ignored."""
-        if record["run_id"] != self._run_id:
+    def add(self, measurement: Measurement) -> None:
+        """Add one measurement; other runs and topics are ignored."""
+        topic, record = measurement.topic, measurement.fields
+        if measurement.run_id != self._run_id:
             return
         if topic == catalogue.GENERATOR:
             self._pushed[record["second"]] += record["acknowledged"]

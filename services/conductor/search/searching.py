@@ -13,14 +13,14 @@ import structlog
 
 from analysis.lateness import BROKER
 from analysis.thresholds import judged_search
-from schemas import protocol
+from schemas.events import RateJudged, RunRequested, SearchStepJudged, SearchStepStarted
 from schemas.protocol import RunRequest
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 from services.conductor.recovered_run import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
-from services.conductor.run_verdict import Conclusion
+from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.bisection import (
     Done,
     Planned,
@@ -94,7 +94,7 @@ class Searching:
         if self._interrupted():
             return
         request = step_request(self.request, planned, number, self._warm)
-        about = {"step": number, "step_run_id": request.run_id}
+        about: dict[str, Any] = {"step": number, "step_run_id": request.run_id}
         run, conclusion, observed = self._step(request)
         if self._reason:
             return
@@ -107,7 +107,14 @@ class Searching:
         done = done_step(number, planned, found, limited_by, warm_up)
         done = replace(done, generator_us=observed.generator_us)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
-        self._tell("search_step", observed.trouble, about | step_detail(done, observed, request))
+        self._publish(
+            SearchStepJudged(
+                run_id=self.request.run_id,
+                invalid_reasons=observed.trouble,
+                **about,
+                **step_detail(done, observed, request),
+            )
+        )
 
     def _warm_up(self, rate_per_second: float) -> None:
         """Warm up cold pipelines in a run that is not judged, at this rate divided by `factor`.
@@ -119,20 +126,19 @@ class Searching:
         step = step_request(self.request, planned, self._so_far.next_number, warm=False)
         self._step(warming_request(step))
 
-    def _step(self, request: RunRequest) -> tuple[Run, Conclusion, Observation]:
+    def _step(self, request: RunRequest) -> tuple[Run, RunVerdict, Observation]:
         """Announce and carry out the run of the next step."""
         rate = request.workload.load.rate_per_second
-        self._events.lifecycle(
-            protocol.PHASE_STARTED,
-            self.request.run_id,
-            phase="search",
-            detail={
-                "step": self._so_far.next_number,
-                "step_run_id": request.run_id,
-                "rate_per_second": rate,
-            },
+        self._events.publish(
+            SearchStepStarted(
+                run_id=self.request.run_id,
+                phase="search",
+                step=self._so_far.next_number,
+                step_run_id=request.run_id,
+                rate_per_second=rate,
+            )
         )
-        self._events.lifecycle(protocol.RUN_REQUESTED, request.run_id, detail=request)
+        self._events.publish(RunRequested(run_id=request.run_id, request=request))
         run, conclusion, observed = self._observe(request, keep=True)
         run.tell(conclusion)
         return run, conclusion, observed
@@ -146,7 +152,7 @@ class Searching:
         if len(self._so_far.lost) > MOST_LOST:
             self._reason = " ".join(reasons)
 
-    def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, Conclusion, Observation]:
+    def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, RunVerdict, Observation]:
         events = StepEvents(request.run_id)
         max_rise = self._search.steady_latency.max_rise
         gives_up = bool(request.step_of) and self._warm
@@ -202,7 +208,9 @@ class Searching:
                 because = [*reasons, *slower_machine(self._so_far.steps, observed.generator_us)]
                 text = f"{share} of the rate found was not sustained: {' '.join(because)}"
                 conclusion = replace(conclusion, reasons=(text,))
-        self._tell("sustainable_throughput", conclusion.reasons, report)
+        self._publish(
+            RateJudged(run_id=self.request.run_id, invalid_reasons=conclusion.reasons, **report)
+        )
         detail = self._with_thresholds(conclusion.detail, report)
         run.tell(replace(conclusion, detail={**detail, "search": report}))
 
@@ -212,9 +220,9 @@ class Searching:
         rows = judged_search(thresholds, self.request.pipelines[0].name, found)
         return {**detail, "thresholds": [*detail.get("thresholds", ()), *rows]} if rows else detail
 
-    def _tell(self, kind: str, reasons: tuple[str, ...], detail: Mapping[str, Any]) -> None:
-        self._events.conclusion(kind, self.request.run_id, reasons, detail)
-        log.info(kind, run_id=self.request.run_id, **detail)
+    def _publish(self, event: SearchStepJudged | RateJudged) -> None:
+        self._events.publish(event)
+        log.info(event.kind, run_id=event.run_id, **event.detail)
 
 
 def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[str]:

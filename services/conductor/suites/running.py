@@ -7,12 +7,12 @@ that a restarted conductor resumes.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import BusEvent, Measurement, PhaseStarted, RunRequested, SuiteChanged
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
 from schemas.validation_errors import DefinitionError
@@ -166,8 +166,8 @@ class Suites:
         assert self._bus is not None
         assert request.suite is not None
         try:
-            for topic, record in self._bus.rest():
-                self._take_in(topic, record)
+            for event in self._bus.rest():
+                self._take_in(event)
         except (KafkaException, KafkaUnavailableError) as error:
             log.warning("not_all_heard", run_id=request.run_id, reason=str(error))
         suite, place, now = self._suite, self._notes.place(self._suite.name), self._clock()
@@ -224,7 +224,7 @@ class Suites:
         # Save first, so that the run is accounted for after a kill.
         self._notes.begin_run(run_id, self._clock())
         self._begin(place, run_id)
-        self._events.lifecycle(protocol.RUN_REQUESTED, run_id, detail=request)
+        self._events.publish(RunRequested(run_id=run_id, request=request))
         return request
 
     def _check_engines(self, step: Step) -> None:
@@ -271,15 +271,16 @@ class Suites:
 
     def _listen(self) -> None:
         """Read all events that have arrived."""
-        while self._bus is not None and (records := self._bus.poll(0)):
-            for topic, record in records:
-                self._take_in(topic, record)
+        while self._bus is not None and (events := self._bus.poll(0)):
+            for event in events:
+                self._take_in(event)
 
-    def _take_in(self, topic: str, record: dict[str, Any]) -> None:
-        if topic == catalogue.RESOURCES:
-            self._usage.add(record)
-        elif record["event"] == protocol.PHASE_STARTED and record["phase"] == "measure":
-            self._measured.add(record["run_id"])
+    def _take_in(self, event: BusEvent) -> None:
+        match event:
+            case Measurement(topic=catalogue.RESOURCES, fields=fields):
+                self._usage.add(fields)
+            case PhaseStarted(phase="measure", run_id=run_id):
+                self._measured.add(run_id)
 
     def _tell(self, now: Now, reason: str = "") -> None:
         assert self._suite is not None
@@ -299,7 +300,7 @@ class Suites:
             next_at_ms=now.next_at_ms,
             skipped=tuple(f"{label}: {why}" for label, why in self._skipped.items()),
         )
-        self._events.lifecycle(protocol.SUITE, now.run_id, detail=position)
+        self._events.publish(SuiteChanged(run_id=now.run_id, position=position))
         log.info("suite", **position.model_dump())
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, protocol
-from schemas.event_payloads import read_event
+from schemas.events import LifecycleEvent, Measurement, read_event
 from services.conductor.recovered_run import recovered_run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
@@ -98,17 +98,16 @@ def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
     refused = []
     for topic, event in events:
         try:
-            record = read_event(topic, codec.encode(topic.replace(".", "_"), event))
+            read = read_event(topic, codec.encode(topic.replace(".", "_"), event))
         except codec.DecodeError as error:
             refused.append(str(error))
             count("events", "refused")
             continue
         count("events", "heard")
-        progress.add(topic, record)
-        if topic != "results.conclusions":
-            evidence.add(topic, record)
-        if topic != "results.latency":
-            heard.append((topic, record))
+        progress.add(read)
+        evidence.add(read)
+        if not isinstance(read, Measurement):
+            heard.append(read)
     assert not any("\n" in reason for reason in refused)
     progress.rows()
     progress.seconds_left(0)
@@ -120,4 +119,7 @@ def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
 def test_an_event_of_ours_is_heard(name: str) -> None:
     event, _, phase = name.partition(" ")
     said = a_lifecycle_event(event, json.dumps(EVENTS[name]), phase=phase)
-    assert read_event("results.lifecycle", codec.encode("results_lifecycle", said)) == said
+    read = read_event("results.lifecycle", codec.encode("results_lifecycle", said))
+    assert isinstance(read, LifecycleEvent)
+    assert read.record(said["producer"], said["time"]) | {"detail": ""} == said | {"detail": ""}
+    assert read.detail == EVENTS[name] | read.detail

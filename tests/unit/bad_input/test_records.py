@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas import catalogue, codec, protocol
+from schemas import catalogue, codec
 from schemas.commands import Malformed, from_record
+from schemas.events import RunRefused, RunRequested
 from services.conductor.__main__ import announced
 from services.evaluator.decode import decode as decode_columns
 from services.evaluator.decode import decode_json_values
@@ -210,8 +211,8 @@ def test_a_request_that_is_none_is_refused_in_one_sentence(body) -> None:
     request = announced(command.request, events)
     ((_topic, event, _key),) = producer.sent
     if request is None:
-        assert event["event"] == protocol.RUN_REFUSED
+        assert event["event"] == RunRefused.name
         count("requests", "refused")
     else:
-        assert event["event"] == protocol.RUN_REQUESTED
+        assert event["event"] == RunRequested.name
         count("requests", "accepted")

@@ -7,8 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from schemas import protocol
 from schemas.commands import Prepare
+from schemas.events import Ready
 from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
 from services.runtime.limits import Limits
@@ -20,8 +20,8 @@ def test_it_is_ready_at_once_and_says_how_many_cores_it_observes(tmp_path: Path)
     events = Mock()
     collecting = Collecting(CollectorSettings(data=tmp_path), events, Mock())
     collecting.handle_command(Prepare.model_construct(run_id="run-1"))
-    detail = {"machine_cores": os.cpu_count()}
-    events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)
+    ready = Ready(run_id="run-1", machine_cores=os.cpu_count())
+    events.publish.assert_called_once_with(ready)
 
 
 def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
@@ -33,5 +33,4 @@ def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
     settings.stack_path.write_text(json.dumps({"services": services}))
     events = Mock()
     Collecting(settings, events, Mock()).handle_command(Prepare.model_construct(run_id="run-1"))
-    detail = {"machine_cores": 1.5}
-    events.lifecycle.assert_called_once_with(protocol.READY, "run-1", detail=detail)
+    events.publish.assert_called_once_with(Ready(run_id="run-1", machine_cores=1.5))

@@ -1,7 +1,6 @@
 """The bus events of a good run, and their parts."""
 
-from schemas import protocol
-from schemas.protocol import Drained, LoadFinished
+from schemas.events import Drained, LoadFinished, Measurement, event_of
 from services.conductor.run_state import RunState
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
@@ -10,7 +9,7 @@ STAGES = ("ingest", "parse", "join", "tumbling", "sliding")
 
 
 def lifecycle(state: RunState, event: str, **fields: str) -> None:
-    state.add("results.lifecycle", a_lifecycle_event(event, **fields))
+    state.add(event_of("results.lifecycle", a_lifecycle_event(event, **fields)))
 
 
 def finish_load(state: RunState, intended: int = 500, failed: int = 0, lost: int = 0) -> None:
@@ -20,14 +19,14 @@ def finish_load(state: RunState, intended: int = 500, failed: int = 0, lost: int
         failed=failed,
         end_offsets={"traffic.flow": (250,), "traffic.speed": (250,)},
     )
-    lifecycle(state, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
+    lifecycle(state, LoadFinished.name, detail=finished.model_dump_json())
 
 
 def drain(state: RunState, **changes: int) -> None:
     stages = {stage: dict(EXACT) for stage in STAGES}
     stages["join"].update(changes)
     drained = Drained(verdicts={"spark-realtime": stages})
-    lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
+    lifecycle(state, Drained.name, detail=drained.model_dump_json())
 
 
 def measure(state: RunState, *stages: str, latency_ms: int = 4) -> None:
@@ -41,7 +40,7 @@ def measure(state: RunState, *stages: str, latency_ms: int = 4) -> None:
             latencies_ms=[latency_ms],
             counts=[100],
         )
-        state.add("results.latency", event)
+        state.add(Measurement("results.latency", event))
 
 
 def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measure") -> None:
@@ -53,7 +52,7 @@ def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measur
         send_delays_us=list(histogram),
         counts=counts,
     )
-    state.add("results.generator", event)
+    state.add(Measurement("results.generator", event))
 
 
 def a_good_run() -> RunState:

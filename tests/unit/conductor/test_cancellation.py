@@ -32,8 +32,8 @@ class Bus:
     def poll(self, timeout_s: float) -> Command | None:
         return self.commands.pop(0) if self.commands else None
 
-    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
-        self.refused.append((run_id, detail))
+    def publish(self, event: Any) -> None:
+        self.refused.append((event.run_id, event.detail))
 
 
 def interruptions(bus: Bus, of_suite: bool, waiting: deque[Command]) -> Cancellation:

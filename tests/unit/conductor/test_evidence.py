@@ -1,11 +1,9 @@
 """The evidence about each second of a run, from events with literal values."""
 
-import json
 from typing import Any
 
 import pytest
 
-from schemas import protocol
 from schemas.protocol import PhasePlan
 from schemas.suite import SuiteRun
 from services.conductor.evidence import (
@@ -17,7 +15,7 @@ from services.conductor.evidence import (
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import a_good_run
-from tests.unit.requests import a_lifecycle_event, a_request, an_event
+from tests.unit.requests import a_request, an_event
 
 pytestmark = pytest.mark.unit
 
@@ -139,9 +137,7 @@ def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None
 def test_the_evaluators_lag_is_that_of_the_time_since_it_was_told_last() -> None:
     found = watched()
     for at, lag_ms in ((START_S, 100), (START_S + 3, 4_000)):
-        detail = json.dumps({"lag_ms": 0, "largest_lag_ms": lag_ms, "cells": 0})
-        event = a_lifecycle_event(protocol.EVALUATING, detail) | {"time": 1000 * at}
-        found.add("results.lifecycle", event)
+        found.add_lag(at, lag_ms)
     behind = found.evidence(PHASES).behind_ms
     assert [behind.get(START_S + n) for n in range(-1, 5)] == [100, 100, 4000, 4000, 4000, None]
 

@@ -1,15 +1,26 @@
 """Notices: content and format."""
 
-import json
 from typing import Any
 
 import pytest
 
 from schemas import catalogue
+from schemas.events import (
+    BusEvent,
+    ChangePointFound,
+    Conclusion,
+    Killed,
+    PartDown,
+    RunJudged,
+    RunRequested,
+)
+from schemas.pipeline import Pipeline
+from schemas.workload import Kill
 from services.conductor.notices.notice import Looking, Notice, end_of_silence, silence
 from services.conductor.notices.shapes import plain, slack, teams
 from services.conductor.notices.watches import Told
 from services.watcher.runs import Runs, run_id_of
+from tests.unit.requests import a_request
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -18,28 +29,29 @@ AT_MS = 1_700_000_000_000
 EXACT = {"exact": 9, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
 
 
-def lifecycle(event: str, run_id: str = "", at_ms: int = AT_MS, **detail: Any) -> dict[str, Any]:
-    return {"event": event, "run_id": run_id, "time": at_ms, "detail": json.dumps(detail)}
-
-
 def conclusion(
-    run_id: str = "run-1", kind: str = "run", reasons: tuple[str, ...] = (), **detail: Any
-) -> dict[str, Any]:
-    return {
-        "kind": kind,
-        "run_id": run_id,
-        "time": AT_MS,
-        "invalid_reasons": list(reasons),
-        "detail": json.dumps(detail),
-    }
+    run_id: str = "run-1", reasons: tuple[str, ...] = (), clean: bool = True, **detail: Any
+) -> RunJudged:
+    return RunJudged(run_id=run_id, time=AT_MS, invalid_reasons=reasons, clean=clean, **detail)
 
 
-def told(record: dict[str, Any], *before: dict[str, Any]) -> Notice | None:
+def a_pipeline(name: str, **settings: Any) -> Pipeline:
+    return Pipeline(name=name, summary="-", engine="spark", **settings)
+
+
+def requested(name: str, *pipelines: Pipeline, kills: tuple[Kill, ...] = ()) -> RunRequested:
+    request = a_request()
+    workload = request.workload.model_copy(update={"name": name, "kills": kills})
+    request = request.model_copy(update={"workload": workload, "pipelines": pipelines})
+    return RunRequested(run_id="run-1", request=request)
+
+
+def told(event: BusEvent, *before: BusEvent) -> Notice | None:
     looking = Looking()
     for one in before:
-        assert looking.at(catalogue.LIFECYCLE, one, "results.lifecycle/1") is None
-    topic = catalogue.CONCLUSIONS if "kind" in record else catalogue.LIFECYCLE
-    return looking.at(topic, record, f"{topic}/7")
+        assert looking.at(one, "results.lifecycle/1") is None
+    topic = catalogue.CONCLUSIONS if isinstance(event, Conclusion) else catalogue.LIFECYCLE
+    return looking.at(event, f"{topic}/7")
 
 
 def test_a_good_run_is_not_told() -> None:
@@ -50,10 +62,9 @@ def test_one_notice_says_all_that_is_wrong_with_a_run() -> None:
     row = {"threshold": "join.p99_ms <= 50", "pipeline": "p", "stage": "join", "value": 63,
            "passed": False}  # fmt: skip
     verdicts = {"p": {"parse": EXACT, "join": EXACT | {"late": 2, "missing": 1}}}
-    request = {"workload": {"name": "latency"}, "pipelines": [{"name": "p"}]}
     found = told(
         conclusion(reasons=("The host gave 9% to others.",), verdicts=verdicts, thresholds=[row]),
-        lifecycle("run_requested", "run-1", **request),
+        requested("latency", a_pipeline("p")),
     )
     assert found == Notice(
         id="results.conclusions/7",
@@ -74,16 +85,14 @@ def test_one_notice_says_all_that_is_wrong_with_a_run() -> None:
     [
         ([], {"drop_one_in": 0}, ("p join: 1 missing", "q join: 1 missing")),
         ([], {"drop_one_in": 100}, ("q join: 1 missing",)),
-        ([{"target": "driver", "at_s": 15}], {}, None),
+        ([Kill(target="driver", at_s=15)], {}, None),
     ],
 )
 def test_faults_on_purpose_are_not_told(
     kills: list[Any], settings: dict[str, int], lines: tuple[str, ...] | None
 ) -> None:
-    request = {"workload": {"name": "failure", "kills": kills},
-               "pipelines": [{"name": "p"} | settings, {"name": "q"}]}  # fmt: skip
     verdicts = {name: {"join": EXACT | {"missing": 1}} for name in ("p", "q")}
-    asked = lifecycle("run_requested", "run-1", **request)
+    asked = requested("failure", a_pipeline("p", **settings), a_pipeline("q"), kills=tuple(kills))
     found = told(conclusion(verdicts=verdicts), asked)
     assert (found and found.lines) == lines
 
@@ -117,7 +126,7 @@ def test_steps_of_a_search_and_floors_are_not_told() -> None:
     assert told(conclusion(hour_of_watch, verdicts=bad)) is not None
 
 
-def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> dict[str, Any]:
+def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> RunJudged:
     """The conclusion of an hour of a watch."""
     rows = [
         {"threshold": f"output.{line}", "pipeline": "w", "stage": "output", "value": 3,
@@ -128,8 +137,7 @@ def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> dict[
 
 
 RUN = run_id_of(a_watch(), 494_252)
-_BEGUN = next(Runs(a_watch(), {}).begin(494_252)).fields["detail"]
-BEGUN = lifecycle("watch_begun", RUN) | {"detail": _BEGUN}
+BEGUN = next(Runs(a_watch(), {}).begin(494_252))
 
 
 def test_an_hour_of_a_watch_that_fails_a_threshold_is_told() -> None:
@@ -157,7 +165,7 @@ def test_verdicts_that_a_watch_limits_are_left_to_its_thresholds(
     assert (found and found.lines) == lines
 
 
-def a_change(**fields: Any) -> dict[str, Any]:
+def a_change(**fields: Any) -> ChangePointFound:
     detail: dict[str, Any] = {
         "workload": "latency at 400/s",
         "pipeline": "p",
@@ -170,7 +178,7 @@ def a_change(**fields: Any) -> dict[str, Any]:
         "worse": True,
         "likely_causes": ["java: 21 → 25"],
     }
-    return conclusion("run-9", "change_point", **(detail | fields))
+    return ChangePointFound(run_id="run-9", time=AT_MS, **(detail | fields))
 
 
 def test_a_change_point_that_is_published_twice_is_told_once_also_after_a_restart() -> None:
@@ -178,7 +186,7 @@ def test_a_change_point_that_is_published_twice_is_told_once_also_after_a_restar
     looking = Looking(memory)
 
     def is_told(**fields: Any) -> bool:
-        return looking.at(catalogue.CONCLUSIONS, a_change(**fields), "x/1") is not None
+        return looking.at(a_change(**fields), "x/1") is not None
 
     assert is_told()
     assert not is_told(p_value=0.01)
@@ -201,20 +209,20 @@ def test_a_change_point_is_told_with_what_else_changed() -> None:
 
 
 def test_a_dead_part_is_told_unless_it_was_killed_on_purpose() -> None:
-    down = lifecycle("part_down", part="kafka", reason="it was killed by SIGKILL", restart=1)
+    down = PartDown(time=AT_MS, part="kafka", reason="it was killed by SIGKILL", restart=1)
     found = told(down)
     assert found is not None
     assert (found.title, found.lines) == (
         "kafka died",
         ("it was killed by SIGKILL", "It is restarted."),
     )
-    killed = lifecycle("killed", "run-1", AT_MS - 59_000, target="broker", pids=[7])
+    killed = Killed(run_id="run-1", time=AT_MS - 59_000, target="broker", pids=(7,))
     assert told(down, killed) is None
-    assert told(down, killed | {"time": AT_MS - 60_000}) is not None
+    assert told(down, killed.model_copy(update={"time": AT_MS - 60_000})) is not None
 
 
 def test_the_last_death_says_that_the_stack_ends() -> None:
-    found = told(lifecycle("part_down", part="store", reason="exit code 1", restart=0))
+    found = told(PartDown(part="store", reason="exit code 1", restart=0))
     assert found is not None
     assert found.lines == ("exit code 1", "The stack stops.")
 

@@ -1,12 +1,11 @@
 """Notices about the problems of watches: each once."""
 
-import json
 from typing import Any
 
 import pytest
 
 from schemas import catalogue
-from schemas.event_payloads import check_event
+from schemas.events import BusEvent, Conclusion, Killed, RunJudged, WatchTrouble
 from services.conductor.notices.notice import HOUR_MS, Looking, Notice
 from services.conductor.notices.outbox import Outbox
 from services.conductor.notices.watches import MOST_TOLD, Told
@@ -28,31 +27,27 @@ REFUSED = Trouble(
 DIED: dict[str, Any] = {"code": -9, "again_in_s": 2.0, "reason": ""}
 
 
-def begun() -> dict[str, Any]:
-    event = next(Runs(a_watch(), {}).begin(494_252))
-    return {"run_id": RUN, "time": AT_MS, **event.fields}
+def begun() -> BusEvent:
+    return next(Runs(a_watch(), {}).begin(494_252))
 
 
-def trouble(one: Trouble, run_id: str = RUN, at_ms: int = AT_MS) -> dict[str, Any]:
+def trouble(one: Trouble, run_id: str = RUN, at_ms: int = AT_MS) -> WatchTrouble:
     """The event of a problem, as the watcher publishes it."""
-    detail = {"kind": one.kind, "watch": "w", "invalid": objection(one)} | one.detail
-    record = {"event": "watch_trouble", "run_id": run_id, "time": at_ms}
-    return record | {"detail": json.dumps(detail)}
+    detail = {"invalid": objection(one)} | one.detail
+    return WatchTrouble(run_id=run_id, time=at_ms, kind=one.kind, watch="w", **detail)
 
 
-def concluded(*reasons: str, run_id: str = RUN) -> dict[str, Any]:
-    detail = {"clean": True, "verdicts": {}, "watch": {"inputs": 1}}
-    record = {"kind": "run", "run_id": run_id, "time": AT_MS, "invalid_reasons": [*reasons]}
-    return record | {"detail": json.dumps(detail)}
+def concluded(*reasons: str, run_id: str = RUN) -> RunJudged:
+    about: dict[str, Any] = {"clean": True, "verdicts": {}, "watch": {"inputs": 1}}
+    return RunJudged(run_id=run_id, time=AT_MS, invalid_reasons=reasons, **about)
 
 
-def told(*records: dict[str, Any], by: Looking | None = None) -> list[Notice]:
+def told(*events: BusEvent, by: Looking | None = None) -> list[Notice]:
     """Notices of consecutive events."""
     looking, found = by or Looking(), []
-    for place, record in enumerate(records):
-        topic = catalogue.CONCLUSIONS if "kind" in record else catalogue.LIFECYCLE
-        check_event(topic, {"phase": ""} | record)
-        notice = looking.at(topic, record, f"{topic}/{place}")
+    for place, event in enumerate(events):
+        topic = catalogue.CONCLUSIONS if isinstance(event, Conclusion) else catalogue.LIFECYCLE
+        notice = looking.at(event, f"{topic}/{place}")
         found += [] if notice is None else [notice]
     return found
 
@@ -153,10 +148,10 @@ def test_what_is_no_problem_is_not_told(one: Trouble) -> None:
 
 
 def test_a_watch_that_ended_with_a_broker_that_was_killed_on_purpose_is_not_told() -> None:
-    detail = json.dumps({"target": "broker", "pids": [7]})
-    killed = {"event": "killed", "run_id": "run-1", "time": AT_MS - 59_000, "detail": detail}
-    assert told(killed, trouble(Trouble("ended", DIED))) == []
-    assert len(told(killed | {"time": AT_MS - 60_000}, trouble(Trouble("ended", DIED)))) == 1
+    killed = Killed(run_id="run-1", time=AT_MS - 59_000, target="broker", pids=(7,))
+    died = trouble(Trouble("ended", DIED))
+    assert told(killed, died) == []
+    assert len(told(killed.model_copy(update={"time": AT_MS - 60_000}), died)) == 1
 
 
 def test_of_too_many_the_oldest_are_forgotten() -> None:

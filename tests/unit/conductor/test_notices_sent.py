@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import PartDown
 from schemas.suite import Notify
 from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
@@ -19,7 +20,6 @@ from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.webhooks import Webhook, WebhookSettings
 from services.watcher.runs import run_id_of
 from tests.receiver import receiving
-from tests.unit.requests import a_lifecycle_event
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -100,8 +100,8 @@ def a_teller(
 def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    died = a_lifecycle_event(protocol.PART_DOWN, '{"part": "runner", "reason": "It was killed."}')
-    monkeypatch.setattr(telling, "read_event", lambda *_: died | {"time": 1_000_000})
+    died = PartDown(time=1_000_000, part="runner", reason="It was killed.")
+    monkeypatch.setattr(telling, "read_event", lambda *_: died)
     teller, consumer = a_teller(tmp_path), Read()
     teller._look(consumer)
     with pytest.raises(KafkaUnavailableError):
@@ -133,12 +133,15 @@ def test_a_message_that_is_refused_does_not_delay_the_next(
     assert teller._outbox.first("a") is None
 
 
+OF_WATCH = run_id_of(a_watch(), 500_000)
+
+
 @pytest.mark.parametrize(
     ("run_id", "has_suite", "title"),
     [
         ("20261125-030000-ab12", True, "Results have resumed after 1 minutes"),
-        (run_id_of(a_watch(), 500_000), True, None),
-        (run_id_of(a_watch(), 500_000), False, "Results have resumed after 1 minutes"),
+        (OF_WATCH, True, None),
+        (OF_WATCH, False, "Results have resumed after 1 minutes"),
     ],
 )
 def test_results_of_a_watch_are_none_of_the_suite(
@@ -150,6 +153,7 @@ def test_results_of_a_watch_are_none_of_the_suite(
 ) -> None:
     teller = a_teller(tmp_path, has_suite, no_results_minutes=1)
     teller._outbox.quiet = Quiet(end=6, since_ms=1_000)
+    teller._outbox.watched_runs[OF_WATCH] = "w"
     monkeypatch.setattr(telling, "now_ms", lambda: 61_000)
     (silent,) = teller._look_for_results()
     assert silent.title == "No results for 1 minutes"

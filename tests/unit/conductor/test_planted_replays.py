@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Evaluating, RunRequested
 from schemas.protocol import PhasePlan, Phases, RunRequest
 from services.conductor.evidence import Watched
 from services.conductor.warming import Warming
@@ -74,7 +75,12 @@ def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
     ]
     watched = Watched(request)
     for number in chance.permutation(len(events)).tolist():
-        watched.add(*events[number])
+        topic, event = events[number]
+        if topic != catalogue.LIFECYCLE:
+            watched.add(topic, event)
+        elif event["event"] == Evaluating.name:
+            lag_ms = json.loads(event["detail"])["largest_lag_ms"]
+            watched.add_lag(event["time"] // 1000, lag_ms)
     shorter = Phases(
         warm_up_s=(begin_ms - phases.load_start_ms) // 1000,
         measure_s=(end_ms - begin_ms) // 1000,
@@ -85,7 +91,7 @@ def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
 
 def _plan(run: dict[str, Any]) -> tuple[RunRequest, PhasePlan]:
     lifecycle = [event for topic, event in run["events"] if topic == catalogue.LIFECYCLE]
-    (asked,) = (one for one in lifecycle if one["event"] == protocol.RUN_REQUESTED)
+    (asked,) = (one for one in lifecycle if one["event"] == RunRequested.name)
     request = RunRequest.model_validate_json(asked["detail"])
     begun_ms = {
         one["phase"]: json.loads(one["detail"])["start_ms"]

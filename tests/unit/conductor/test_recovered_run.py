@@ -6,19 +6,28 @@ from typing import Any
 import pytest
 
 from schemas import catalogue, protocol
-from schemas.commands import Command
+from schemas.commands import CancelRun, Command
+from schemas.events import (
+    BusEvent,
+    Concluded,
+    Conclusion,
+    PhaseStarted,
+    RateJudged,
+    RunRequested,
+    event_of,
+)
 from schemas.protocol import RunRequest
 from schemas.search import Search
 from services.conductor.orphaned_runs import KILLED, conclude_orphan
 from services.conductor.recovered_run import MOST_LOST, RecoveredRun, of_run, recovered_run
 from services.conductor.search.bisection import Done, SoFar
-from tests.unit.requests import RUN_ID, a_request
+from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
 
 STEPS = [f"{RUN_ID}-step-{number:02}" for number in range(1, 9)]
 CONCLUSION = {"kind": "run", "valid": True, "invalid_reasons": [], "detail": '{"clean": true}'}
-Event = tuple[str, dict[str, Any]]
+Event = Command | BusEvent
 
 
 def a_search() -> RunRequest:
@@ -28,12 +37,13 @@ def a_search() -> RunRequest:
 
 
 def told(event: str, detail: str = "{}", phase: str = "", at_ms: int = 0) -> Event:
-    record = {"run_id": RUN_ID, "event": event, "detail": detail, "phase": phase, "time": at_ms}
-    return catalogue.LIFECYCLE, record
+    record = a_lifecycle_event(event, detail, phase=phase) | {"time": at_ms}
+    return event_of(catalogue.LIFECYCLE, record)
 
 
 def concluded(run_id: str, at_ms: int = 0, **fields: Any) -> Event:
-    return catalogue.CONCLUSIONS, CONCLUSION | {"run_id": run_id, "time": at_ms} | fields
+    record = an_event(**CONCLUSION) | {"run_id": run_id, "time": at_ms} | fields
+    return event_of(catalogue.CONCLUSIONS, record)
 
 
 def about(step: str, rate: float) -> dict[str, Any]:
@@ -45,7 +55,7 @@ def about(step: str, rate: float) -> dict[str, Any]:
 
 
 def begun(step: str) -> Event:
-    return told(protocol.PHASE_STARTED, json.dumps(about(step, 400)), phase="search")
+    return told(PhaseStarted.name, json.dumps(about(step, 400)), phase="search")
 
 
 def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
@@ -56,7 +66,7 @@ def judged(step: str, rate: float, reasons: list[str], at_ms: int) -> Event:
     return concluded(RUN_ID, at_ms, kind="search_step", detail=json.dumps(detail))
 
 
-REQUESTED = told(protocol.RUN_REQUESTED, a_search().model_dump_json(), at_ms=1_000)
+REQUESTED = told(RunRequested.name, a_search().model_dump_json(), at_ms=1_000)
 TWO_STEPS = [
     REQUESTED,
     *(begun(step) for step in STEPS[:3]),
@@ -64,17 +74,13 @@ TWO_STEPS = [
     judged(STEPS[0], 400, [], 31_000),
     judged(STEPS[1], 800, ["too slow."], 61_000),
 ]
-CARRIED_OUT = told(protocol.PHASE_STARTED, phase="prepare")
-CANCEL = (catalogue.CONTROL, {"run_id": RUN_ID, "command": "cancel"})
-RESULT = concluded(RUN_ID, kind="sustainable_throughput", detail="{}")
+CARRIED_OUT = told(PhaseStarted.name, phase="prepare")
+CANCEL = CancelRun(run_id=RUN_ID)
+RESULT = RateJudged.model_construct(run_id=RUN_ID)
 
 
-def test_a_run_that_this_version_would_not_take_is_accounted_for_all_the_same() -> None:
-    request = json.loads(a_search().model_dump_json())
-    request["pipelines"][0]["spark_conf"] = {"spark.my.password": "x"}
-    past = recovered_run(
-        RUN_ID, [told(protocol.RUN_REQUESTED, json.dumps(request)), begun(STEPS[0])]
-    )
+def test_a_run_whose_request_cannot_be_read_is_accounted_for_all_the_same() -> None:
+    past = recovered_run(RUN_ID, [begun(STEPS[0])])
     assert not past.can_go_on
     assert past.open_steps == [STEPS[0]]
 
@@ -116,7 +122,7 @@ def test_a_run_that_warmed_up_for_a_step_is_lost_only_if_the_step_did_not_begin(
         ([*TWO_STEPS, RESULT], "its result is told"),
         ([*TWO_STEPS, concluded(RUN_ID)], "it is concluded"),
         ([*TWO_STEPS, *(begun(step) for step in STEPS[3:])], "it ends every conductor"),
-        ([told(protocol.RUN_REQUESTED, a_request().model_dump_json())], "it is no search"),
+        ([told(RunRequested.name, a_request().model_dump_json())], "it is no search"),
         ([], "it was not announced"),
     ],
 )
@@ -134,12 +140,12 @@ class Told:
         self.announced: list[str] = []
         self.stopped: list[str] = []
 
-    def conclusion(self, kind: str, run_id: str, reasons: Any, detail: Any) -> None:
-        self.conclusions.append((kind, run_id, tuple(reasons)))
-        self.details[kind] = detail
-
-    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
-        self.announced.append(run_id)
+    def publish(self, event: Any) -> None:
+        if isinstance(event, Conclusion):
+            self.conclusions.append((event.kind, event.run_id, event.invalid_reasons))
+            self.details[event.kind] = event.detail
+        else:
+            self.announced.append(event.run_id)
 
     def send(self, command: Command) -> None:
         self.stopped.append(command.run_id)
@@ -165,14 +171,11 @@ def test_a_search_that_cannot_go_on_says_what_it_had_found() -> None:
 
 
 FLOOR = f"{RUN_ID}-floor"
-FLOOR_REQUESTED = (
-    catalogue.LIFECYCLE,
-    told(protocol.RUN_REQUESTED)[1] | {"run_id": FLOOR},
-)
+FLOOR_REQUESTED = RunRequested(run_id=FLOOR, request=a_request())
 
 
 def test_the_floor_that_was_measured_then_is_concluded_too() -> None:
-    run = told(protocol.RUN_REQUESTED, a_request().model_dump_json())
+    run = told(RunRequested.name, a_request().model_dump_json())
     ended = accounted(recovered_run(RUN_ID, [run, FLOOR_REQUESTED]))
     assert ended.conclusions == [("run", FLOOR, (KILLED,)), ("run", RUN_ID, (KILLED,))]
     assert ended.stopped == [FLOOR, RUN_ID]
@@ -203,4 +206,4 @@ def test_a_conclusion_that_nobody_could_hear_of_is_announced() -> None:
 
 
 def told_concluded() -> Event:
-    return told(protocol.CONCLUDED)
+    return Concluded(run_id=RUN_ID, valid=True, clean=True)

@@ -5,7 +5,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from schemas import protocol
+from schemas.events import Killed
 from schemas.workload import Kill
 from services.conductor import run
 from services.conductor.settings import ConductorSettings
@@ -30,10 +30,10 @@ def a_run(monkeypatch: pytest.MonkeyPatch, events: Any, *processes: Any) -> run.
 def test_a_kill_is_published_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     happened: list[Any] = []
     events, broker = Mock(), Mock(pid=7)
-    events.lifecycle = lambda event, _run_id, detail: happened.append((event, detail))
+    events.publish = lambda event: happened.append((event.name, event.detail))
     broker.kill = lambda: happened.append("killed")
     a_run(monkeypatch, events, broker)._kill(0)
-    assert happened == [(protocol.KILLED, {"target": "broker", "pids": [7]}), "killed"]
+    assert happened == [(Killed.name, {"target": "broker", "pids": [7]}), "killed"]
 
 
 def test_a_kill_without_a_target_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,8 +4,17 @@ import json
 
 import pytest
 
-from schemas import protocol
-from schemas.protocol import Drained, LoadFinished
+from schemas.events import (
+    ClockOffsetMeasured,
+    Drained,
+    Evaluating,
+    EvaluationResumed,
+    Failed,
+    LoadFinished,
+    Measurement,
+    Ready,
+    event_of,
+)
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import (
@@ -66,7 +75,7 @@ def test_outputs_that_came_when_they_were_forgotten_make_the_run_invalid() -> No
         drained = Drained(
             verdicts=verdicts, came_forgotten=forgotten, instance_index=index, instance_count=2
         )
-        lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
+        lifecycle(state, Drained.name, detail=drained.model_dump_json())
     assert conclude(state).reasons == (
         "7 outputs arrived after the evaluator evicted their inputs from memory, so their "
         "latencies are unknown.",
@@ -76,7 +85,7 @@ def test_outputs_that_came_when_they_were_forgotten_make_the_run_invalid() -> No
 def test_an_evaluator_of_before_has_forgotten_nothing() -> None:
     state = a_good_run()
     verdicts = {"spark-realtime": dict.fromkeys(STAGES, EXACT)}
-    lifecycle(state, protocol.DRAINED, detail=json.dumps({"verdicts": verdicts}))
+    lifecycle(state, Drained.name, detail=json.dumps({"verdicts": verdicts}))
     assert conclude(state).valid
 
 
@@ -99,8 +108,8 @@ def test_negative_latencies_make_the_run_invalid() -> None:
 def test_the_first_failure_is_the_only_reason() -> None:
     state = a_good_run()
     failed = {"pipeline": "spark-realtime", "detail": '{"reason": "out of memory"}'}
-    lifecycle(state, protocol.FAILED, **failed)
-    lifecycle(state, protocol.FAILED, detail='{"reason": "second"}')
+    lifecycle(state, Failed.name, **failed)
+    lifecycle(state, Failed.name, detail='{"reason": "second"}')
     conclusion = conclude(state)
     assert conclusion.reasons == ("pipeline:spark-realtime failed: out of memory.",)
 
@@ -118,7 +127,9 @@ def test_a_run_that_never_drained_is_invalid_and_not_clean() -> None:
 def test_readiness_needs_every_service_and_every_pipeline() -> None:
     state = RunState(a_request("one", "two"))
     for producer in ("generator", "evaluator", "collector"):
-        state.add("results.lifecycle", a_lifecycle_event("ready") | {"producer": producer})
+        state.add(
+            event_of("results.lifecycle", a_lifecycle_event("ready") | {"producer": producer})
+        )
     lifecycle(state, "ready", pipeline="one")
     assert state.missing_ready() == ["pipeline:two"]
 
@@ -126,7 +137,7 @@ def test_readiness_needs_every_service_and_every_pipeline() -> None:
 def test_events_of_other_runs_change_nothing() -> None:
     state = RunState(a_request())
     event = a_lifecycle_event("failed", '{"reason": "x"}') | {"run_id": "another"}
-    state.add("results.lifecycle", event)
+    state.add(event_of("results.lifecycle", event))
     assert state.failure == ""
 
 
@@ -135,7 +146,7 @@ def test_a_service_of_two_instances_is_ready_when_both_are() -> None:
     for index in (1, 0):
         assert "evaluator" in state.missing_ready()
         detail = {"service": "evaluator", "instance_index": index, "instance_count": 2}
-        lifecycle(state, protocol.READY, producer=f"evaluator-{index}", detail=json.dumps(detail))
+        lifecycle(state, Ready.name, producer=f"evaluator-{index}", detail=json.dumps(detail))
     assert "evaluator" not in state.missing_ready()
 
 
@@ -148,7 +159,7 @@ def test_the_totals_of_two_evaluators_add_up_when_both_have_drained() -> None:
             instance_index=index,
             instance_count=2,
         )
-        lifecycle(state, protocol.DRAINED, detail=drained.model_dump_json())
+        lifecycle(state, Drained.name, detail=drained.model_dump_json())
     assert state.drained is not None
     assert state.drained.verdicts == {
         "spark-realtime": {"parse": EXACT | {"exact": 200, "late": 1}}
@@ -159,8 +170,8 @@ def test_the_clocks_and_the_restarts_of_the_evaluator_are_told() -> None:
     state = a_good_run()
     for offset_ms in (0.7, 0.4):
         detail = json.dumps({"offset_ms": offset_ms, "records": 6})
-        lifecycle(state, protocol.CLOCK_OFFSET, detail=detail)
-    lifecycle(state, protocol.EVALUATION_RESUMED)
+        lifecycle(state, ClockOffsetMeasured.name, detail=detail)
+    lifecycle(state, EvaluationResumed.name)
     detail = conclude(state).detail
     assert (detail["clock_offset_ms"], detail["evaluator_restarts"]) == (0.4, 1)
 
@@ -179,7 +190,7 @@ def test_the_load_of_several_generators_is_finished_when_all_are() -> None:
             faults={"late": 1},
             messages=(f"from {index}",),
         )
-        lifecycle(state, protocol.LOAD_FINISHED, detail=finished.model_dump_json())
+        lifecycle(state, LoadFinished.name, detail=finished.model_dump_json())
     together = state.load_finished
     assert together is not None
     assert (together.intended, together.acknowledged, together.failed) == (200, 197, 3)
@@ -192,7 +203,7 @@ def with_rules(state: RunState, **rules: float) -> RunState:
     validity = state.request.workload.validity.model_copy(update=rules)
     workload = state.request.workload.model_copy(update={"validity": validity})
     state.request = state.request.model_copy(update={"workload": workload})
-    lifecycle(state, protocol.READY, detail='{"machine_cores": 2}', producer="collector")
+    lifecycle(state, Ready.name, detail='{"machine_cores": 2}', producer="collector")
     return state
 
 
@@ -200,7 +211,7 @@ def test_an_evaluation_that_was_too_far_behind_makes_the_run_invalid() -> None:
     state = with_rules(a_good_run(), max_evaluator_lag_ms=5000)
     for lag_ms in (4000, 6000, 100):
         detail = f'{{"lag_ms": 0, "largest_lag_ms": {lag_ms}, "cells": 0}}'
-        lifecycle(state, protocol.EVALUATING, detail=detail)
+        lifecycle(state, Evaluating.name, detail=detail)
     assert conclude(state).reasons == ("The evaluation was 6000 ms behind, allowed 5000 ms.",)
     assert conclude(with_rules(state, max_evaluator_lag_ms=6000)).valid
 
@@ -210,7 +221,7 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
     for stolen_s in (0.2, 1.0):  # of 2 s each, on two cores in a second
         used = {"interval_s": 1.0, "cpu_seconds": 0.5, "steal_seconds": stolen_s}
         sample = an_event(service="machine", pipeline="", **used)
-        state.add("results.resources", sample)
+        state.add(Measurement("results.resources", sample))
     assert conclude(state).reasons == ("CPU steal was 30%, allowed 25%.",)
     assert conclude(with_rules(state, max_steal_share=0.3)).valid
 
@@ -218,11 +229,11 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
 def test_shares_are_of_the_observed_machine_and_not_of_the_one_that_requested_the_run() -> None:
     state = RunState(a_request().model_copy(update={"environment": {"cores": 64}}))
     assert state.watched.cores == 64
-    lifecycle(state, protocol.READY, producer="collector")
+    lifecycle(state, Ready.name, producer="collector")
     assert state.watched.cores == 64
     with_rules(state)
     used = {"interval_s": 1.0, "cpu_seconds": 0.5}
-    state.add("results.resources", an_event(service="machine", pipeline="", **used))
+    state.add(Measurement("results.resources", an_event(service="machine", pipeline="", **used)))
     assert (state.watched.cores, state.machine_s) == (2, 2.0)
 
 
@@ -231,7 +242,7 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
     for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; the stack uses 0.5 s
         for service, used_s in (("machine", cpu_s), ("kafka", 0.3), ("store", 0.2)):
             sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-            state.add("results.resources", sample)
+            state.add(Measurement("results.resources", sample))
     assert conclude(state).reasons == (
         "Processes outside the stack used 65% of the CPU time, allowed 25%.",
     )
@@ -256,7 +267,7 @@ def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
     state = with_rules(a_good_run(), max_others_share=0.25)
     for service, used_s in (("machine", 1.9), ("collector", 0.1)):
         sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-        state.add("results.resources", sample)
+        state.add(Measurement("results.resources", sample))
     assert conclude(state).valid
 
 

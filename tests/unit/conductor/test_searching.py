@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
+from schemas.events import Conclusion
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
 from schemas.workload import Kill
 from services.conductor.recovered_run import MOST_LOST
-from services.conductor.run_verdict import Conclusion
+from services.conductor.run_verdict import RunVerdict
 from services.conductor.search import requests, searching
 from services.conductor.search.bisection import Done, Planned, SoFar
 from services.conductor.search.policies import Judged, Observation, Second, StageObserved
@@ -28,7 +29,7 @@ class Run:
     crashes: how many runs end before their load begins."""
 
     carried_out: list[tuple[str, float]]
-    told: list[Conclusion]
+    told: list[RunVerdict]
     crashes = 0
 
     def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
@@ -50,11 +51,11 @@ class Run:
     def limited_in_pipeline(self) -> str:
         return "heap"
 
-    def give_up(self, reason: str) -> Conclusion:
+    def give_up(self, reason: str) -> RunVerdict:
         lines = list(self.request.workload.thresholds)
-        return Conclusion(False, (reason,), {"clean": False, "thresholds": lines})
+        return RunVerdict(False, (reason,), {"clean": False, "thresholds": lines})
 
-    def tell(self, conclusion: Conclusion) -> None:
+    def tell(self, conclusion: RunVerdict) -> None:
         """Keep the conclusion."""
         Run.told.append(conclusion)
 
@@ -66,26 +67,25 @@ class Events:
         self.conclusions: list[tuple[str, Any]] = []
         self.reasons: list[tuple[str, ...]] = []
 
-    def conclusion(self, kind: str, _run_id: str, reasons: Any, detail: Any) -> None:
-        self.conclusions.append((kind, detail))
-        self.reasons.append(reasons)
-
-    def lifecycle(self, *_rest: Any, **_named: Any) -> None:
-        """Ignore lifecycle events."""
+    def publish(self, event: Any) -> None:
+        """Keep conclusions."""
+        if isinstance(event, Conclusion):
+            self.conclusions.append((event.kind, event.detail))
+            self.reasons.append(event.invalid_reasons)
 
 
 def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     run = Run(request)
     if run.phases is None:
         reasons = ("The driver crashed.",)
-        return run, Conclusion(False, reasons, {"clean": False}), Observation((), trouble=reasons)
+        return run, RunVerdict(False, reasons, {"clean": False}), Observation((), trouble=reasons)
     # Any value stands for a row: the conductor judges the lines of the request of a run.
     detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
     rate = request.workload.load.rate_per_second
     self._warm = keep and rate <= CAPACITY_PER_SECOND
     moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
     detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
-    return run, Conclusion(True, (), detail), run.observe()
+    return run, RunVerdict(True, (), detail), run.observe()
 
 
 def search_after(

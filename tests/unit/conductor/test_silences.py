@@ -1,18 +1,15 @@
 """Times without results, at all and of each watch."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from schemas.event_payloads import check_event
+from schemas.events import LifecycleEvent
 from services.conductor.notices import silences
 from services.conductor.notices.notice import Notice
 from services.conductor.notices.outbox import Outbox, Quiet
-from services.conductor.notices.silences import Silences, watch_of
+from services.conductor.notices.silences import Silences
 from services.watcher.counting import RunTotals
-from services.watcher.events import Event
 from services.watcher.runs import Runs
 from tests.unit.watcher.records import a_watch
 
@@ -32,18 +29,15 @@ class Bench:
         self.runs = {name: Runs(a_watch(name=name), {}, "6f") for name in ("orders", "clicks")}
 
     def begin(self, name: str, minute: int, hour: int = HOUR) -> None:
-        self._event(name, next(self.runs[name].begin(hour)), minute)
+        self._event(next(self.runs[name].begin(hour)), minute)
 
     def conclude(self, name: str, minute: int, ended: bool) -> None:
         runs = self.runs[name]
         *_, last = runs.conclude(HOUR, RunTotals(), (0, 1), {}, ended)
-        self._event(name, last, minute)
+        self._event(last, minute)
 
-    def _event(self, name: str, event: Event, minute: int) -> None:
-        record: dict[str, Any] = {"phase": "", "run_id": self.runs[name].id_of(event.run)}
-        record |= event.fields
-        check_event(event.topic, record)
-        self.silences.event(record, json.loads(record["detail"]), minute * MINUTE_MS)
+    def _event(self, event: LifecycleEvent, minute: int) -> None:
+        self.silences.event(event, minute * MINUTE_MS)
 
     def result(self, of: str, minute: int) -> list[str]:
         run_id = self.runs[of].id_of(HOUR) if of in self.runs else of
@@ -135,20 +129,6 @@ def test_of_too_many_watches_the_oldest_is_forgotten(
     bench.begin("orders", 0)
     bench.begin("clicks", 0)
     assert list(bench.outbox.watches) == ["clicks"]
-
-
-@pytest.mark.parametrize(
-    ("run_id", "name"),
-    [
-        ("watch-orders-20260520-200000", "orders"),
-        ("watch-orders-eu-20260520-200000-6f", "orders-eu"),
-        (A_RUN, ""),
-        ("watch-orders", ""),
-        ("", ""),
-    ],
-)
-def test_the_watch_of_a_run_is_in_its_id(run_id: str, name: str) -> None:
-    assert watch_of(run_id) == name
 
 
 def test_silences_of_watches_have_ids_of_their_own(suite_bench: Bench) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from analysis.thresholds import judged
-from schemas.protocol import Drained, Phases
+from schemas.events import Drained
+from schemas.protocol import Phases
 from schemas.suite import Pace
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError

@@ -1,6 +1,5 @@
 """A suite starts its next run when it is due and the machine is idle."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import BusEvent, Measurement, PhaseStarted, SuiteChanged
 from schemas.protocol import RunRequest
 from schemas.validation_errors import DefinitionError
 from services.conductor.settings import ConductorSettings
@@ -27,19 +27,19 @@ class Bus:
     """Batches of records to deliver, and what was published."""
 
     def __init__(self) -> None:
-        self.batches: list[list[tuple[str, dict[str, Any]]]] = []
+        self.batches: list[list[BusEvent]] = []
         self.told: list[dict[str, Any]] = []
 
-    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+    def poll(self, timeout_s: float) -> list[BusEvent]:
         return self.batches.pop(0) if self.batches else []
 
-    def rest(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def rest(self) -> Iterator[BusEvent]:
         while self.batches:
             yield from self.poll(0)
 
-    def lifecycle(self, event: str, run_id: str, detail: Any) -> None:
-        if event == protocol.SUITE:
-            self.told.append(json.loads(detail.model_dump_json()))
+    def publish(self, event: Any) -> None:
+        if isinstance(event, SuiteChanged):
+            self.told.append(event.detail)
 
     def close(self) -> None:
         """Do nothing."""
@@ -67,11 +67,12 @@ class Bench:
             sample = {"time": self.now_ms, "service": "machine", "interval_s": 1.0}
             usage = sample | {"cpu_seconds": machine_cores}
             ours = sample | {"service": "kafka", "cpu_seconds": 0.0}
-            self.bus.batches.append([(catalogue.RESOURCES, usage), (catalogue.RESOURCES, ours)])
+            self.bus.batches.append(
+                [Measurement(catalogue.RESOURCES, usage), Measurement(catalogue.RESOURCES, ours)]
+            )
 
     def measured(self, request: RunRequest) -> None:
-        event = {"event": protocol.PHASE_STARTED, "phase": "measure", "run_id": request.run_id}
-        self.bus.batches.append([(catalogue.LIFECYCLE, event)])
+        self.bus.batches.append([PhaseStarted(run_id=request.run_id, phase="measure")])
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """What is published about several runs."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +8,9 @@ import pytest
 from analysis.baseline import compared
 from analysis.costs import COST
 from analysis.repetition import summarise
-from schemas import catalogue
-from schemas.event_payloads import check_event
+from schemas.events import Conclusion, event_of
 from services.console import comparisons
-from services.console.comparisons import Conclusion, add_comparisons, conclusions_of
+from services.console.comparisons import add_comparisons, conclusions_of
 from services.console.interleaved import interleaved_sentences
 from services.console.profiles import cited
 from tests.unit.analysis.test_baseline import QUIET, repeated
@@ -25,7 +23,7 @@ def published(report: dict[str, Any]) -> dict[str, Conclusion]:
     """The conclusions by kind, each of which a consumer accepts."""
     found = {one.kind: one for one in conclusions_of(report)}
     for one in found.values():
-        check_event(catalogue.CONCLUSIONS, {"kind": one.kind, "detail": json.dumps(one.detail)})
+        assert event_of(one.TOPIC, one.record("console", 0)).detail == one.detail
     return found
 
 
@@ -36,7 +34,7 @@ def test_a_single_run_has_nothing_more_to_say() -> None:
 def test_each_figure_of_repeated_runs_is_a_row() -> None:
     report = summarise([one_of_several(number, 2) for number in range(2)])
     found = published(report)["repetition"]
-    assert (found.reasons, found.detail["runs"]) == ([], ["run-0", "run-1"])
+    assert (found.invalid_reasons, found.detail["runs"]) == ((), ["run-0", "run-1"])
     assert found.detail["repetition"] == report["repetition"]
     rows = {(one["pipeline"], one["stage"], one["figure"]): one for one in found.detail["rows"]}
     cell = report["repetition"]["pipelines"]["a"]["stages"]["join"]["latency_ms"]["latest"]["p50"]
@@ -62,7 +60,7 @@ def test_the_rates_that_repeated_searches_found_are_a_row() -> None:
 def test_without_a_valid_run_a_repetition_is_not_valid() -> None:
     late = {"valid": False, "invalid_reasons": ["The generator was late."]}
     report = summarise([one_of_several(0, 2, **late)])
-    assert published(report)["repetition"].reasons == ["The generator was late."]
+    assert published(report)["repetition"].invalid_reasons == ("The generator was late.",)
 
 
 def test_the_decision_over_several_runs_is_of_the_second_pipeline() -> None:
@@ -92,7 +90,7 @@ def test_a_comparison_with_a_baseline_has_its_verdicts() -> None:
     report = repeated([ms + 10 for ms in QUIET])
     baseline = compared(report, repeated(QUIET), "before.json")
     found = published({"run_id": "run-1", "baseline": baseline})["baseline"]
-    assert (found.reasons, found.detail["against"]) == ([], "before.json")
+    assert (found.invalid_reasons, found.detail["against"]) == ((), "before.json")
     (row,) = (one for one in found.detail["rows"] if one["figure"] == "p50")
     assert (row["verdict"], row["value"]) == ("worse", 10)
 
@@ -101,8 +99,8 @@ def test_what_cannot_be_compared_with_a_baseline_is_told() -> None:
     before = repeated(QUIET) | {"identity": {"workload": "another"}}
     baseline = compared(repeated(QUIET) | {"identity": {"workload": "one"}}, before, "before.json")
     found = published({"run_id": "run-1", "baseline": baseline})["baseline"]
-    assert (found.detail["rows"], found.reasons) == ([], baseline["left_out"])
-    assert found.reasons
+    assert (found.detail["rows"], [*found.invalid_reasons]) == ([], baseline["left_out"])
+    assert found.invalid_reasons
 
 
 @pytest.fixture
@@ -110,11 +108,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], None]:
     """Stores the conclusions of a report, as the only ones."""
 
     def store(report: dict[str, Any]) -> None:
-        found = [vars(one) for one in conclusions_of(report)]
-        rows = [
-            one | {"invalid_reasons": one["reasons"], "detail": json.dumps(one["detail"])}
-            for one in found
-        ]
+        rows = [one.record("console", 0) for one in conclusions_of(report)]
         monkeypatch.setattr(comparisons, "query", lambda *_, **__: rows)
 
     return store

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from schemas.events import Measurement, event_of
 from services.console.live import headline
 from services.console.progress import Progress, rate_line
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
@@ -27,9 +28,9 @@ def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object
 
 def test_the_latency_shown_is_that_of_the_last_five_seconds_with_outputs() -> None:
     progress = Progress(a_request())
-    progress.add("results.latency", latency("join", 1000, {900: 1000}))
+    progress.add(Measurement("results.latency", latency("join", 1000, {900: 1000})))
     for second in range(2000, 7000, 1000):
-        progress.add("results.latency", latency("join", second, {3: 99, 40: 1}))
+        progress.add(Measurement("results.latency", latency("join", second, {3: 99, 40: 1})))
     row = next(row for row in progress.rows() if row[1] == "join")
     assert row == ("spark-realtime", "join", 3, 3, 0, 0)
 
@@ -38,8 +39,10 @@ def test_verdicts_add_up_over_events_and_everything_but_exact_is_trouble() -> No
     progress = Progress(a_request())
     zero = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
     where = {"pipeline": "spark-realtime", "stage": "parse", "phase": "measure", "second": 0}
-    progress.add("results.verdicts", an_event(**where, **(zero | {"exact": 10})))
-    progress.add("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
+    progress.add(Measurement("results.verdicts", an_event(**where, **(zero | {"exact": 10}))))
+    progress.add(
+        Measurement("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
+    )
     row = next(row for row in progress.rows() if row[1] == "parse")
     assert row[4:] == (15, 2)
 
@@ -48,13 +51,15 @@ def test_the_input_rate_leaves_out_the_second_that_is_not_over() -> None:
     progress = Progress(a_request())
     for second, records in ((1000, 400), (2000, 402), (3000, 17)):
         fields = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
-        progress.add("results.throughput", an_event(**fields, records=records, bytes=1))
+        progress.add(
+            Measurement("results.throughput", an_event(**fields, records=records, bytes=1))
+        )
     assert progress.input_rate() == 401
 
 
 def test_the_headline_says_what_still_moves_while_it_warms_up() -> None:
     progress = Progress(a_request())
-    progress.add("results.lifecycle", a_lifecycle_event("phase_started", phase="warm_up"))
+    progress.add(event_of("results.lifecycle", a_lifecycle_event("phase_started", phase="warm_up")))
     assert headline(progress, 0) == "warm-up"
     for still, said in (
         ([], "warm-up"),
@@ -63,7 +68,7 @@ def test_the_headline_says_what_still_moves_while_it_warms_up() -> None:
          "warming up: p50 of join still falls, 9 → 7 ms (and 1 more)"),
     ):  # fmt: skip
         detail = json.dumps({"steady": None, "moving": still, "still": still})
-        progress.add("results.lifecycle", a_lifecycle_event("steadiness", detail))
+        progress.add(event_of("results.lifecycle", a_lifecycle_event("steadiness", detail)))
         assert headline(progress, 0) == said
 
 
@@ -71,14 +76,14 @@ def test_the_headline_says_phase_and_time_left() -> None:
     progress = Progress(a_request())
     detail = '{"start_ms": 1000, "end_ms": 31000}'
     started = a_lifecycle_event("phase_started", detail, phase="measure")
-    progress.add("results.lifecycle", started)
+    progress.add(event_of("results.lifecycle", started))
     assert headline(progress, 11_000) == "measuring, 20 s left"
 
 
 def test_a_conclusion_ends_it() -> None:
     progress = Progress(a_request())
     detail = '{"valid": true, "clean": false, "invalid_reasons": []}'
-    progress.add("results.lifecycle", a_lifecycle_event("concluded", detail))
+    progress.add(event_of("results.lifecycle", a_lifecycle_event("concluded", detail)))
     assert (progress.done, progress.valid, progress.clean) == (True, True, False)
 
 
@@ -86,7 +91,7 @@ def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
     progress = Progress(a_request())
     detail = json.dumps({"reason": "a worker failed to connect back", "try": 2})
     event = a_lifecycle_event("start_again", detail, pipeline="spark-realtime")
-    progress.add("results.lifecycle", event)
+    progress.add(event_of("results.lifecycle", event))
     (line,) = progress.search
     assert "spark-realtime" in line
     assert "the machine was busy (a worker failed to connect back)" in line
@@ -96,7 +101,9 @@ def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
 def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
     progress = Progress(a_request())
     detail = '{"step": 2, "step_run_id": "x-step-02", "rate_per_second": 4000.0}'
-    progress.add("results.lifecycle", a_lifecycle_event("phase_started", detail, phase="search"))
+    progress.add(
+        event_of("results.lifecycle", a_lifecycle_event("phase_started", detail, phase="search"))
+    )
     words = "searching the sustainable rate: step 2 at 4000 records/s"
     assert headline(progress, 0) == words
     for kind, told in (
@@ -104,8 +111,8 @@ def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
         ("search_step", A_SILENT_STEP),
         ("sustainable_throughput", A_RESULT),
     ):
-        event = an_event(kind=kind, detail=json.dumps(told))
-        progress.add("results.conclusions", event)
+        event = an_event(kind=kind, invalid_reasons=[], detail=json.dumps(told))
+        progress.add(event_of("results.conclusions", event))
     assert progress.search == [
         "step 1: 8000/s for 15 s NOT sustained: parse: median latency rises by 120 ms a second."
         " · parse median 2300 ms at most, +120 ms/s, queue 16000 · CPU 50% · "
@@ -123,25 +130,29 @@ def step_begun(run_id: str, rate: int) -> dict[str, Any]:
 
 def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
     progress, step = Progress(a_request()), f"{RUN_ID}-step-02"
-    progress.add("results.lifecycle", step_begun(f"{step}-warm", 2000))
+    progress.add(event_of("results.lifecycle", step_begun(f"{step}-warm", 2000)))
     words = "searching the sustainable rate: warming up at 2000 records/s"
     assert headline(progress, 0) == words
-    progress.add("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
+    progress.add(
+        Measurement("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
+    )
     moving = json.dumps({"steady": False, "moving": ["spark-realtime join: p50 …"], "still": []})
     told = a_lifecycle_event("steadiness", moving) | {"run_id": f"{step}-warm"}
-    progress.add("results.lifecycle", told)
+    progress.add(event_of("results.lifecycle", told))
     assert headline(progress, 0) == f"{words} · not steady yet"
     assert progress.recent_p99s("spark-realtime", "join") == [900]
 
-    progress.add("results.lifecycle", step_begun(step, 4000))
+    progress.add(event_of("results.lifecycle", step_begun(step, 4000)))
     assert headline(progress, 0) == "searching the sustainable rate: step 2 at 4000 records/s"
     assert progress.recent_p99s("spark-realtime", "join") == []
     for run_id, ms in ((step, 7), (f"{step}-warm", 900), (RUN_ID, 800)):
-        progress.add("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
+        progress.add(
+            Measurement("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
+        )
     assert progress.recent_p99s("spark-realtime", "join") == [7]
 
-    progress.add("results.lifecycle", a_lifecycle_event("phase_started", phase="prepare"))
-    progress.add("results.latency", latency("join", 3000, {9: 1}))
+    progress.add(event_of("results.lifecycle", a_lifecycle_event("phase_started", phase="prepare")))
+    progress.add(Measurement("results.latency", latency("join", 3000, {9: 1})))
     assert progress.recent_p99s("spark-realtime", "join") == [9]
 
 

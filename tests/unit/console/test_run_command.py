@@ -7,8 +7,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from schemas import catalogue, protocol
+from schemas import catalogue
 from schemas.commands import Command
+from schemas.events import (
+    BusEvent,
+    Concluded,
+    EvaluationResumed,
+    FirstOutputs,
+    RunRefused,
+    ServiceStarted,
+    event_of,
+)
 from services.console import run_command as module
 from services.console.run_command import BusyError, RunError, perform
 from services.runtime.settings import ServiceSettings
@@ -18,10 +27,10 @@ from tests.unit.requests import a_lifecycle_event, a_request, an_event
 pytestmark = pytest.mark.unit
 
 CONCLUDED = a_lifecycle_event(
-    protocol.CONCLUDED, json.dumps({"valid": False, "clean": False, "invalid_reasons": ["-"]})
+    Concluded.name, json.dumps({"valid": False, "clean": False, "invalid_reasons": ["-"]})
 )
 
-A_STEP_TOLD = an_event(kind="search_step", detail=json.dumps(A_STEP))
+A_STEP_TOLD = an_event(kind="search_step", invalid_reasons=[], detail=json.dumps(A_STEP))
 
 
 class Bus:
@@ -29,17 +38,17 @@ class Bus:
     cancelled."""
 
     def __init__(self) -> None:
-        self.coming = [(catalogue.CONCLUSIONS, A_STEP_TOLD)]
+        self.coming = [event_of(catalogue.CONCLUSIONS, A_STEP_TOLD)]
         self.commands: list[tuple[str, str]] = []
         self.closed = False
 
     def send(self, command: Command) -> None:
         self.commands.append((command.name, getattr(command, "reason", "")))
 
-    def poll(self, timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+    def poll(self, timeout_s: float) -> list[BusEvent]:
         cancelled = any(name == "cancel" for name, _reason in self.commands)
         found, self.coming = self.coming, []
-        return found + ([(catalogue.LIFECYCLE, CONCLUDED)] if cancelled else [])
+        return found + ([event_of(catalogue.LIFECYCLE, CONCLUDED)] if cancelled else [])
 
     def ends(self, topics: Any) -> dict[tuple[str, int], int]:
         return {("results.lifecycle", 0): 3}
@@ -120,8 +129,8 @@ def test_a_run_whose_stack_fails_is_cancelled(bus: Bus) -> None:
 def test_a_run_that_is_refused_says_whether_another_is_going_on(
     bus: Bus, detail: dict[str, str], error: type[RunError]
 ) -> None:
-    refused = a_lifecycle_event(protocol.RUN_REFUSED, json.dumps(detail))
-    bus.coming = [(catalogue.LIFECYCLE, refused)]
+    refused = a_lifecycle_event(RunRefused.name, json.dumps(detail))
+    bus.coming = [event_of(catalogue.LIFECYCLE, refused)]
     with pytest.raises(RunError, match=f"^The run was refused: {detail['reason']}.$") as raised:
         perform(a_request(), ServiceSettings(), Console(file=io.StringIO()), lambda: None)
     assert raised.type is error
@@ -138,8 +147,8 @@ class Clock:
         return self.now_s
 
 
-OF_ANOTHER = a_lifecycle_event(protocol.STEADINESS) | {"run_id": "another"}
-NEW_CONDUCTOR = a_lifecycle_event(protocol.SERVICE_STARTED) | {
+OF_ANOTHER = a_lifecycle_event(EvaluationResumed.name) | {"run_id": "another"}
+NEW_CONDUCTOR = a_lifecycle_event(ServiceStarted.name) | {
     "run_id": "",
     "producer": "conductor",
 }
@@ -151,10 +160,10 @@ def followed(bus: Bus, monkeypatch: pytest.MonkeyPatch, *first: dict[str, Any]) 
     monkeypatch.setattr(module, "time", clock)
     coming = list(first)
 
-    def poll(_timeout_s: float) -> list[tuple[str, dict[str, Any]]]:
+    def poll(_timeout_s: float) -> list[BusEvent]:
         if clock.now_s > 90:
-            return [(catalogue.LIFECYCLE, CONCLUDED)]
-        return [(catalogue.LIFECYCLE, coming.pop(0) if coming else OF_ANOTHER)]
+            return [event_of(catalogue.LIFECYCLE, CONCLUDED)]
+        return [event_of(catalogue.LIFECYCLE, coming.pop(0) if coming else OF_ANOTHER)]
 
     monkeypatch.setattr(bus, "poll", poll)
     perform(a_request(), ServiceSettings(), a_console(), lambda: None)
@@ -171,6 +180,6 @@ def test_a_run_that_a_new_conductor_does_not_take_is_not_awaited_for_ever(
 def test_a_run_waits_while_another_ends_or_its_own_floor_is_measured(
     bus: Bus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken = a_lifecycle_event(protocol.RUN_REQUESTED)
+    taken = a_lifecycle_event(FirstOutputs.name)
     assert followed(bus, monkeypatch).now_s > 90
     assert followed(bus, monkeypatch, NEW_CONDUCTOR, taken).now_s > 90

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import pytest
 from rich.console import Console
 
+from schemas.events import Measurement, PhaseStarted, event_of
 from services.console.__main__ import main
 from services.console.arguments import build_parser
 from services.console.live import LiveView, NoView, PlainView, open_view
@@ -37,20 +38,15 @@ def a_terminal(width: int = 120, environ: Mapping[str, str] | None = None) -> Co
 
 def a_measured_run() -> Progress:
     progress = Progress(a_request())
-    progress.add(
-        "results.lifecycle",
-        a_lifecycle_event("phase_started", '{"start_ms": 0, "end_ms": 1}', phase="measure"),
-    )
+    progress.add(PhaseStarted(run_id=progress.measured, phase="measure", start_ms=0, end_ms=1))
     for second, value in enumerate((8, 4, 2), start=1):
-        progress.add(
-            "results.latency",
-            an_event(
-                pipeline="spark-realtime", stage="join", definition="latest", phase="measure",
-                second=1000 * second, latencies_ms=[value], counts=[5],
-            ),
+        fields = an_event(
+            pipeline="spark-realtime", stage="join", definition="latest", phase="measure",
+            second=1000 * second, latencies_ms=[value], counts=[5],
         )  # fmt: skip
+        progress.add(Measurement("results.latency", fields))
     detail = {"steady": False, "moving": ["spark-realtime join: p50 went from 8 to 2 ms"]}
-    progress.add("results.lifecycle", a_lifecycle_event("steadiness", json.dumps(detail)))
+    progress.add(event_of("results.lifecycle", a_lifecycle_event("steadiness", json.dumps(detail))))
     return progress
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from schemas import protocol
+from schemas.events import ClockOffsetMeasured, Ready
 from services.evaluator.clock_offset import PATIENCE_MS, Readiness
 from services.evaluator.evaluation import Batch
 from services.evaluator.reader import Shard, reached
@@ -19,9 +19,9 @@ class Said:
     def __init__(self):
         self.events = []
 
-    def lifecycle(self, event, run_id, detail):
-        assert run_id == "run"
-        self.events.append((event, detail))
+    def publish(self, event):
+        assert event.run_id == "run"
+        self.events.append((event.name, event.detail))
 
 
 class Looking:
@@ -47,8 +47,8 @@ def test_it_waits_for_a_first_probe_then_tells_the_offset_and_ready():
     assert looking.see(10, 9) == ""
     ready = {"service": "evaluator", "instance_index": 1, "instance_count": 2}
     assert looking.said.events == [
-        (protocol.CLOCK_OFFSET, {"offset_ms": 1.5, "records": 1}),
-        (protocol.READY, ready),
+        (ClockOffsetMeasured.name, {"offset_ms": 1.5, "records": 1}),
+        (Ready.name, ready),
     ]
 
 
@@ -64,7 +64,7 @@ def test_it_is_patient_for_half_a_minute_only():
     assert looking.see(1_000, 100) is None
     looking.now_ms += PATIENCE_MS
     assert "appended 900 ms after" in looking.tell()
-    assert [event for event, _ in looking.said.events] == [protocol.CLOCK_OFFSET]
+    assert [event for event, _ in looking.said.events] == [ClockOffsetMeasured.name]
 
 
 def test_a_clock_that_is_ahead_is_told_at_once():

@@ -23,8 +23,8 @@ class Told:
     def __init__(self) -> None:
         self.events: list[tuple[str, Any]] = []
 
-    def lifecycle(self, event: str, _run_id: str, detail: Any) -> None:
-        self.events.append((event, detail))
+    def publish(self, event: Any) -> None:
+        self.events.append((event.name, event.detail))
 
 
 def test_a_gateway_that_cannot_be_reached_by_udp_is_told_in_words() -> None:

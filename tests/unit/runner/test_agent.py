@@ -44,10 +44,11 @@ class Said:
     events: list = field(default_factory=list)
     others: list = field(default_factory=list)
 
-    def lifecycle(self, event, run_id="", **fields):
-        self.events.append((event, run_id, fields.get("pipeline"), fields.get("detail")))
+    def publish(self, event):
+        detail = None if event.name == "stopped" else event.detail
+        self.events.append((event.name, event.run_id, event.pipeline or None, detail))
 
-    def publish(self, topic, run_id, **fields):
+    def measurement(self, topic, run_id, **fields):
         self.others.append((topic, run_id, fields))
 
     def dead_letter(self, letter, run_id):

@@ -5,7 +5,8 @@ import threading
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Concluded, WatchBegun
 from services.console.following import END_S
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
@@ -90,10 +91,10 @@ def test_what_cannot_be_caught_up_with_is_concluded_and_says_so(bus, at_s, setti
     assert fields["invalid_reasons"] == ["It ended before everything was recounted: it is gone."]
 
 
-ENDS = {catalogue.CONCLUSIONS, protocol.CONCLUDED}
+ENDS = {catalogue.CONCLUSIONS, Concluded.name}
 
 
-@pytest.mark.parametrize("known", [ENDS, {protocol.CONCLUDED}, {catalogue.CONCLUSIONS}])
+@pytest.mark.parametrize("known", [ENDS, {Concluded.name}, {catalogue.CONCLUSIONS}])
 @pytest.mark.parametrize("is_ended", [True, False])
 def test_of_a_run_that_was_concluded_before_a_kill_only_the_rest_is_published(
     bus, at_s, settings, monkeypatch, known, is_ended
@@ -124,9 +125,9 @@ def test_a_run_that_only_the_killed_process_had_begun_is_concluded(
     watching.save()
     end_watch(settings.data, "w")
     begun = {
-        ("watch-w-19700101-010000-1", protocol.WATCH_BEGUN),
-        ("watch-w-19700101-020000-2", protocol.WATCH_BEGUN),  # of another start
-        ("watch-w-eu-19700101-010000-1", protocol.WATCH_BEGUN),
+        ("watch-w-19700101-010000-1", WatchBegun.name),
+        ("watch-w-19700101-020000-2", WatchBegun.name),  # of another start
+        ("watch-w-eu-19700101-010000-1", WatchBegun.name),
     }
     monkeypatch.setattr(position, "read_published", lambda *_: Published(events=begun))
     monkeypatch.setattr(Reader, "ends", unavailable)

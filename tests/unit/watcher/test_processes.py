@@ -79,7 +79,7 @@ def test_what_a_process_leaves_of_an_ended_watch_is_concluded_by_another_once(
 def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
     left_by(tmp_path)
     started, told, now_s = Started(), [], [0.0]
-    events = SimpleNamespace(lifecycle=lambda *_event, **fields: told.append(fields["detail"]))
+    events = SimpleNamespace(publish=lambda event: told.append(event.detail))
     processes = Processes(tmp_path, events, started, lambda: now_s[0])
     processes.tick()
     started.processes[0].returncode = 1

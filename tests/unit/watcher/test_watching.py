@@ -7,7 +7,8 @@ from collections import Counter
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from schemas import catalogue, protocol
+from schemas import catalogue
+from schemas.events import Concluded, WatchBegun, WatchTrouble
 from services.definitions.watches import keep_watch
 from services.watcher import position, process
 from services.watcher.position import Published
@@ -68,9 +69,9 @@ def lifecycle(bus, event):
 def invalidated(bus):
     """Why a run becomes invalid, by the events of problems."""
     return [
-        (run_id, fields["detail"]["invalid"])
+        (run_id, json.loads(fields["detail"])["invalid"])
         for _, run_id, fields in bus.events
-        if fields.get("event") == protocol.WATCH_TROUBLE
+        if fields.get("event") == WatchTrouble.name
     ]
 
 
@@ -135,9 +136,9 @@ def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
     monkeypatch.setattr("services.watcher.watched.CALM_MS", 0)
     step(watching, 20_000)
     (told,) = [
-        fields["detail"]
+        json.loads(fields["detail"])
         for _, _, fields in bus.events
-        if fields.get("event") == protocol.WATCH_TROUBLE
+        if fields.get("event") == WatchTrouble.name
     ]
     assert (told["kind"], told["share"], told["invalid"]) == ("sampled", 1.0, "")
     again = process.open_watching(shop(run_s=5), settings)
@@ -198,7 +199,7 @@ def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_c
     bus, at_s, settings, monkeypatch
 ):
     process.close(watched(shop(run_s=5), settings))
-    found = Published(events={(name(2), protocol.WATCH_BEGUN)})
+    found = Published(events={(name(2), WatchBegun.name)})
     monkeypatch.setattr(position, "read_published", lambda *_: found)
     at_s(17)
     watching = process.open_watching(shop(run_s=5), settings)
@@ -206,7 +207,7 @@ def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_c
     watching.catch_up(threading.Event(), 5)
     step(watching, 30_000)
     assert name(2) in reasons(bus)
-    assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(2)) == 0
+    assert lifecycle(bus, WatchBegun.name).count(name(2)) == 0
 
 
 def test_topics_are_saved_with_the_position(bus, at_s, settings):
@@ -224,7 +225,7 @@ def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, at_s, set
     step(watching, 10_200)
     step(watching, 10_300)
     assert sums(bus, catalogue.VERDICTS, "missing") == {name(1): 4, name(2): 1}
-    for event in (protocol.WATCH_BEGUN, protocol.CONCLUDED):
+    for event in (WatchBegun.name, Concluded.name):
         assert lifecycle(bus, event).count(name(1)) == 1
     assert bus.conclusions()[name(1)] == 3
     step(watching, 30_000)
@@ -244,7 +245,7 @@ def test_records_that_were_read_are_published_before_the_position_is_saved(
         watching.save()
         assert list(watching.watched.counting.throughput_events()) == []
     assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3, name(4): 1}
-    assert lifecycle(bus, protocol.WATCH_BEGUN) == [name(1), name(4)]
+    assert lifecycle(bus, WatchBegun.name) == [name(1), name(4)]
 
 
 def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, settings):
@@ -310,7 +311,7 @@ def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, at_
         ("output.p99_ms <= 3", None, False),
         ("output.missing <= 1", 1, True),
     ]
-    assert lifecycle(bus, protocol.CONCLUDED).count(name(1)) == 1
+    assert lifecycle(bus, Concluded.name).count(name(1)) == 1
 
 
 def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
@@ -331,7 +332,7 @@ def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, at_s,
     ended = {
         run_id: json.loads(fields["detail"])["ended"]
         for _, run_id, fields in bus.events
-        if fields.get("event") == protocol.CONCLUDED
+        if fields.get("event") == Concluded.name
     }
     assert ended == {name(1): False, name(4): True}
 
@@ -346,4 +347,4 @@ def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
         ("output.p99_ms <= 3", 3, True),
         ("output.missing <= 1", 2, False),
     ]
-    assert lifecycle(bus, protocol.WATCH_BEGUN).count(name(1)) == 1
+    assert lifecycle(bus, WatchBegun.name).count(name(1)) == 1

@@ -20,11 +20,12 @@ class Bus:
     def send(self, command):
         self.commands.append((command.name, command.run_id))
 
-    def publish(self, topic, run_id, /, **fields):
-        self.events.append((topic, run_id, fields))
+    def publish(self, event, *, flush=True):
+        record = event.record("watcher", 0)
+        self.measurement(event.TOPIC, record.pop("run_id"), **record)
 
-    def lifecycle(self, event, run_id="", **fields):
-        self.publish(catalogue.LIFECYCLE, run_id, event=event, **fields)
+    def measurement(self, topic, run_id, /, **fields):
+        self.events.append((topic, run_id, fields))
 
     def flush(self, _timeout_s=0):
         return 0
