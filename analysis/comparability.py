@@ -7,11 +7,13 @@ every difference applies to those runs only.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
+from schemas.report import Report
 from schemas.workload import Workload
 
 Fields = dict[str, str]
+Request: TypeAlias = dict[str, Any]  # of a run or a watch, as it is stored
 # Fields that distinguish loads of workloads with the same name, and their display names.
 LOAD = {
     "content": "records",
@@ -33,48 +35,24 @@ class Facts:
     """Facts of one run: its report, its request as JSON, and the engine version of each pipeline
     that reported it."""
 
-    report: dict[str, Any]
-    request: dict[str, Any]
+    report: Report
+    request: Request
     versions: dict[str, str]
 
     @property
     def run_id(self) -> str:
         """The run."""
-        return str(self.report["run_id"])
+        return self.report.run_id
 
     @property
     def rate_after_search(self) -> str:
         """The rate at which a search measured latencies; empty for other runs."""
-        search = self.report["conclusion"].get("search") or {}
-        rate = search.get("verified_at_per_second")
+        rate = self.report.search.verified_at_per_second
         return f"{rate:.10g} records/s" if rate else ""
 
     def has(self, pipeline: str) -> bool:
         """Whether a pipeline was measured in the run."""
         return any(one["name"] == pipeline for one in self.request["pipelines"])
-
-    def identity(self) -> Fields:
-        """What comparable runs must share, by name."""
-        if watch := self.request.get("watch"):
-            return _identity_of_watch(watch)
-        workload, load = self.request["workload"], dict(self.request["workload"]["load"])
-        rate = load.pop("rate_per_second", 0)
-        given = f"{rate:.10g} records/s" if rate else ""
-        turns = self.request.get("interleaved") or {}
-        environment = self.report["environment"]
-        return {
-            "workload": str(workload["name"]),
-            "rate": "found by a search" if workload.get("search") else given,
-            "load": in_words(load),
-            "transport": str(workload.get("transport", "kafka")),
-            **{name: in_words(workload.get(key) or {}) for key, name in LOAD.items()},
-            "turns": in_words({"block_s": turns.get("block_s")}),
-            "windows": in_words(workload.get("windows") or {}),
-            "domain": str(self.report["domain"]),
-            "processor": str(environment.get("processor", "")),
-            "cores": str(environment.get("cores", "")),
-            "memory": f"{(environment.get('memory_bytes') or 0) / GIGABYTE:.0f} GB",
-        }
 
     def circumstances(self, pipeline: str) -> Fields:
         """Other circumstances that may make a difference, by name."""
@@ -87,7 +65,7 @@ class Facts:
             "other pipelines": in_words(beside) or "none",
         }
         if phases := self.request["workload"].get("phases"):  # a watch has none
-            warm_up = self.report["conclusion"].get("warm_up", {})
+            warm_up = self.report.conclusion.warm_up
             partitions = self.request["workload"].get("partitions")
             found |= {
                 "warm-up": f"{warm_up.get('seconds', phases['warm_up_s'])} s",
@@ -97,15 +75,15 @@ class Facts:
                 "compilers": _compilers(Workload.model_validate(self.request["workload"])),
             }
         found |= {
-            "steady": _yes(self.report.get("steady")),
-            "disturbed": _yes(self.report.get("disturbed")),
-            "valid": _yes(self.report["valid"]),
+            "steady": _yes(self.report.steady),
+            "disturbed": _yes(self.report.disturbed),
+            "valid": _yes(self.report.valid),
         }
         if watch := self.request.get("watch"):
             found |= {name: in_words(watch.get(name)) for name in ("relation", "share", "run_s")}
         if self.rate_after_search:
             found["rate after the search"] = self.rate_after_search
-        environment = self.report["environment"]
+        environment = self.report.environment
         found |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
         packages = environment.get("packages") or {}
         return found | {name: str(version) for name, version in packages.items()}
@@ -115,10 +93,28 @@ class Facts:
         return doubts_of(self.report)
 
 
-def identity_of(request: dict[str, Any]) -> Fields:
-    """What runs must share to be comparable with the run of a request, given as JSON."""
-    known = {"domain": domain_of(request), "environment": request["environment"]}
-    return Facts(known, request, {}).identity()
+def identity_of(request: Request) -> Fields:
+    """What runs must share to be comparable with the run of a request, by name."""
+    if watch := request.get("watch"):
+        return _identity_of_watch(watch)
+    workload, load = request["workload"], dict(request["workload"]["load"])
+    rate = load.pop("rate_per_second", 0)
+    given = f"{rate:.10g} records/s" if rate else ""
+    turns = request.get("interleaved") or {}
+    environment = request["environment"]
+    return {
+        "workload": str(workload["name"]),
+        "rate": "found by a search" if workload.get("search") else given,
+        "load": in_words(load),
+        "transport": str(workload.get("transport", "kafka")),
+        **{name: in_words(workload.get(key) or {}) for key, name in LOAD.items()},
+        "turns": in_words({"block_s": turns.get("block_s")}),
+        "windows": in_words(workload.get("windows") or {}),
+        "domain": domain_of(request),
+        "processor": str(environment.get("processor", "")),
+        "cores": str(environment.get("cores", "")),
+        "memory": f"{(environment.get('memory_bytes') or 0) / GIGABYTE:.0f} GB",
+    }
 
 
 def _identity_of_watch(watch: dict[str, Any]) -> Fields:
@@ -127,27 +123,27 @@ def _identity_of_watch(watch: dict[str, Any]) -> Fields:
     return told | {side: in_words(topics) for side, topics in sides.items()}
 
 
-def is_doubtful(report: dict[str, Any]) -> bool:
+def is_doubtful(report: Report) -> bool:
     """Whether a run is known to have been unsteady or disturbed."""
-    return report.get("steady") is False or bool(report.get("disturbed"))
+    return report.steady is False or bool(report.disturbed)
 
 
-def doubts_of(report: dict[str, Any]) -> list[str]:
+def doubts_of(report: Report) -> list[str]:
     """Why a difference of a run may have a cause other than the pipeline, one text each. Unknown
     facts are not reasons."""
-    found, run_id = [], report["run_id"]
-    if not report["valid"]:
+    found, run_id = [], report.run_id
+    if not report.valid:
         found.append(f"{run_id} is not valid")
-    if report.get("steady") is False:
-        moving = report["conclusion"].get("warm_up", {}).get("moving", ())
+    if report.steady is False:
+        moving = report.conclusion.warm_up.get("moving", ())
         what = f" ({'; '.join(moving)})" if moving else ""
         found.append(f"{run_id} was not steady{what}")
-    if report.get("disturbed"):
-        said = (report.get("late") or {}).get("said", "")
+    if report.disturbed:
+        said = report.late.said
         found.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
-    for name, pipeline in report["pipelines"].items():
-        for stage, cell in pipeline["stages"].items():
-            counts = {verdict: cell.get("verdicts", {}).get(verdict, 0) for verdict in EXPECTED}
+    for name, pipeline in report.pipelines.items():
+        for stage, cell in pipeline.stages.items():
+            counts = {verdict: cell.verdicts.get(verdict, 0) for verdict in EXPECTED}
             if counts["missing"] > MISSING_SHARE * sum(counts.values()):
                 found.append(
                     f"{run_id}: missing outputs of {name} {stage}, which have no latency: "
@@ -159,9 +155,9 @@ def doubts_of(report: dict[str, Any]) -> list[str]:
 def left_out(runs: Sequence[Facts]) -> dict[str, str]:
     """Why a run is not comparable with the first, in a sentence, by run id."""
     found: dict[str, str] = {}
-    first = runs[0].identity() if runs else {}
+    first = identity_of(runs[0].request) if runs else {}
     for run in runs[1:]:
-        if differs := apart(run.identity(), first):
+        if differs := apart(identity_of(run.request), first):
             found[run.run_id] = f"{run.run_id} is left out: {'; '.join(differs)}."
     return found
 
@@ -188,22 +184,22 @@ def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
     return found
 
 
-def domain_of(request: dict[str, Any]) -> str:
+def domain_of(request: Request) -> str:
     """Domain of a run, given its request as JSON; a watch has none."""
     if "watch" in request:
         return ""
     return str(request["domain"]["name"])
 
 
-def needed_of(reports: Iterable[dict[str, Any]]) -> str:
+def needed_of(reports: Iterable[Report]) -> str:
     """What is needed for differences of these runs to count, in a sentence."""
     found = []
     for report in reports:
-        if report.get("steady") is False:
+        if report.steady is False:
             found.append("a longer warm-up (--warm-up auto)")
-        if report.get("disturbed"):
+        if report.disturbed:
             found.append("a quiet machine")
-        if not report["valid"]:
+        if not report.valid:
             found.append("valid runs")
     return f"Needed: {' and '.join(dict.fromkeys(found))}." if found else ""
 

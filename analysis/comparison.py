@@ -1,5 +1,5 @@
 """Describes whether two runs differ: `compare RUN RUN`, several runs each, or the pipelines of one
-run. The judgement is pure; `read_latencies` queries the store.
+run. Pure.
 
 Only the median and the 99th percentile are decided: each further figure would widen the intervals
 of all. Other latencies are described, with an interval of their own (`other_latencies`).
@@ -12,30 +12,20 @@ unknown: no difference is called real.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from analysis.bootstrap import Histograms, figure_difference
-from analysis.expiry import seconds_expired
 from analysis.intervals import LEAST_ABOVE, Interval, run_difference
-from services.runtime.clickhouse import QueryError, query
+from schemas.validation_errors import DefinitionError
 
 CONFIDENCE = 0.95  # joint confidence of all decided figures of a comparison (Bonferroni)
 ENOUGH_RUNS = 5
 Levels = Mapping[str, float | None]  # percentiles by figure; None: the mean
 FIGURES: Levels = {"p50": 0.5, "p99": 0.99}  # decided
 OTHERS: Levels = {"mean": None, "p95": 0.95, "p999": 0.999}  # described
-LATENCIES = (
-    "SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s,"
-    " groupArray(latency_ms) AS latencies_ms, groupArray(l.count) AS counts"
-    " FROM tidegauge.results_latency AS l WHERE run_id = {run_id:String}"
-    " AND phase = 'measure' AND definition = 'latest'"
-    " GROUP BY run_id, pipeline, stage, at_s ORDER BY pipeline, "
-    " (SELECT mapFromArrays(groupArray(stage), groupArray(position)) FROM tidegauge.run_stages"
-    " WHERE run_id = {run_id:String})[toString(stage)], stage, at_s"
-)
 Seconds = dict[int, dict[int, int]]  # second: latency in ms: count
+Run = Mapping[str, dict[str, Seconds]]  # by pipeline and stage
 
 
 @dataclass(frozen=True)
@@ -63,41 +53,23 @@ class Difference:
         return self.interval.excludes_zero
 
 
-def read_latencies(url: str, run_id: str) -> dict[str, dict[str, Seconds]]:
-    """Counts of every latency by pipeline, stage and second. Raises QueryError if there are none,
-    or if some have expired."""
-    if seconds_expired(url, run_id):
-        raise QueryError(f"The latencies of single seconds of run {run_id!r} have expired.")
-    found: dict[str, dict[str, Seconds]] = {}
-    for row in query(url, LATENCIES, run_id=run_id):
-        seconds = found.setdefault(row["pipeline"], {}).setdefault(row["stage"], {})
-        cell = seconds.setdefault(row["at_s"], {})
-        for latency_ms, count in zip(row["latencies_ms"], row["counts"], strict=True):
-            cell[latency_ms] = cell.get(latency_ms, 0) + count
-    if not found:
-        raise QueryError(f"There are no latencies of a run {run_id!r}; see: ./tidegauge runs")
-    return found
-
-
-def pairs_of(
-    before: Sequence[dict[str, Any]], after: Sequence[dict[str, Any]]
-) -> list[tuple[Side, Side]]:
+def pairs_of(before: Sequence[Run], after: Sequence[Run]) -> list[tuple[Side, Side]]:
     """The pairs to compare: pipelines of the same name, or the only pipeline of each side. Raises
-    QueryError if there is no such pair."""
+    DefinitionError if there is no such pair."""
     first, second = ({name for run in side for name in run} for side in (before, after))
     both = sorted(first & second)
     names = [(name, name) for name in both] or [(min(first), min(second))]
     if not both and (len(first) > 1 or len(second) > 1):
-        raise QueryError("The runs have no pipeline in common.")
+        raise DefinitionError("The runs have no pipeline in common.")
     return [(_side(old, before), _side(new, after)) for old, new in names]
 
 
-def pipelines_of(run: dict[str, Any]) -> list[tuple[Side, Side]]:
-    """The first pipeline of a run paired with each other one. Raises QueryError if it is the only
-    one."""
+def pipelines_of(run: Run) -> list[tuple[Side, Side]]:
+    """The first pipeline of a run paired with each other one. Raises DefinitionError if it is the
+    only one."""
     first, *others = sorted(run)
     if not others:
-        raise QueryError("The run has only one pipeline; give a second run to compare with.")
+        raise DefinitionError("The run has only one pipeline; give a second run to compare with.")
     return [(_side(first, [run]), _side(other, [run])) for other in others]
 
 
@@ -191,7 +163,7 @@ def conclusion(
     )
 
 
-def _side(pipeline: str, runs: Sequence[dict[str, Any]]) -> Side:
+def _side(pipeline: str, runs: Sequence[Run]) -> Side:
     return Side(pipeline, tuple(run[pipeline] for run in runs if pipeline in run))
 
 

@@ -1,20 +1,19 @@
 """Costs of a run from the resource use of its services. Pure.
 
-All figures cover the measure phase; see `report.build_report` for the rows.
+All figures cover the measure phase.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from analysis.intervals import mean_bounds
 from schemas.protocol import MACHINE
+from schemas.report import Interval, Number, Observing, Resources
 
 # The broker and the pipelines are measured; all other services measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
 COST = "core_seconds_per_million_records"  # key of the cost of a pipeline in reports
 MISSING_SHARE = 0.05  # above the share lost at the edges of a phase
-Figures = dict[str, Any]
 
 
 def core_seconds_per_million_records(
@@ -33,8 +32,8 @@ def core_seconds_per_million_records(
 
 
 def scaled_bounds(
-    cost: float | None, cores: float, by_sample: Sequence[float]
-) -> list[float] | None:
+    cost: Number | None, cores: Number, by_sample: Sequence[float]
+) -> Interval | None:
     """Bounds of a cost proportional to the mean cores, from the variation of the samples; None if
     there are too few."""
     bounds = mean_bounds(by_sample)
@@ -43,26 +42,27 @@ def scaled_bounds(
     return [max(0.0, cost * bound / cores) for bound in bounds]
 
 
-def cost_of_observing(services: dict[str, Figures]) -> Figures:
-    """Tidegauge's own use: cpu_cores, the mean, and share, of the total use of the machine (None if
-    unknown). Empty if the OBSERVERS were not sampled, as in other containers.
+def cost_of_observing(services: Mapping[str, Resources]) -> Observing:
+    """Tidegauge's own use: the mean cores, and the share of the total use of the machine. Empty if
+    the OBSERVERS were not sampled, as in other containers.
 
-    services: mean cpu_cores by service, without the pipelines.
+    services: by service, without the pipelines.
     """
-    own = [used["cpu_cores"] for name, used in services.items() if name not in (*MEASURED, MACHINE)]
     if not services.keys() >= OBSERVERS:
-        return {}
-    machine = services.get(MACHINE, {}).get("cpu_cores")
-    return {"cpu_cores": sum(own), "share": sum(own) / machine if machine else None}
+        return Observing()
+    own = [used.cpu_cores for name, used in services.items() if name not in (*MEASURED, MACHINE)]
+    cores = sum(used or 0 for used in own)
+    machine = services.get(MACHINE, Resources()).cpu_cores
+    return Observing(cpu_cores=cores, share=cores / machine if machine else None)
 
 
-def used_by_others(rows: dict[str, Figures]) -> float | None:
+def used_by_others(rows: Mapping[str, Resources]) -> Number | None:
     """Mean cores used by processes outside the stack; None if the machine's use is unknown.
 
-    rows: mean cpu_cores by service and by pipeline, and of the machine.
+    rows: by service and by pipeline, and of the machine.
     """
-    if not rows.get(MACHINE):
+    machine = rows.get(MACHINE, Resources()).cpu_cores
+    if machine is None:
         return None
-    ours: float = sum(u["cpu_cores"] for name, u in rows.items() if u and name != MACHINE)
-    machine: float = rows[MACHINE]["cpu_cores"]
+    ours = sum(used.cpu_cores or 0 for name, used in rows.items() if name != MACHINE)
     return max(0.0, machine - ours)

@@ -4,15 +4,13 @@ Each has its own interval of 95 %, and none is called significant. Deciding them
 intervals of the decided figures (Bonferroni): of five runs each with five stages, by a fifth.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from analysis.costs import COST
 from analysis.intervals import CONFIDENCE, Interval, independent_difference, run_difference
+from schemas.report import Described, Number, PipelineReport, Report, StageReport
 from schemas.threshold import RATE, SUSTAINABLE_RATE
 
-Report = dict[str, Any]
-Row = dict[str, Any]
 Side = tuple[str, Sequence[Report]]  # a pipeline, and the reports of its runs
 UNITS = {
     RATE: "records/s",
@@ -23,22 +21,21 @@ NAMES = {RATE: "output rate", COST: "cost", SUSTAINABLE_RATE: "sustainable rate"
 LARGE = 1000  # from here on, a figure is shown without decimals
 
 
-def row(stage: str, figure: str, before: float, after: float, found: Interval) -> Row:
-    """A figure as JSON: its stage (empty for a figure of the pipeline) and unit, and the difference
-    `value` with its bounds, None if unknown."""
-    return {
-        "stage": stage,
-        "figure": figure,
-        "unit": UNITS.get(figure, "ms"),
-        "before": before,
-        "after": after,
-        "value": found.value,
-        "low": found.low,
-        "high": found.high,
-    }
+def row(stage: str, figure: str, before: Number, after: Number, difference: Interval) -> Described:
+    """A figure with its unit. stage: empty for a figure of the pipeline."""
+    return Described(
+        stage=stage,
+        figure=figure,
+        unit=UNITS.get(figure, "ms"),
+        before=before,
+        after=after,
+        value=difference.value,
+        low=difference.low,
+        high=difference.high,
+    )
 
 
-def of_reports(before: Side, after: Side, stages: Sequence[str]) -> list[Row]:
+def of_reports(before: Side, after: Side, stages: Sequence[str]) -> list[Described]:
     """The output rate of each stage, the cost of the pipeline and the rate that a search found.
     Figures that some run does not have are omitted.
 
@@ -62,7 +59,7 @@ def of_reports(before: Side, after: Side, stages: Sequence[str]) -> list[Row]:
     return rows
 
 
-def _values(side: Side, stage: str, figure: str) -> list[float]:
+def _values(side: Side, stage: str, figure: str) -> list[Number]:
     """A figure in each run; empty if one does not have it."""
     name, reports = side
     values = [_value(report, name, stage, figure) for report in reports]
@@ -70,49 +67,46 @@ def _values(side: Side, stage: str, figure: str) -> list[float]:
     return known if len(known) == len(values) else []
 
 
-def _value(report: Report, pipeline: str, stage: str, figure: str) -> float | None:
-    found: float | None
+def _value(report: Report, pipeline: str, stage: str, figure: str) -> Number | None:
     if figure == SUSTAINABLE_RATE:
-        found = (report["conclusion"].get("search") or {}).get("rate_per_second")
-        return found
-    cell = report["pipelines"].get(pipeline, {})
-    within = cell.get("stages", {}).get(stage, {}) if stage else cell.get("resources", {})
-    found = within.get(figure)
-    return found
+        return report.search.rate_per_second
+    within = report.pipelines.get(pipeline, PipelineReport())
+    if figure == COST:
+        return within.resources.core_seconds_per_million_records
+    return within.stages.get(stage, StageReport()).records_per_second
 
 
 def _bounds(*sides: Side) -> list[Sequence[float]]:
     """The intervals of the cost of one run each; empty if not both are known."""
     known = [
-        runs[0]["pipelines"][name]["resources"].get("core_seconds_interval")
+        bounds
         for name, runs in sides
-        if len(runs) == 1
+        if len(runs) == 1 and (bounds := runs[0].pipelines[name].resources.core_seconds_interval)
     ]
-    return known if len(known) == len(sides) and all(known) else []
+    return list(known) if len(known) == len(sides) else []
 
 
-def in_words(one: Mapping[str, Any]) -> str:
+def in_words(figure: Described) -> str:
     """`cost 2030 → 4060 core-seconds per million records, +2030 (+100%), between +1900 and
     +2160`."""
-    levels = f"{plain(one['before'])} → {plain(one['after'])} {one['unit']}"
-    text = f"{name_of(one)} {levels}, {step(one)}"
-    if one["stage"]:
-        text = f"{one['stage']} {text}"
-    if one["low"] is None:
+    levels = f"{plain(figure.before)} → {plain(figure.after)} {figure.unit}"
+    text = f"{name_of(figure)} {levels}, {step(figure)}"
+    if figure.stage:
+        text = f"{figure.stage} {text}"
+    if figure.low is None or figure.high is None:
         return text
-    return f"{text}, between {plain(one['low'], '+')} and {plain(one['high'], '+')}"
+    return f"{text}, between {plain(figure.low, '+')} and {plain(figure.high, '+')}"
 
 
-def name_of(one: Mapping[str, Any]) -> str:
-    """The name of a row's figure for people."""
-    figure = str(one["figure"])
-    return NAMES.get(figure, figure)
+def name_of(figure: Described) -> str:
+    """The name of a figure for people."""
+    return NAMES.get(figure.figure, figure.figure)
 
 
-def step(one: Mapping[str, Any]) -> str:
+def step(figure: Described) -> str:
     """`+2030 (+100%)`."""
-    share = f" ({one['value'] / one['before']:+.0%})" if one["before"] > 0 else ""
-    return f"{plain(one['value'], '+')}{share}"
+    share = f" ({figure.value / figure.before:+.0%})" if figure.before > 0 else ""
+    return f"{plain(figure.value, '+')}{share}"
 
 
 def plain(value: float, sign: str = "", digits: int = 3) -> str:

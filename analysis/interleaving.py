@@ -12,14 +12,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
-from typing import Any
+from typing import TypedDict
 
 from analysis.comparability import doubts_of, needed_of
 from analysis.costs import COST
-from analysis.described import Row, row
+from analysis.described import row
 from analysis.intervals import Interval, student_t
+from schemas import report as result
 from schemas.percentiles import LEVELS, middle, quantile
 from schemas.protocol import Interleaving
+from schemas.report import Described, Interleaved, Number, Report
 
 CONFIDENCE = 0.95
 TRIMMED = 0.1
@@ -28,8 +30,8 @@ LEAST_PAIRS = 5
 LEAST_OUTPUTS = {"p50": 10, "p95": 40, "p99": 200, "p999": 2_000, "mean": 10, "middle": 10}
 OTHERS = ("p999", COST)
 FIGURES = tuple(figure for figure in LEAST_OUTPUTS if figure not in OTHERS)
-Values = Mapping[str, Sequence[tuple[Mapping[str, float], Mapping[str, float]]]]
-Report = dict[str, Any]
+# By stage, the figures of both blocks of each pair.
+Values = Mapping[str, Sequence[Sequence[Mapping[str, Number]]]]
 Latencies = Mapping[int, Mapping[int, int]]  # by second of latest input: latency in ms: count
 
 
@@ -149,7 +151,7 @@ def differences(values: Values) -> dict[str, dict[str, Difference]]:
     return found
 
 
-def other_rows(values: Values) -> list[Row]:
+def other_rows(values: Values) -> list[Described]:
     """The described differences (`described.row`): before and after are the means of the blocks. A
     figure of the whole pipeline has the stage ''."""
     rows = []
@@ -187,8 +189,17 @@ def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:
     return Difference(value, value - within, value + within)
 
 
-def decision(order: Sequence[str], values: Values, reports: Sequence[Report]) -> Report:
-    """The keys `confidence`, `differences`, `described` and `said` of `interleaved`.
+class Decision(TypedDict):
+    """What is decided from all pairs: fields of `Interleaved`."""
+
+    confidence: float
+    differences: dict[str, dict[str, result.Difference]]
+    described: list[Described]
+    said: str
+
+
+def decision(order: Sequence[str], values: Values, reports: Sequence[Report]) -> Decision:
+    """The decision.
 
     order: of the pipelines. values: by stage, the figures of both blocks of each pair, and with the
     stage '' those of the whole pipeline. reports: of the runs with these pairs.
@@ -207,30 +218,30 @@ def decision(order: Sequence[str], values: Values, reports: Sequence[Report]) ->
     text = as_said(first, second, found, levels, doubts)
     return {
         "confidence": CONFIDENCE,
-        "differences": as_json(found, doubted=bool(doubts)),
+        "differences": reported(found, doubted=bool(doubts)),
         "described": other_rows(values),
         "said": f"{text} {needed_of(reports)}".rstrip(),
     }
 
 
-def pooled(reports: Sequence[Report]) -> Report | None:
-    """The key `interleaved` of several runs of the same: the decision from the pairs of all of
-    them, without those of runs that are in doubt if there are others. None if no run has it."""
-    having = [report for report in reports if report.get("interleaved")]
+def pooled(reports: Sequence[Report]) -> Interleaved | None:
+    """`interleaved` of several runs of the same: the decision from the pairs of all of them,
+    without those of runs that are in doubt if there are others. None if no run has it."""
+    having = [report for report in reports if report.interleaved]
     used = [report for report in having if not doubts_of(report)] or having
-    found: list[Report] = [report["interleaved"] for report in used]
+    turns = [report.interleaved for report in used if report.interleaved]
     if len(having) < 2:
-        return found[0] | {"runs": [having[0]["run_id"]]} if found else None
-    pairs = [pair for one in found for pair in one["pairs"]]
-    stages = list(pairs[0]["stages"]) if pairs else []
-    values = {stage: [pair["stages"][stage] for pair in pairs] for stage in stages}
-    costs = {"": [pair["costs"] for pair in pairs]}
-    return found[0] | {
-        "runs": [report["run_id"] for report in used],
-        "blocks": sum(one["blocks"] for one in found),
+        return turns[0].model_copy(update={"runs": [having[0].run_id]}) if turns else None
+    pairs = [pair for of_run in turns for pair in of_run.pairs]
+    stages = list(pairs[0].stages) if pairs else []
+    values = {stage: [pair.stages[stage] for pair in pairs] for stage in stages}
+    values[""] = [pair.costs for pair in pairs]
+    changes = {
+        "runs": [report.run_id for report in used],
+        "blocks": sum(of_run.blocks for of_run in turns),
         "pairs": pairs,
-        **decision(found[0]["order"], values | costs, used),
     }
+    return turns[0].model_copy(update=changes | decision(turns[0].order, values, used))
 
 
 def as_said(
@@ -283,17 +294,19 @@ def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
     return f"The mean differs by at most: {', '.join(sizes)}." if sizes else ""
 
 
-def as_json(found: Mapping[str, Mapping[str, Difference]], *, doubted: bool) -> dict[str, Any]:
-    """The key `differences` of a report. doubted: no difference is called real."""
+def reported(
+    differences: Mapping[str, Mapping[str, Difference]], *, doubted: bool
+) -> dict[str, dict[str, result.Difference]]:
+    """The differences as in a report. doubted: no difference is called real."""
     return {
         stage: {
-            figure: {
-                "value": one.value,
-                "low": one.low,
-                "high": one.high,
-                "real": one.is_real and not doubted,
-            }
-            for figure, one in figures.items()
+            figure: result.Difference(
+                value=difference.value,
+                low=difference.low,
+                high=difference.high,
+                real=difference.is_real and not doubted,
+            )
+            for figure, difference in figures.items()
         }
-        for stage, figures in found.items()
+        for stage, figures in differences.items()
     }

@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Any
 
 from schemas.percentiles import middle
+from schemas.report import Latency, Number
 
 CONFIDENCE = 0.95
 LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
@@ -202,8 +202,10 @@ def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
     return math.sqrt(freedom) * math.tan((place + inside) * step)
 
 
-def margin(latency: Mapping[str, Any], figure: str) -> float | None:
+def margin(latency: Latency, figure: str) -> Number | None:
     """The larger distance of a bound from a figure of a report's latency, the x of `9 ±x`; None if
     unknown."""
-    bounds = (latency.get("intervals") or {}).get(figure)
-    return None if bounds is None else max(latency[figure] - bounds[0], bounds[1] - latency[figure])
+    bounds, value = latency.interval(figure), latency.of(figure)
+    if bounds is None or value is None:
+        return None
+    return max(value - bounds[0], bounds[1] - value)

@@ -10,9 +10,9 @@ resolution is one second.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from schemas.load import Load
+from schemas.report import Recovery
 
 HIGH = 1.5
 LEAST_BEFORE_S = 3  # for a level before the first burst
@@ -55,29 +55,32 @@ def planned(load: Load, load_start_s: int, end_s: int) -> list[Disturbance]:
 
 def recovery(
     disturbances: Sequence[Disturbance], medians_ms: Medians, outputs: Mapping[int, int]
-) -> list[dict[str, Any]]:
+) -> list[Recovery]:
     """Recovery from each disturbance, for the report; times are seconds from it."""
-    found = []
+    recoveries = []
     for each in disturbances:
         bound_ms = _bound(each, disturbances, medians_ms)
         within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
         if each.kind == "kill" and not _came_back(each, outputs):
             within = {}  # outputs in that second came before it
-        figures: dict[str, Any] = {
-            "event": each.name,
-            "normal_ms": bound_ms and bound_ms / HIGH,
-            "highest_median_ms": max(within.values(), default=None),
-            "high_for_s": _high_for_s(each, within, bound_ms),
-        }
+        more: dict[str, int | None] = {}
         if each.kind == "kill":
-            figures["silent_s"] = _silent_s(each, outputs)
+            more["silent_s"] = _silent_s(each, outputs)
         if each.kind == "start":
             after = {s: n for s, n in outputs.items() if s >= each.at_s and n}
             first = min(after, default=None)
-            figures["first_output_s"] = None if first is None else first - each.at_s
-            figures["peak_per_second"] = max(after.values(), default=0)
-        found.append(figures)
-    return found
+            more["first_output_s"] = None if first is None else first - each.at_s
+            more["peak_per_second"] = max(after.values(), default=0)
+        recoveries.append(
+            Recovery(
+                event=each.name,
+                normal_ms=bound_ms and bound_ms / HIGH,
+                highest_median_ms=max(within.values(), default=None),
+                high_for_s=_high_for_s(each, within, bound_ms),
+                **more,
+            )
+        )
+    return recoveries
 
 
 def _bound(
@@ -144,18 +147,17 @@ def _silent_s(each: Disturbance, outputs: Mapping[int, int]) -> int:
     return longest
 
 
-def sentence(stage: str, figures: Mapping[str, Any]) -> str:
+def sentence(stage: str, recovered: Recovery) -> str:
     """One recovery as a sentence."""
-    high = figures["high_for_s"]
-    highest = figures["highest_median_ms"]
-    text = f"{stage}, {figures['event']}: "
-    if "first_output_s" in figures:
+    high, highest = recovered.high_for_s, recovered.highest_median_ms
+    text = f"{stage}, {recovered.event}: "
+    if recovered.peak_per_second is not None:
         caught_up = "not caught up in this run" if high is None else f"caught up after {high} s"
-        first = figures["first_output_s"]
+        first = recovered.first_output_s
         begun = "no output" if first is None else f"first output after {first} s"
-        return text + f"{begun}, {caught_up}, peak {figures['peak_per_second']} outputs/s."
-    if "silent_s" in figures:
-        text += f"silent for {figures['silent_s']} s; "
+        return text + f"{begun}, {caught_up}, peak {recovered.peak_per_second} outputs/s."
+    if recovered.silent_s is not None:
+        text += f"silent for {recovered.silent_s} s; "
     if highest is None:
         return text + "no outputs after it."
     if high is None:

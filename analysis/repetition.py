@@ -3,8 +3,8 @@
 Invalid runs are listed but not counted.
 """
 
+from collections import defaultdict
 from statistics import median
-from typing import Any
 
 from analysis.bootstrap import median_confidence, median_interval
 from analysis.comparability import doubts_of
@@ -12,8 +12,17 @@ from analysis.costs import COST
 from analysis.interleaving import pooled
 from analysis.thresholds import outcome
 from schemas.protocol import DEFINITIONS
+from schemas.report import (
+    Median,
+    Number,
+    PipelineReport,
+    RepeatedPipeline,
+    RepeatedSearch,
+    RepeatedStage,
+    Repetition,
+    Report,
+)
 
-Report = dict[str, Any]
 FIGURES = ("p50", "p90", "p95", "p99", "p999", "mean")
 
 
@@ -23,37 +32,37 @@ def summarise(reports: list[Report]) -> Report:
     confidence, which is low for few runs. `interleaved` is the decision from the blocks of the
     valid runs (`interleaving.pooled`). Without a valid run: the last report.
     """
-    valid = [report for report in reports if report["valid"]]
+    valid = [report for report in reports if report.valid]
     chosen = median_run(valid) if valid else reports[-1]
-    return chosen | {
-        "interleaved": pooled(valid) or chosen.get("interleaved"),
-        "repetition": {
-            "runs": [outcome(report) | {"doubts": doubts_of(report)} for report in reports],
-            "median_run": chosen["run_id"] if valid else None,
-            "confidence": median_confidence(len(valid)),
-            "intervals_by": "how runs vary",
-            "pipelines": _intervals(valid),
-            "search": _searched(valid),
-        },
-    }
+    repetition = Repetition(
+        runs=[
+            outcome(report).model_copy(update={"doubts": doubts_of(report)}) for report in reports
+        ],
+        median_run=chosen.run_id if valid else None,
+        confidence=median_confidence(len(valid)),
+        intervals_by="how runs vary",
+        pipelines=_medians(valid),
+        search=_searched(valid),
+    )
+    changes = {"interleaved": pooled(valid) or chosen.interleaved, "repetition": repetition}
+    return chosen.model_copy(update=changes)
 
 
-def _searched(reports: list[Report]) -> dict[str, Any] | None:
+def _searched(reports: list[Report]) -> RepeatedSearch | None:
     """Results of several searches: each rate, their spread as a share of the median, and their
     common bounds. None without a rate."""
-    results = [report["conclusion"].get("search") or {} for report in reports]
-    found = [one for one in results if one.get("rate_per_second") is not None]
-    if not found:
+    results = [report.search for report in reports if report.search.rate_per_second is not None]
+    if not results:
         return None
-    rates = [one["rate_per_second"] for one in found]
-    lows, highs = zip(*(one["interval_per_second"] for one in found), strict=True)
-    return {
-        "rates_per_second": rates,
-        "median_per_second": median(rates),
-        "differ_by": (max(rates) - min(rates)) / median(rates),
-        "interval_per_second": [min(lows), None if None in highs else max(highs)],
-        "limited_by": [one.get("limited_by", "") for one in found],
-    }
+    rates = [result.rate_per_second or 0 for result in results]
+    lows, highs = zip(*(result.interval_per_second for result in results), strict=True)
+    return RepeatedSearch(
+        rates_per_second=rates,
+        median_per_second=median(rates),
+        differ_by=(max(rates) - min(rates)) / median(rates),
+        interval_per_second=[min(lows), None if None in highs else max(highs)],
+        limited_by=[result.limited_by for result in results],
+    )
 
 
 def median_run(reports: list[Report]) -> Report:
@@ -74,50 +83,57 @@ def median_run(reports: list[Report]) -> Report:
     return min(reports, key=distance)
 
 
-def _intervals(reports: list[Report]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
+    figures: defaultdict[str, dict[str, dict[str, dict[str, Median]]]] = defaultdict(dict)
     for (pipeline, stage, definition), having in _cells(reports).items():
-        stages = found.setdefault(pipeline, {}).setdefault("stages", {})
-        figures = stages.setdefault(stage, {}).setdefault("latency_ms", {})
-        figures[definition] = {
-            figure: _interval([_figure(r, pipeline, stage, definition, figure) for r in having])
+        figures[pipeline].setdefault(stage, {})[definition] = {
+            figure: _median([_figure(r, pipeline, stage, definition, figure) for r in having])
             for figure in FIGURES
         }
-    for pipeline, one in found.items():
-        costs = [r["pipelines"].get(pipeline, {}).get("resources", {}).get(COST) for r in reports]
-        known = [cost for cost in costs if cost is not None]
-        one["resources"] = {COST: _interval(known)} if known else {}
-    return found
+    pipelines = {}
+    for pipeline, stages in figures.items():
+        costs = [report.pipelines.get(pipeline, PipelineReport()).resources for report in reports]
+        known = [
+            cost for used in costs if (cost := used.core_seconds_per_million_records) is not None
+        ]
+        pipelines[pipeline] = RepeatedPipeline(
+            stages={
+                stage: RepeatedStage(latency_ms=of_stage) for stage, of_stage in stages.items()
+            },
+            resources={COST: _median(known)} if known else {},
+        )
+    return pipelines
 
 
-def _interval(values: list[float]) -> dict[str, Any]:
-    found = median_interval(values)
-    return {
-        "median": found.value,
-        "low": found.low,
-        "high": found.high,
-        "confidence": median_confidence(len(values)),
-        "values": values,
-    }
+def _median(values: list[Number]) -> Median:
+    interval = median_interval(values)
+    return Median(
+        median=interval.value,
+        low=interval.low,
+        high=interval.high,
+        confidence=median_confidence(len(values)),
+        values=values,
+    )
 
 
 def _cells(reports: list[Report]) -> dict[tuple[str, str, str], list[Report]]:
     """The runs with a latency, by pipeline, stage and definition."""
-    found: dict[tuple[str, str, str], list[Report]] = {}
+    having: dict[tuple[str, str, str], list[Report]] = {}
     for report in reports:
-        for pipeline, one in report["pipelines"].items():
-            for stage in one["stages"]:
+        for pipeline, of_pipeline in report.pipelines.items():
+            for stage in of_pipeline.stages:
                 for definition in DEFINITIONS:
                     if _has(report, pipeline, stage, definition):
-                        found.setdefault((pipeline, stage, definition), []).append(report)
-    return found
+                        having.setdefault((pipeline, stage, definition), []).append(report)
+    return having
 
 
 def _has(report: Report, pipeline: str, stage: str, definition: str) -> bool:
-    stages = report["pipelines"].get(pipeline, {}).get("stages", {})
-    return definition in stages.get(stage, {}).get("latency_ms", {})
+    stages = report.pipelines.get(pipeline, PipelineReport()).stages
+    return stage in stages and definition in stages[stage].latency_ms
 
 
-def _figure(report: Report, pipeline: str, stage: str, definition: str, figure: str) -> float:
-    value: float = report["pipelines"][pipeline]["stages"][stage]["latency_ms"][definition][figure]
+def _figure(report: Report, pipeline: str, stage: str, definition: str, figure: str) -> Number:
+    value = report.pipelines[pipeline].stages[stage].latency_ms[definition].of(figure)
+    assert value is not None
     return value

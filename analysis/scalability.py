@@ -18,19 +18,19 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, TypeAlias
 
 import numpy as np
 
 from analysis.bootstrap import SEED
 from analysis.lateness import PIPELINE
+from schemas import report as result
+from schemas.report import Bounded, Predicted, Scalability, Workers
 
 UNKNOWNS = 3
 RESAMPLES = 1_000
 CONFIDENCE = 0.95
 FURTHER = (2, 4)  # multiples of the most workers measured
 NAMED_PARTS = 3
-Interval: TypeAlias = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -127,38 +127,55 @@ def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
     return min(found, key=lambda one: one[0])[1]
 
 
-def scalability(points: Sequence[Point]) -> dict[str, Any]:
-    """Results for a report. law: None if undetermined; of_workers: what it is fitted to; predicted:
-    by number of workers, measured and extrapolated, with intervals; evidence: numbers of workers
-    that are evidence, objections: why the others are not."""
-    evidence = [one for one in points if not one.objection]
-    known = [one for one in points if one.bounds]
+def scalability(
+    series: str, pipeline: str, points: Sequence[Point], workers: Sequence[Workers]
+) -> Scalability:
+    """The result of a series. points: in the order of workers, which describe the same. The law is
+    None if it is undetermined; predictions are measured and extrapolated numbers of workers."""
+    evidence = [point for point in points if not point.objection]
+    known = [point for point in points if point.bounds]
     used = evidence if len(evidence) >= UNKNOWNS else known
-    law = fitted([(one.workers, one.capacity) for one in used])
-    found: dict[str, Any] = {
-        "law": None,
-        "predicted": [],
-        "evidence": [one.workers for one in evidence],
-        "objections": {str(one.workers): one.objection for one in points if one.objection},
-        "confidence": CONFIDENCE,
-    }
-    if law is not None:
-        laws = resampled(used)
-        most = max(one.workers for one in points)
-        asked = [one.workers for one in points] + [most * times for times in FURTHER]
-        found["law"] = {
-            "of_workers": [one.workers for one in used],
-            "rate_of_one": _interval(law.rate_of_one, [one.rate_of_one for one in laws]),
-            "contention": _interval(law.contention, [one.contention for one in laws]),
-            "coherency": _interval(law.coherency, [one.coherency for one in laws]),
-            "peak_workers": law.peak_workers,
-        }
-        found["predicted"] = [
-            {"workers": workers, "is_measured": workers <= most}
-            | {"rate_per_second": _interval(law.rate(workers), [one.rate(workers) for one in laws])}
-            for workers in asked
-        ]
-    return found | {"said": list(_said(points, found))}
+    law = fitted([(point.workers, point.capacity) for point in used])
+    laws = [] if law is None else resampled(used)
+    reported = None if law is None else _reported(law, laws, used)
+    predicted = [] if law is None else _predicted(law, laws, points)
+    numbers = [point.workers for point in evidence]
+    return Scalability(
+        series=series,
+        pipeline=pipeline,
+        points=[
+            of.model_copy(update={"objection": point.objection})
+            for of, point in zip(workers, points, strict=True)
+        ],
+        law=reported,
+        predicted=predicted,
+        evidence=numbers,
+        confidence=CONFIDENCE,
+        said=_said(points, numbers, reported, predicted),
+    )
+
+
+def _reported(law: Law, laws: Sequence[Law], used: Sequence[Point]) -> result.Law:
+    return result.Law(
+        of_workers=[point.workers for point in used],
+        rate_of_one=_interval(law.rate_of_one, [drawn.rate_of_one for drawn in laws]),
+        contention=_interval(law.contention, [drawn.contention for drawn in laws]),
+        coherency=_interval(law.coherency, [drawn.coherency for drawn in laws]),
+        peak_workers=law.peak_workers,
+    )
+
+
+def _predicted(law: Law, laws: Sequence[Law], points: Sequence[Point]) -> list[Predicted]:
+    most = max(point.workers for point in points)
+    asked = [point.workers for point in points] + [most * times for times in FURTHER]
+    return [
+        Predicted(
+            workers=workers,
+            is_measured=workers <= most,
+            rate_per_second=_interval(law.rate(workers), [drawn.rate(workers) for drawn in laws]),
+        )
+        for workers in asked
+    ]
 
 
 def resampled(points: Sequence[Point]) -> list[Law]:
@@ -176,15 +193,19 @@ def resampled(points: Sequence[Point]) -> list[Law]:
     return laws
 
 
-def _interval(value: float, drawn: Sequence[float]) -> Interval:
+def _interval(value: float, drawn: Sequence[float]) -> Bounded:
     share = (1 - CONFIDENCE) / 2
     low, high = np.quantile(drawn, (share, 1 - share))
-    return {"value": value, "low": float(low), "high": float(high)}
+    return Bounded(value=value, low=float(low), high=float(high))
 
 
-def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
+def _said(
+    points: Sequence[Point],
+    evidence: Sequence[int],
+    law: result.Law | None,
+    predicted: Sequence[Predicted],
+) -> list[str]:
     """Sentences: what is evidence, what is not and why, the law, and its limits."""
-    evidence, law = found["evidence"], found["law"]
     said = [_evidence(evidence)]
     said += [
         f"{counted([one.workers])} {_is([one.workers])} not evidence: {one.objection}."
@@ -198,20 +219,22 @@ def _said(points: Sequence[Point], found: Mapping[str, Any]) -> list[str]:
             f"{_is([len(having)])} {len(having)}, so no law is fitted."
         )
         return said
-    share, pair = law["contention"], law["coherency"]
+    share, pair = law.contention, law.coherency
     said.append(
-        f"Universal Scalability Law of {counted(law['of_workers'])}: one sustains "
-        f"{_rates(law['rate_of_one'])}, contention {_shares(share)}, coherency {_shares(pair)}."
+        f"Universal Scalability Law of {counted(law.of_workers)}: one sustains "
+        f"{_rates(law.rate_of_one)}, contention {_shares(share)}, coherency {_shares(pair)}."
     )
-    if set(law["of_workers"]) - set(evidence):
+    if set(law.of_workers) - set(evidence):
         said.append("The law includes limits of this machine.")
-    peak = law["peak_workers"]
-    further = [one for one in found["predicted"] if not one["is_measured"]]
-    told = " and ".join(
-        f"{one['workers']} would sustain {_rates(one['rate_per_second'])}" for one in further
-    )
+    peak = law.peak_workers
+    further = [
+        f"{one.workers} would sustain {_rates(one.rate_per_second)}"
+        for one in predicted
+        if not one.is_measured
+    ]
     said.append(
-        f"Extrapolated beyond {counted([max(one.workers for one in points)])}: {told}"
+        f"Extrapolated beyond {counted([max(one.workers for one in points)])}: "
+        + " and ".join(further)
         + (f"; the rate is highest with {peak}." if peak else ".")
     )
     return said
@@ -237,11 +260,10 @@ def _is(numbers: Sequence[int]) -> str:
     return "is" if len(numbers) == 1 and list(numbers) == [1] else "are"
 
 
-def _rates(figure: Interval) -> str:
-    low, high = (f"{figure[name]:,.0f}" for name in ("low", "high"))
-    return f"{figure['value']:,.0f}/s ({low} to {high})"
+def _rates(figure: Bounded) -> str:
+    return f"{figure.value:,.0f}/s ({figure.low:,.0f} to {figure.high:,.0f})"
 
 
-def _shares(figure: Interval) -> str:
-    low, high = (f"{100 * figure[name]:.3g}" for name in ("low", "high"))
-    return f"{100 * figure['value']:.3g} % ({low} to {high} %)"
+def _shares(figure: Bounded) -> str:
+    low, high = (f"{100 * (bound or 0):.3g}" for bound in (figure.low, figure.high))
+    return f"{100 * figure.value:.3g} % ({low} to {high} %)"

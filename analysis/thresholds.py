@@ -1,14 +1,20 @@
-"""Judges the figures of a run by thresholds. Pure.
-
-Figures are structured as a report: `input`, and `pipelines` by name with `stages` and `resources`;
-the rate found by a search is in `conclusion`.
-"""
+"""Judges the figures of a run by thresholds. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
 
 from analysis.described import plain
 from schemas.protocol import FAILED_VERDICTS
+from schemas.report import (
+    Figures,
+    Input,
+    Judged,
+    Number,
+    Part,
+    PipelineReport,
+    Report,
+    RunOutcome,
+    StageReport,
+)
 from schemas.threshold import (
     EVERY_STAGE,
     INPUT,
@@ -18,17 +24,13 @@ from schemas.threshold import (
     parse_threshold,
 )
 
-Figures = dict[str, Any]
-Row = dict[str, Any]
 BYTES_PER_MB = 1e6
-BYTES = {"memory_mb": "memory_bytes_max", "heap_mb": "heap_used_bytes_max"}
 ENDED = "The run was ended by a threshold"
 
 
-def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
-    """One row per threshold and matching pipeline and stage: `threshold`, `pipeline`, `stage`,
-    `value` (None if unknown), `limit` and `passed`. A threshold without a match has a row that has
-    not passed."""
+def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Judged]:
+    """One row per threshold and matching pipeline and stage. A threshold without a match has a row
+    that has not passed."""
     rows = []
     for one in thresholds:
         if one.of_baseline:
@@ -39,15 +41,15 @@ def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
     return rows
 
 
-def _row(one: Threshold, pipeline: str, stage: str, value: float | None) -> Row:
-    return {
-        "threshold": one.text,
-        "pipeline": pipeline,
-        "stage": stage,
-        "value": value,
-        "limit": one.value,
-        "passed": one.holds(value),
-    }
+def _row(one: Threshold, pipeline: str, stage: str, value: Number | None) -> Judged:
+    return Judged(
+        threshold=one.text,
+        pipeline=pipeline,
+        stage=stage,
+        value=value,
+        limit=one.value,
+        passed=one.holds(value),
+    )
 
 
 def resolved(
@@ -59,8 +61,8 @@ def resolved(
 ) -> tuple[Threshold, ...]:
     """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
 
-    baseline: the report of a run, `name` its origin; None without one. measured: the stages of each
-    pipeline of the next run; what only the baseline has is left out. The only pipeline of a
+    baseline: the figures of a run, `name` its origin; None without one. measured: the stages of
+    each pipeline of the next run; what only the baseline has is left out. The only pipeline of a
     baseline applies to the only one of a run. apart: why the baseline is not comparable: then its
     figures limit nothing, and these thresholds fail. Raises ValueError.
     """
@@ -79,10 +81,9 @@ def resolved(
             found.append(one.without_baseline(f"{name} is not comparable: {'; '.join(apart)}"))
             continue
         figures = baseline
-        if len(measured) == len(baseline["pipelines"]) == 1:
-            figures = baseline | {
-                "pipelines": dict(zip(measured, baseline["pipelines"].values(), strict=True))
-            }
+        if len(measured) == len(baseline.pipelines) == 1:
+            pipelines = dict(zip(measured, baseline.pipelines.values(), strict=True))
+            figures = baseline.model_copy(update={"pipelines": pipelines})
         known = [
             each
             for each in values_of(one, figures)
@@ -99,116 +100,114 @@ def resolved(
     return tuple(found)
 
 
-def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, float | None]]:
+def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
     """Pipeline, stage and value of everything that matches a threshold."""
     if one.subject == INPUT:
-        yield "", "", _of_input(figures["input"], one.figure)
+        yield "", "", _of_input(figures.input, one.figure)
         return
-    for name, pipeline in figures["pipelines"].items():
+    for name, pipeline in figures.pipelines.items():
         if one.pipeline not in ("", name):
             continue
         if one.subject == PIPELINE:
             value = (
-                sustainable_rate(figures)
-                if one.needs_search
-                else _of_pipeline(pipeline, one.figure)
+                figures.sustainable_rate if one.needs_search else _of_pipeline(pipeline, one.figure)
             )
             yield name, "", value
             continue
-        for stage, cell in pipeline["stages"].items():
+        for stage, cell in pipeline.stages.items():
             if one.subject in (EVERY_STAGE, stage):
                 yield name, stage, _of_stage(cell, one)
 
 
-def judged_search(thresholds: Iterable[Threshold], pipeline: str, found: Figures) -> list[Row]:
-    """As `judged`, for those that limit the result of a search. found: the result, as `search` in
-    the conclusion of a report."""
-    measured: Figures = {pipeline: {"stages": {}, "resources": {}}}
-    figures = {"pipelines": measured, "conclusion": {"search": found}}
+def judged_search(
+    thresholds: Iterable[Threshold], pipeline: str, rate_per_second: Number | None
+) -> list[Judged]:
+    """As `judged`, for those that limit the rate found by a search."""
+    figures = Figures(pipelines={pipeline: PipelineReport()}, sustainable_rate=rate_per_second)
     return judged((one for one in thresholds if one.needs_search), figures)
 
 
-def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Row]:
+def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Judged]:
     """As `judged`, for a run that a threshold ended: without those whose figures are known only at
     the end, such as rates, or not at all."""
     known = (one for one in thresholds if one.is_known_early)
-    return [row for row in judged(known, figures) if row["value"] is not None]
+    return [row for row in judged(known, figures) if row.value is not None]
 
 
-def ended_by_threshold(report: Figures) -> bool:
+def ended_by_threshold(report: Report) -> bool:
     """Whether a run is not valid only because a threshold ended it early."""
-    return any(reason.startswith(ENDED) for reason in report["invalid_reasons"])
+    return any(reason.startswith(ENDED) for reason in report.invalid_reasons)
 
 
-def left_to_thresholds(rows: Iterable[Row]) -> frozenset[str]:
+def left_to_thresholds(rows: Iterable[Judged]) -> frozenset[str]:
     """Verdicts that a watch limits by a threshold, so that fewer are no problem. rows: the judged
     thresholds of a run."""
-    figures = {parse_threshold(row["threshold"]).figure for row in rows}
+    figures = {parse_threshold(row.threshold).figure for row in rows}
     if "not_exact" in figures:
         return frozenset(FAILED_VERDICTS)
     return frozenset(figures & {*FAILED_VERDICTS})
 
 
-def not_exact(verdicts: Mapping[str, int], limited: Collection[str] = ()) -> str:
+def not_exact(verdicts: Mapping[str, Number], limited: Collection[str] = ()) -> str:
     """The outputs of a stage with other verdicts than exact: `3 missing, 2 late`; empty without
     any. limited: verdicts that do not count."""
     names = (one for one in FAILED_VERDICTS if one not in limited)
     return ", ".join(f"{verdicts[one]} {one}" for one in names if verdicts.get(one))
 
 
-def outcome(report: Figures) -> Figures:
-    """One of several runs: whether it is valid and clean, and why not. failed_thresholds: a
-    sentence each."""
-    failed = [row for row in report.get("thresholds", ()) if not row["passed"]]
-    return {name: report[name] for name in ("run_id", "valid", "invalid_reasons")} | {
-        "clean": report["conclusion"].get("clean", False),
-        "failed_thresholds": [f"Threshold {sentence(row)}." for row in failed],
-    }
+def outcome(report: Report) -> RunOutcome:
+    """The report as one of several runs, without doubts."""
+    failed = [row for row in report.thresholds if not row.passed]
+    return RunOutcome(
+        run_id=report.run_id,
+        valid=report.valid,
+        invalid_reasons=report.invalid_reasons,
+        clean=report.conclusion.clean,
+        failed_thresholds=[f"Threshold {sentence(row)}." for row in failed],
+    )
 
 
-def sentence(row: Row) -> str:
+def sentence(row: Judged) -> str:
     """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
-    who = " ".join(filter(None, (row["pipeline"], row["stage"]))) or INPUT
-    value = row.get("reason", "has no such figure")
-    if row["value"] is not None:
-        value = f"has {plain(row['value'], digits=4)}"
-    return f"{'passed' if row['passed'] else 'failed'}: {row['threshold']}; {who} {value}"
+    who = " ".join(filter(None, (row.pipeline, row.stage))) or INPUT
+    value = row.reason if row.value is None else f"has {plain(row.value, digits=4)}"
+    return f"{'passed' if row.passed else 'failed'}: {row.threshold}; {who} {value}"
 
 
-def _of_input(found: Figures, figure: str) -> float | None:
+def _of_input(source: Input, figure: str) -> Number | None:
     if figure.startswith("send_delay_"):
         name = figure.removeprefix("send_delay_").removesuffix("_ms")
-        return _number(found["send_delay_ms"].get(name))
-    return _number(found.get(figure))
+        return _number(source.send_delay_ms, name)
+    return _number(source, figure)
 
 
-def sustainable_rate(figures: Figures) -> float | None:
-    """The sustainable rate, records per second: of several searches the median."""
-    several = (figures.get("repetition") or {}).get("search") or {}
-    one = figures.get("conclusion", {}).get("search") or {}
-    return _number(several.get("median_per_second", one.get("rate_per_second")))
-
-
-def _of_pipeline(pipeline: Figures, figure: str) -> float | None:
-    used = pipeline["resources"]
+def _of_pipeline(pipeline: PipelineReport, figure: str) -> Number | None:
+    used = pipeline.resources
     if figure == "lag_records":
-        return _number((pipeline.get("lag_records") or {}).get("max"))
-    if figure in BYTES:
-        most = _number(used.get(BYTES[figure]))
-        return None if most is None else most / BYTES_PER_MB
-    return _number(used.get(figure))
+        return pipeline.lag_records.max if pipeline.lag_records else None
+    if figure == "memory_mb":
+        return _megabytes(used.memory_bytes_max)
+    if figure == "heap_mb":
+        return _megabytes(used.heap_used_bytes_max)
+    return _number(used, figure)
 
 
-def _of_stage(cell: Figures, one: Threshold) -> float | None:
+def _megabytes(size_bytes: Number | None) -> Number | None:
+    return None if size_bytes is None else size_bytes / BYTES_PER_MB
+
+
+def _of_stage(cell: StageReport, one: Threshold) -> Number | None:
     if one.figure in LATENCY_FIGURES:
-        latency = cell["latency_ms"].get(one.definition, {})
-        return _number(latency.get(one.figure.removesuffix("_ms")))
+        latency = cell.latency_ms.get(one.definition)
+        return latency.of(one.figure.removesuffix("_ms")) if latency else None
     if one.figure == "not_exact":
-        return sum(cell["verdicts"][name] for name in FAILED_VERDICTS) if cell["verdicts"] else None
-    if one.figure in cell["verdicts"]:
-        return _number(cell["verdicts"][one.figure])
-    return _number(cell.get(one.figure))
+        return sum(cell.verdicts[name] for name in FAILED_VERDICTS) if cell.verdicts else None
+    if one.figure in cell.verdicts:
+        return cell.verdicts[one.figure]
+    return _number(cell, one.figure)
 
 
-def _number(value: Any) -> float | None:
+def _number(part: Part, name: str) -> Number | None:
+    """A figure by its name; None if the part has no such figure."""
+    value = getattr(part, name, None)
     return value if isinstance(value, int | float) else None

@@ -73,6 +73,15 @@ def find_changes(
     return found
 
 
+def all_changes(
+    histories: Iterable[Series], published: Sequence[dict[str, Any]]
+) -> list[tuple[Change, bool]]:
+    """The changes of all series, oldest first, and whether each is new. published: the details of
+    those published before."""
+    changes = sorted(find_changes(histories), key=lambda change: change.first_run_id)
+    return [(change, not is_known(change, published)) for change in changes]
+
+
 def adjusted(series: Series) -> tuple[Point, ...]:
     """The runs with values adjusted for the day of the week and the time of day, and latencies for
     the machine's pace."""

@@ -1,4 +1,4 @@
-"""History of every figure, from ClickHouse: one series per workload, pipeline, stage, metric.
+"""History of every figure: one series per workload, pipeline, stage, metric. Pure.
 
 Runs belong to one series if they had the same domain, load, transport, content, faults, windows,
 kills, stages, concurrent pipelines, turns and search parameters; settings, versions and machines
@@ -8,62 +8,18 @@ own: its initial rate does not distinguish series.
 """
 
 import json
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 
-from analysis.comparability import LOAD, domain_of
+from analysis.comparability import LOAD, Request, domain_of
 from schemas.threshold import SUSTAINABLE_RATE
 from schemas.workload import DEFAULT_DOMAIN
-from services.runtime.clickhouse import query
 
 TYPICAL = "middle_ms"  # mean of the middle half: resolves less than a millisecond, ignores stalls
 LATENCIES = (TYPICAL, "p99_ms")
 METRICS = (*LATENCIES, SUSTAINABLE_RATE)
 HIGHER_IS_BETTER = (SUSTAINABLE_RATE,)
-USED = ("others_cores", "generator_us")
-# The newest runs of each load and its pipelines, so that none displaces the others, such as hourly
-# runs of watches; and of all together.
-MOST_OF_EACH, MOST_RUNS = 1_000, 4_000
-
-NEWEST = (
-    "(SELECT r.run_id FROM tidegauge.runs AS r WHERE r.concluded AND r.valid AND r.step_of = ''"
-    " ORDER BY r.requested_at DESC"
-    " LIMIT {each:UInt32} BY r.load_name, r.pipelines LIMIT {most:UInt32})"
-)
-RUNS = (
-    "SELECT l.run_id AS run_id, min(l.time) AS at, toUnixTimestamp64Milli(at) AS at_ms,"
-    " anyIf(l.detail, l.event IN ('run_requested', 'watch_begun')) AS request,"
-    " any(s.steady) AS steady"
-    " FROM tidegauge.results_lifecycle AS l LEFT JOIN (SELECT run_id,"
-    " argMax(JSONExtract(detail, 'warm_up', 'steady', 'Nullable(Bool)'), (k.time, k._offset))"
-    " AS steady"
-    " FROM tidegauge.results_conclusions AS k WHERE kind = 'run' GROUP BY run_id) AS s"
-    f" ON s.run_id = l.run_id WHERE l.run_id IN {NEWEST}"
-    " GROUP BY l.run_id HAVING request != '' ORDER BY at, run_id"
-)
-FIGURES = (
-    f"SELECT run_id, pipeline, stage, {', '.join(LATENCIES)} FROM tidegauge.latency_summary"
-    f" WHERE phase = 'measure' AND definition = 'latest' AND run_id IN {NEWEST}"
-)
-RATES = (
-    "SELECT run_id, pipeline, arrayStringConcat(stages, ', ') AS stage,"
-    f" rate_per_second AS {SUSTAINABLE_RATE} FROM tidegauge.sustainable_rates"
-    f" WHERE valid AND rate_per_second IS NOT NULL AND run_id IN {NEWEST}"
-)
-VERSIONS = (
-    "SELECT run_id, pipeline, any(arrayFirst(x -> endsWith(x.1, 'version'),"
-    " JSONExtractKeysAndValues(detail, 'String')).2) AS version FROM tidegauge.results_lifecycle"
-    f" WHERE event = 'ready' AND pipeline != '' AND run_id IN {NEWEST} GROUP BY run_id, pipeline"
-)
-USAGE = (
-    "SELECT u.run_id AS run_id, sumIf(u.mean_cpu_cores, service = 'machine')"
-    " - sumIf(u.mean_cpu_cores, service != 'machine') AS others_cores,"
-    " 1e6 * nullIf(sumIf(u.cpu_seconds, service = 'generator'), 0) / any(g.records)"
-    " AS generator_us FROM tidegauge.resources_summary AS u LEFT JOIN"
-    " (SELECT run_id, toNullable(nullIf(sum(s.acknowledged), 0)) AS records"
-    f" FROM tidegauge.generator_summary AS s WHERE run_id IN {NEWEST} GROUP BY run_id) AS g"
-    f" ON g.run_id = u.run_id WHERE u.run_id IN {NEWEST} GROUP BY u.run_id"
-)
 
 
 @dataclass(frozen=True)
@@ -75,12 +31,49 @@ class Point:
 
     run_id: str
     value: float
-    request: dict[str, Any]
+    request: Request
     others_cores: float | None = None
     at_ms: int = 0
     is_steady: bool | None = None
     generator_us: float | None = None
     engine_version: str = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of a run."""
+
+    run_id: str
+    pipeline: str
+    stage: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of a run beside its figures; see Point. engine_versions: by pipeline."""
+
+    run_id: str
+    request: Request
+    at_ms: int = 0
+    is_steady: bool | None = None
+    others_cores: float | None = None
+    generator_us: float | None = None
+    engine_versions: Mapping[str, str] = field(default_factory=dict)
+
+    def point(self, figure: Figure) -> Point:
+        """The run in the series of a figure."""
+        return Point(
+            self.run_id,
+            float(figure.value),
+            self.request,
+            self.others_cores,
+            self.at_ms,
+            self.is_steady,
+            self.generator_us,
+            self.engine_versions.get(figure.pipeline, ""),
+        )
 
 
 @dataclass(frozen=True)
@@ -101,59 +94,23 @@ class Series:
         return (self.workload, self.pipeline, self.stage, self.metric)
 
 
-def read_series(url: str) -> list[Series]:
-    """Every series of the store, in the order of their first runs. Raises QueryError."""
-    limits = {"each": str(MOST_OF_EACH), "most": str(MOST_RUNS)}
-    runs, figures, rates, usage, ready = (
-        query(url, sql, **limits) for sql in (RUNS, FIGURES, RATES, USAGE, VERSIONS)
-    )
-    requests = {row["run_id"]: json.loads(row["request"]) for row in runs}
-    used = {row["run_id"]: row for row in usage}
-    when = {row["run_id"]: (row["at_ms"], row["steady"]) for row in runs}
-    versions = {(row["run_id"], row["pipeline"]): row["version"] for row in ready}
-    return assemble(requests, [*figures, *rates], used, when, versions)
-
-
-def assemble(
-    requests: dict[str, dict[str, Any]],
-    figures: list[dict[str, Any]],
-    usage: dict[str, dict[str, Any]],
-    when: dict[str, tuple[int, bool | None]] | None = None,
-    versions: dict[tuple[str, str], str] | None = None,
-) -> list[Series]:
-    """Series from runs (by run id, oldest first), their figures (rows with a column for each
-    metric), their use (`others_cores` and `generator_us`), times and steadiness, and the versions
-    of their engines by run and pipeline. Pure."""
-    by_run: dict[str, list[dict[str, Any]]] = {}
-    for row in figures:
-        by_run.setdefault(row["run_id"], []).append(row)
-    found: dict[tuple[str, str, str, str, str], list[Point]] = {}
-    for run_id, request in requests.items():
-        used = usage.get(run_id, {})
-        for row in by_run.get(run_id, ()):
-            is_search = bool(request["workload"].get("search"))
-            for metric in (name for name in METRICS if name in row):
-                if is_search and metric != SUSTAINABLE_RATE:
-                    continue  # its run has the rate found, which differs
-                key = (alike(request), label(request), row["pipeline"], row["stage"], metric)
-                at_ms, is_steady = (when or {}).get(run_id, (0, None))
-                value = float(row[metric])
-                others_cores, generator_us = (used.get(key) for key in USED)
-                version = (versions or {}).get((run_id, row["pipeline"]), "")
-                point = Point(
-                    run_id,
-                    value,
-                    request,
-                    others_cores,
-                    at_ms,
-                    is_steady,
-                    generator_us,
-                    version,
-                )
-                found.setdefault(key, []).append(point)
+def assemble(runs: Iterable[Run], figures: Iterable[Figure]) -> list[Series]:
+    """Series of figures of runs, oldest first, in the order of their first runs."""
+    by_run: defaultdict[str, list[Figure]] = defaultdict(list)
+    for figure in figures:
+        by_run[figure.run_id].append(figure)
+    points: dict[tuple[str, str, str, str, str], list[Point]] = {}
+    for run in runs:
+        is_search = bool(run.request["workload"].get("search"))
+        for figure in by_run[run.run_id]:
+            if is_search and figure.metric != SUSTAINABLE_RATE:
+                continue  # its run has the rate found, which differs
+            place = (figure.pipeline, figure.stage, figure.metric)
+            key = (alike(run.request), label(run.request), *place)
+            points.setdefault(key, []).append(run.point(figure))
     return [
-        Series(workload, pipeline, stage, metric, steady_ones(points))
-        for (_alike, workload, pipeline, stage, metric), points in found.items()
+        Series(workload, pipeline, stage, metric, steady_ones(of_series))
+        for (_alike, workload, pipeline, stage, metric), of_series in points.items()
     ]
 
 
@@ -163,7 +120,7 @@ def steady_ones(points: list[Point]) -> tuple[Point, ...]:
     return found if 2 * len(found) > len(points) else tuple(points)
 
 
-def alike(request: dict[str, Any]) -> str:
+def alike(request: Request) -> str:
     """Equal for comparable runs."""
     workload = request["workload"]
     load = dict(workload.get("load", {}))  # a watch has no load
@@ -175,12 +132,12 @@ def alike(request: dict[str, Any]) -> str:
     return json.dumps([told, domain_of(request), pipelines, request["stages"]], sort_keys=True)
 
 
-def _finds_rate(workload: dict[str, Any]) -> bool:
+def _finds_rate(workload: Request) -> bool:
     """Whether its rate is a result of a search."""
     return bool(workload.get("search") or workload.get("sustainable_share"))
 
 
-def windows_of(request: dict[str, Any]) -> dict[str, int]:
+def windows_of(request: Request) -> dict[str, int]:
     """Window sizes of all stages in seconds, by `<stage>_s`: of the domain; a watch has
     none."""
     stages = request["domain"]["stages"] if "domain" in request else ()
@@ -188,7 +145,7 @@ def windows_of(request: dict[str, Any]) -> dict[str, int]:
     return {f"{stage['name']}_s": stage["window"]["size_s"] for stage in windowed}
 
 
-def label(request: dict[str, Any]) -> str:
+def label(request: Request) -> str:
     """Display name of the workload: its name, its rate if it has one, and its domain if that is not
     the default."""
     workload = request["workload"]

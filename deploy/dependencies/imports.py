@@ -10,7 +10,7 @@ from pathlib import Path
 
 OURS = ("schemas", "services", "analysis", "deploy")
 # Modules started as separate processes from the image of a service, which no import shows.
-STARTS = {"conductor": ("analysis/changes", "deploy/kafka")}
+STARTS = {"conductor": ("deploy/kafka",)}
 
 
 def third_party(root: Path, service: str) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Figures of the current run for its thresholds: events of the bus → report structure. Pure.
+"""Figures of the current run for its thresholds, from events of the bus. Pure.
 
 Covers the measured phase only, for runs with thresholds. Figures per second and per record of
 interleaved pipelines cover the pipeline's own turns.
@@ -13,6 +13,16 @@ from schemas import catalogue, protocol
 from schemas.events import Drained
 from schemas.percentiles import levels, summary
 from schemas.protocol import MACHINE, PhasePlan, RunRequest
+from schemas.report import (
+    Figures,
+    Input,
+    Lag,
+    Latency,
+    PipelineReport,
+    Resources,
+    SendDelay,
+    StageReport,
+)
 
 TIMED = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.RESOURCES)
 # In addition to the topics of every run.
@@ -110,54 +120,60 @@ class Measured:
             return len(self._turns.seconds_of(pipeline))
         return (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
 
-    def figures(self, drained: Drained | None = None, *, early: bool = False) -> dict[str, Any]:
-        """The figures so far, structured as a report. drained: the final verdicts. early: without
-        them, count the verdicts so far."""
+    def figures(self, drained: Drained | None = None, *, early: bool = False) -> Figures:
+        """The figures so far. drained: the final verdicts. early: without them, count the verdicts
+        so far."""
         final = drained.verdicts if drained else {}
-        seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
-        sent = self._sent.total()
-        return {
-            "input": {
-                "records": sent,
-                "records_per_second": sent / seconds if seconds else None,
-                "send_delay_ms": {
-                    name: None if value is None else value / 1000
-                    for name, value in levels(self._send_delays_us).items()
-                },
-            },
-            "pipelines": {
-                one.name: {
-                    "resources": self._resources(one.name, ended=drained is not None),
-                    "lag_records": {"max": self._lag.get(one.name)},
-                    "stages": {
-                        stage: self._stage(one.name, stage, final, early and not final)
-                        for stage in self._request.stages_of(one)
+        return Figures(
+            input=self._input(),
+            pipelines={
+                pipeline.name: PipelineReport(
+                    resources=self._resources(pipeline.name, ended=drained is not None),
+                    lag_records=Lag(max=self._lag.get(pipeline.name)),
+                    stages={
+                        stage: self._stage(pipeline.name, stage, final, early and not final)
+                        for stage in self._request.stages_of(pipeline)
                     },
-                }
-                for one in self._request.pipelines
+                )
+                for pipeline in self._request.pipelines
             },
-        }
+        )
 
-    def _stage(self, pipeline: str, stage: str, final: Any, early: bool) -> dict[str, Any]:
+    def _input(self) -> Input:
+        seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
+        sent, delays_us = self._sent.total(), levels(self._send_delays_us)
+        p50, p99, most = (
+            None if delay_us is None else delay_us / 1000
+            for delay_us in (delays_us[name] for name in ("p50", "p99", "max"))
+        )
+        return Input(
+            records=sent,
+            records_per_second=sent / seconds if seconds else None,
+            send_delay_ms=SendDelay(p50=p50, p99=p99, max=most),
+        )
+
+    def _stage(
+        self, pipeline: str, stage: str, final: dict[str, dict[str, dict[str, int]]], early: bool
+    ) -> StageReport:
         seconds = self._seconds_of(pipeline)
         counts = dict(final.get(pipeline, {}).get(stage, {}))
-        came = sum(count for verdict, count in counts.items() if verdict != "missing")
-        return {
-            "verdicts": dict(self._verdicts[pipeline, stage]) if early else counts,
-            "outputs": came if counts else None,
-            "records_per_second": self._outputs[pipeline, stage] / seconds if seconds else None,
-            "latency_ms": {
-                definition: summary(self._latencies[pipeline, stage, definition])
+        arrived = sum(count for verdict, count in counts.items() if verdict != "missing")
+        return StageReport(
+            verdicts=self._verdicts[pipeline, stage] if early else counts,
+            outputs=arrived if counts else None,
+            records_per_second=self._outputs[pipeline, stage] / seconds if seconds else None,
+            latency_ms={
+                definition: Latency.model_validate(summary(counted))
                 for definition in protocol.DEFINITIONS
-                if self._latencies[pipeline, stage, definition]
+                if (counted := self._latencies[pipeline, stage, definition])
             },
-        }
+        )
 
-    def _resources(self, pipeline: str, *, ended: bool) -> dict[str, Any]:
+    def _resources(self, pipeline: str, *, ended: bool) -> Resources:
         """ended: treat absent samples as missing; otherwise they may still arrive."""
         used, in_turn = self._used[pipeline], self._used_in_turn[pipeline]
         if not used["us"]:
-            return {}
+            return Resources()
         turn = pipeline if self._turns else ""
         cost = core_seconds_per_million_records(
             in_turn["cpu_us"] / 1e6,
@@ -165,12 +181,12 @@ class Measured:
             machine_s=self._machine_us[turn] / 1e6,
             measured_s=self._seconds_of(pipeline) if ended else 0.0,
         )
-        return {
-            "cpu_cores": used["cpu_us"] / used["us"],
-            "memory_bytes_max": self._memory[pipeline],
-            "heap_used_bytes_max": self._heap.get(pipeline),
-            "core_seconds_per_million_records": cost,
-        }
+        return Resources(
+            cpu_cores=used["cpu_us"] / used["us"],
+            memory_bytes_max=self._memory[pipeline],
+            heap_used_bytes_max=self._heap.get(pipeline),
+            core_seconds_per_million_records=cost,
+        )
 
 
 def _count(into: Counter[int], values: list[int], counts: list[int]) -> None:

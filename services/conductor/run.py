@@ -261,7 +261,7 @@ class Run:
             return
         self._judge_ms = now_ms() + JUDGE_EVERY_MS
         rows = judged(self._aborting, measured.figures(early=True))
-        failed = [row for row in rows if not row["passed"] and row["value"] is not None]
+        failed = [row for row in rows if not row.passed and row.value is not None]
         if failed:
             raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")
 

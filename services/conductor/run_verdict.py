@@ -70,7 +70,7 @@ def conclude(state: RunState) -> RunVerdict:
         is_early = state.failure.startswith(ENDED)
         figures = state.measured.figures(state.drained, early=is_early)
         judge = judged_early if is_early else judged
-        detail["thresholds"] = judge(state.thresholds, figures)
+        detail["thresholds"] = [row.as_json() for row in judge(state.thresholds, figures)]
     if not reasons:
         reasons += _calm_reasons(state, detail)
     return RunVerdict(clean, tuple(reasons), detail)

@@ -1,22 +1,19 @@
 """The baseline of `run --baseline`: an earlier report or run, for thresholds and for comparison."""
 
 import json
-import math
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from analysis.comparability import apart, identity_of
 from analysis.thresholds import resolved
 from schemas.protocol import RunRequest, Workload
+from schemas.report import Report
 from schemas.threshold import parse_threshold
-from schemas.validation_errors import DefinitionError
-from services.console.report import build_whole_report
-
-Report = dict[str, Any]
-NEEDED = {"identity", "input", "pipelines", "valid", "run_id"}
-WRONG = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError)
+from schemas.validation_errors import DefinitionError, first_mistake
+from services.console.report.build import build_whole_report
 
 
 class Baseline:
@@ -36,36 +33,21 @@ class Baseline:
     def report(self) -> Report:
         """The report, read once. Raises DefinitionError, and QueryError for an unknown run."""
         found = self._read() if self.is_file else build_whole_report(self._url, self.given)
-        if not found["valid"]:
+        if not found.valid:
             raise DefinitionError(f"--baseline: the run in {self.given} is not valid.")
         return found
 
     def _read(self) -> Report:
-        from analysis.baseline import compared  # slow: imports numpy
-
         try:
-            found: Report = json.loads(
-                Path(self.given).read_bytes(), parse_float=_finite, parse_constant=_finite
-            )
-            if missing := NEEDED - set(found):
-                raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-            same = found | {"identity": {"run": "the same"}}
-            compared(same, same, self.given)  # raises for figures of another type
+            return Report.model_validate_json(Path(self.given).read_bytes())
         except OSError as error:
             raise DefinitionError(
                 f"--baseline: {self.given} cannot be read: {error.strerror}."
             ) from error
-        except (RecursionError, *WRONG) as error:
+        except ValidationError as error:
             raise DefinitionError(
-                f"--baseline: {self.given} is not a JSON report: {error}."
+                f"--baseline: {self.given} is not a JSON report: {first_mistake(error)}."
             ) from error
-        return found
-
-
-def _finite(text: str) -> float:
-    if not math.isfinite(number := float(text)):
-        raise ValueError(f"{text} is not a finite number")
-    return number
 
 
 def check_baseline(workload: Workload, baseline: Baseline | None) -> None:
@@ -79,7 +61,7 @@ def differences(request: RunRequest, baseline: Report) -> list[str]:
     """Why the run of a request will not be comparable with a baseline. The rate of a share of the
     sustainable one is not known yet."""
     identity = identity_of(json.loads(request.model_dump_json()))
-    other = baseline["identity"]
+    other = baseline.identity
     if request.workload.sustainable_share is not None:
         identity["rate"] = other.get("rate", "")
     return apart(identity, other)
@@ -101,18 +83,18 @@ def with_baseline(
     given = baseline.given if baseline else ""
     try:
         reasons = differences(request, report) if request and report else ()
-        found = resolved(thresholds, report, given, measured, reasons)
+        figures = report.figures if report else None
+        found = resolved(thresholds, figures, given, measured, reasons)
     except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
-    except WRONG as error:
-        raise DefinitionError(f"--baseline: {given} is not a JSON report.") from error
     return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
 
 
 def against_baseline(report: Report, baseline: Baseline, required: bool = False) -> Report:
-    """The report with the key `baseline`: the comparison (analysis/baseline.py), and `required`:
-    whether the command demands that it decides."""
+    """The report with its comparison with the baseline. required: the command demands that it
+    decides."""
     from analysis.baseline import compared  # slow: imports numpy
 
-    found = compared(report, baseline.report, baseline.given)
-    return report | {"baseline": found | {"required": required}}
+    comparison = compared(report, baseline.report, baseline.given)
+    comparison = comparison.model_copy(update={"required": required})
+    return report.model_copy(update={"baseline": comparison})

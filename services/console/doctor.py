@@ -21,8 +21,9 @@ from deploy.local.stack import ServiceStatus
 from deploy.local.status import READY
 from services.console.engines import installation_state
 from services.definitions.engines import installed, load_engines
+from services.readmodel.runs import dead_letters
 from services.runtime.answers import RefusedError, answer_to
-from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.limits import limits, machine
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
@@ -245,14 +246,9 @@ def _service(settings: ServiceSettings, service: ServiceStatus) -> Finding:
 
 def _dead_letters(settings: ServiceSettings) -> Finding:
     try:
-        dead = query(
-            store_url(settings),
-            "SELECT count() AS n, any(reason) AS why FROM tidegauge.dead_letter",
-        )[0]
+        dead = dead_letters(store_url(settings))
     except QueryError as error:
         return Finding(False, f"the store does not answer SQL: {error}", "see its log")
     advice = 'see: ./tidegauge sql "SELECT * FROM tidegauge.dead_letter"'
-    text = f"{dead['n']} dead letters" + (
-        f", such as {json.dumps(dead['why'])}" if dead["n"] else ""
-    )
-    return Finding(not dead["n"], text, advice)
+    example = f", such as {json.dumps(dead.reason)}" if dead.count else ""
+    return Finding(not dead.count, f"{dead.count} dead letters{example}", advice)

@@ -7,11 +7,12 @@ from argparse import ArgumentError, ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError
-from services.console.ci import benchmark, junit, junit_error
-from services.console.page.markdown import markdown
+from services.console.report.ci import benchmark, junit, junit_error
+from services.console.report.markdown import markdown
 
 _JUNIT: Final = "--junit"
 _OF_REPORT: Final = ("--report", "--markdown", _JUNIT, "--benchmark")
@@ -113,11 +114,15 @@ def write_file(option: str, path: Path, data: bytes) -> None:
 
 def report_files(
     options: Namespace,
-) -> tuple[tuple[str, Path | None, Callable[[Any], bytes]], ...]:
+) -> tuple[tuple[str, Path | None, Callable[[Report], bytes]], ...]:
     """Files that a report is written to: option, path or None, and the writer."""
     return (
-        ("--report", options.report, lambda report: (json.dumps(report, indent=2) + "\n").encode()),
+        ("--report", options.report, _as_json),
         ("--markdown", options.markdown, lambda report: markdown(report).encode()),
         ("--junit", options.junit, junit),
         ("--benchmark", options.benchmark, benchmark),
     )
+
+
+def _as_json(report: Report) -> bytes:
+    return (json.dumps(report.as_json(), indent=2) + "\n").encode()

@@ -11,39 +11,17 @@ from rich.console import Console
 from schemas.watch import Watch
 from services.console.terminal import harmless, is_quiet, say_unless_quiet
 from services.definitions.watches import end_watch, keep_watch, kept_watches, position_path
-from services.runtime.clickhouse import QueryError, query, store_url
+from services.readmodel import watches
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings
 
 LOOK_S = 0.25
-TELL_S = 10.0
+TELL_S = 10
+SHOWN_S = 10  # what the figures of a line cover
 BEGIN_S = 80.0  # the last try to begin is after 69 s (services/watcher/processes.py)
 END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
 PROJECTED_S = 10.0
-RUNS = (
-    "SELECT run_id, concluded FROM tidegauge.runs"
-    " WHERE match(run_id, concat('^watch-', {name:String}, '-[0-9]{8}-[0-9]{6}(-[0-9a-f]+)?$'))"
-)
-FIGURES = (
-    "SELECT sum(l.count) AS outputs, quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
-    " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
-    " FROM tidegauge.results_latency AS l WHERE pipeline = {name:String}"
-    " AND startsWith(run_id, 'watch-') AND l.time > now64(3) - toIntervalSecond(10)"
-    " HAVING outputs > 0"
-)
-VERDICTS = (
-    "SELECT sum(v.missing) AS missing, sum(v.late) AS late, sum(v.duplicate) AS duplicate,"
-    " sum(v.unexpected) AS unexpected FROM tidegauge.results_verdicts AS v"
-    " WHERE pipeline = {name:String} AND startsWith(run_id, 'watch-')"
-    " AND v.time > now64(3) - toIntervalSecond(10)"
-)
-TROUBLE = (
-    "SELECT JSONExtractString(detail, 'topic') AS topic, JSONExtractString(detail, 'reason') AS"
-    " reason FROM tidegauge.results_lifecycle AS l"
-    " WHERE event = 'watch_trouble' AND JSONExtractString(detail, 'watch') = {name:String}"
-    " AND reason != '' AND l.time >= fromUnixTimestamp64Milli({since_ms:Int64})"
-    " ORDER BY l.time DESC LIMIT 1"
-)
 
 
 @dataclass(frozen=True)
@@ -108,8 +86,7 @@ class Following:
 
     def runs(self) -> dict[str, bool]:
         """The runs of this name, and whether each is concluded. Raises QueryError."""
-        rows = query(store_url(self.settings), RUNS, name=self.watch.name)
-        return {row["run_id"]: bool(row["concluded"]) for row in rows}
+        return watches.runs_of_watch(store_url(self.settings), self.watch.name)
 
     def new_runs(self, known: Set[str]) -> set[str]:
         """The runs of this watch that are not known. An earlier watch of this name may still be
@@ -124,12 +101,12 @@ class Following:
 
     def trouble(self) -> str:
         """The latest problem of this watch; empty without one."""
-        url, since = store_url(self.settings), str(self.since_ms)
+        url = store_url(self.settings)
         try:
-            rows = query(url, TROUBLE, name=self.watch.name, since_ms=since)
+            trouble = watches.last_trouble(url, self.watch.name, self.since_ms)
         except QueryError:
             return ""
-        return ": ".join(text for row in rows for text in row.values() if text)
+        return ": ".join(filter(None, (trouble.topic, trouble.reason))) if trouble else ""
 
     def _open_runs(self, known: Set[str]) -> bool:
         try:
@@ -141,12 +118,12 @@ class Following:
         """The last ten seconds in one line."""
         url, name = store_url(self.settings), self.watch.name
         try:
-            rows, (bad,) = query(url, FIGURES, name=name), query(url, VERDICTS, name=name)
+            recent = watches.recent_outputs(url, name, SHOWN_S)
+            faults = watches.recent_faults(url, name, SHOWN_S)
         except QueryError as error:
             return f"The store does not answer: {error}"
-        wrong = ", ".join(f"{count} {verdict}" for verdict, count in bad.items() if int(count))
-        if not rows:
-            return f"no output was paired in the last 10 s{'; ' if wrong else ''}{wrong}"
-        row = rows[0]
-        latency = f"p50 {row['p50_ms']}, p99 {row['p99_ms']}, max {row['max_ms']} ms"
-        return f"{int(row['outputs']) / TELL_S:.1f} pairs/s, {latency}; {wrong or 'no errors'}"
+        wrong = ", ".join(f"{count} {verdict}" for verdict, count in faults.items() if count)
+        if recent is None:
+            return f"no output was paired in the last {SHOWN_S} s{'; ' if wrong else ''}{wrong}"
+        latency = f"p50 {recent.p50_ms}, p99 {recent.p99_ms}, max {recent.max_ms} ms"
+        return f"{recent.outputs / SHOWN_S:.1f} pairs/s, {latency}; {wrong or 'no errors'}"

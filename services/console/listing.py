@@ -13,9 +13,9 @@ from schemas.protocol import Workload
 from services.console.asking import FORMATS
 from services.console.benchmarks import benchmark_names
 from services.console.explaining import explained
-from services.console.suites import position_sentence, skipped_sentences, suite_position
+from services.console.report.words import SHOWN
+from services.console.suites import position_sentence, skipped_sentences
 from services.console.terminal import headed
-from services.console.warmth import SHOWN
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import load_engines
 from services.definitions.files import defined_in, names
@@ -27,7 +27,8 @@ from services.definitions.workloads import (
     chosen_workload,
     load_workload,
 )
-from services.runtime.clickhouse import QueryError, query, store_url
+from services.readmodel.runs import CurrentRun, RunRow, current_run, suite_position
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.settings import ServiceSettings
 
 MAX_WIDTH = 400  # of a list that is piped
@@ -37,8 +38,8 @@ MIN_RESULT = 30  # on a narrow terminal, with the gaps between columns
 def show_status(console: Console, settings: ServiceSettings, found: Any, as_json: bool) -> None:
     """Print what runs and where; `found` is the local stack's status."""
     fields = dataclasses.asdict(found)
-    fields["run"] = _current_run(store_url(settings)) if found.running else None
-    fields["suite"] = suite_position(store_url(settings)) if found.running else None
+    run, suite = _state(store_url(settings)) if found.running else (None, None)
+    fields |= {"run": run and dataclasses.asdict(run), "suite": suite}
     if as_json:
         print(json.dumps(fields, indent=2))
         return
@@ -51,10 +52,9 @@ def show_status(console: Console, settings: ServiceSettings, found: Any, as_json
         console.print("The services run elsewhere (TIDEGAUGE_STORE_URL).")
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)
-    run = fields["run"]
     console.print(_run_line(run) if run else "No run is in progress.", soft_wrap=True)
-    if fields["suite"]:
-        for line in (position_sentence(fields["suite"]), *skipped_sentences(fields["suite"])):
+    if suite:
+        for line in (position_sentence(suite), *skipped_sentences(suite)):
             console.print(line, soft_wrap=True)
 
 
@@ -68,18 +68,7 @@ def _services(services: list[dict[str, Any]]) -> Table:
     return table
 
 
-def newest_runs(url: str, limit: int) -> list[dict[str, Any]]:
-    """Rows of the view `runs`, newest first, without steps of searches: one more than the limit if
-    there are more. Raises QueryError."""
-    return query(
-        url,
-        "SELECT * FROM tidegauge.runs WHERE step_of = '' ORDER BY requested_at DESC"
-        " LIMIT {most:UInt32}",
-        most=str(limit + 1),
-    )
-
-
-def show_runs(console: Console, rows: list[dict[str, Any]], limit: int) -> None:
+def show_runs(console: Console, rows: list[RunRow], limit: int) -> None:
     """A table of at most this many runs."""
     if not rows:
         console.print("There is no run yet; start one with: ./tidegauge run")
@@ -101,7 +90,7 @@ def show_runs(console: Console, rows: list[dict[str, Any]], limit: int) -> None:
         console.print(f"There are more than {limit} runs; --limit shows more.")
 
 
-def _result(run: dict[str, Any]) -> str:
+def _result(run: RunRow) -> str:
     """The result of a run in a few words."""
     if not run["concluded"] and run["phase"]:
         return f"in {run['phase']}"
@@ -172,29 +161,16 @@ def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) 
         console.print(f"  {line}", soft_wrap=True)
 
 
-def _current_run(url: str) -> dict[str, Any] | None:
-    """The current run; None without one. The hours of a watch are not such runs."""
+def _state(url: str) -> tuple[CurrentRun | None, dict[str, Any] | None]:
+    """The current run and the position of the suite; None without one, or if the store does not
+    answer."""
     try:
-        rows = query(
-            url,
-            "SELECT run_id, workload, pipelines, phase FROM tidegauge.runs"
-            " WHERE NOT concluded AND empty(failures) AND NOT startsWith(run_id, 'watch-')"
-            " ORDER BY requested_at DESC LIMIT 1",
-        )
-        told = query(
-            url,
-            "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'steadiness'"
-            " AND run_id = {run_id:String} ORDER BY time DESC, _offset DESC LIMIT 1",
-            run_id=rows[0]["run_id"] if rows else "",
-        )
+        return current_run(url), suite_position(url)
     except QueryError:
-        return None
-    if not rows:
-        return None
-    return rows[0] | {"still": json.loads(told[0]["detail"])["still"] if told else []}
+        return None, None
 
 
-def _run_line(run: dict[str, Any]) -> str:
+def _run_line(run: CurrentRun) -> str:
     """The current state of a run, with unsteady figures during warm-up."""
-    still = "; ".join(run["still"][:SHOWN]) if run["phase"] == "warm_up" else ""
-    return f"Run {run['run_id']}: {run['phase']}" + (f" ({still})" if still else "")
+    still = "; ".join(run.still[:SHOWN]) if run.phase == "warm_up" else ""
+    return f"Run {run.run_id}: {run.phase}" + (f" ({still})" if still else "")

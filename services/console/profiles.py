@@ -15,11 +15,11 @@ from typing import Any
 import psutil
 
 from schemas.pipeline import Pipeline
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from schemas.workload import EVEN_SHAPES, Workload
 from services.definitions.engines import load_engine
 
-Report = dict[str, Any]
 LEAST_RUNS = 5
 WARM_UP_S, MEASURE_S = 600, 120  # maximum and minimum
 OTHERS_SHARE, STEAL_SHARE = 0.05, 0.02
@@ -110,12 +110,13 @@ def _shares(look_s: float) -> tuple[float, float]:
 
 def cited(report: Report, reports: Sequence[Report]) -> Report:
     """The summary of all runs: VALID only if enough of them are and every ledger is clean."""
-    good = [one for one in reports if one["valid"] and one["conclusion"].get("clean")]
+    good = [one for one in reports if one.valid and one.conclusion.clean]
     if len(good) >= LEAST_RUNS and len(good) == len(reports):
         return report
-    reasons = list(dict.fromkeys(reason for one in reports for reason in one["invalid_reasons"]))
+    reasons = list(dict.fromkeys(reason for one in reports for reason in one.invalid_reasons))
     first = (
         f"Not to be cited: {len(good)} of {len(reports)} runs are valid and clean; all must be, "
         f"and at least {LEAST_RUNS}."
     )
-    return report | {"valid": False, "invalid_reasons": [first, *reasons]}
+    changes = {"valid": False, "invalid_reasons": [first, *reasons]}
+    return report.model_copy(update=changes)

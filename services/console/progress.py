@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.heap import HEAP
 from schemas import catalogue, protocol
 from schemas.events import (
     BusEvent,
@@ -28,6 +27,8 @@ from schemas.events import (
 )
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
+from schemas.report import Search
+from services.console.report.words import search_sentence
 
 BUS = (
     catalogue.LIFECYCLE,
@@ -186,7 +187,7 @@ class Progress:
             case SearchStepJudged():
                 self.search.append(step_line(event))
             case RateJudged():
-                self.search.append(rate_line(event.detail))
+                self.search.append(search_sentence(Search.model_validate(event.detail)))
 
 
 def start_again_line(event: StartAgain) -> str:
@@ -214,44 +215,6 @@ def step_line(step: SearchStepJudged) -> str:
     return f"step {step.step}: {step.rate_per_second:.0f}/s{length} {verdict}" + "".join(
         f" · {figure}" for figure in figures
     )
-
-
-def rate_line(result: dict[str, Any]) -> str:
-    """The result of a search in a sentence or two."""
-    rate, (low, high) = result["rate_per_second"], result["interval_per_second"]
-    if rate is None:
-        return f"No sustainable rate was found. {limit_sentence(result)}".rstrip()
-    above = f"below {high:.0f}/s" if high is not None else "no upper bound found"
-    text = f"Sustainable: {rate:.0f} records/s (from {low:.0f}/s, {above}; {result['policy']})"
-    if not result["confirmed"]:
-        text += ", not confirmed by a longer step"
-    verdict = "did not take place"
-    if result["verified"]:
-        verdict = "was sustained"
-    elif "verification" in result:
-        verdict = "was NOT sustained"
-    text = " ".join(filter(None, (f"{text}.", limit_sentence(result), _end_sentence(result))))
-    return f"{text} The run at {result['verified_at_per_second']:.0f}/s {verdict}."
-
-
-def limit_sentence(result: dict[str, Any]) -> str:
-    """Why the next higher rate was not sustained; empty if not known."""
-    limited_by = result.get("limited_by")
-    if not limited_by:
-        return ""
-    if limited_by == HEAP:
-        return "Limited by the heap of the pipeline's JVM, which is not the limit of the engine."
-    said = f"Limited by the {limited_by}"
-    return f"{said}." if limited_by == "pipeline" else f"{said}, not by the pipeline."
-
-
-def _end_sentence(result: dict[str, Any]) -> str:
-    """Why the search ended before the rate was precise; empty if it did not, or if not known."""
-    return {
-        "steps": "The search ended after the highest number of steps that its workload allows.",
-        "budget": "The search ended after the time that its workload allows.",
-        "highest rate": "The search ended at the highest rate that its workload allows.",
-    }.get(result.get("ended_by", ""), "")
 
 
 def _figure(value: float | None) -> str:

@@ -14,8 +14,9 @@ from schemas.protocol import RunRequest
 from services.console.live import View, open_view
 from services.console.progress import BUS, Progress
 from services.console.terminal import is_quiet
+from services.readmodel.runs import projected
 from services.runtime.bus import Bus
-from services.runtime.clickhouse import QueryError, query, store_url
+from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.events import Events, open_events
 from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
@@ -155,8 +156,7 @@ def _await_projection(settings: ServiceSettings, bus: Bus, check_stack: Callable
     while True:
         check_stack()
         try:
-            rows = query(store_url(settings), "SELECT * FROM tidegauge.projection_progress")
-            done = {(row["topic"], row["partition"]): row["next_offset"] for row in rows}
+            done = projected(store_url(settings))
             if all(done.get(place, 0) >= end for place, end in ends.items()):
                 return
             trouble = "The store did not project all results within 30 s."

@@ -9,12 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from schemas.protocol import Pipeline, RunRequest, Workload
+from schemas.report import Report
 from schemas.scaling import Scaled, Scaling
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.definitions.pipelines import with_workers
-
-Report = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -33,9 +32,10 @@ class Part:
         last rate found."""
         if self.scaled is None:
             return request
-        series = before[0]["scalability"]["series"] if before else request.run_id
-        found = [one["conclusion"].get("search", {}).get("rate_per_second") for one in before]
-        rate = next((one for one in reversed(found) if one), None)
+        first = before[0].scalability if before else None
+        series = first.series if first else request.run_id
+        rates = [report.search.rate_per_second for report in before]
+        rate = next((rate for rate in reversed(rates) if rate), None)
         changes: dict[str, Any] = {"scaled": self.scaled.model_copy(update={"series": series})}
         if rate is not None:
             changes["workload"] = request.workload.at_rate(float(f"{rate:.4g}"))

@@ -1,6 +1,5 @@
 """Suites on the command line: start one, list them, show the position of the running one."""
 
-import json
 from typing import Any
 
 from rich.console import Console
@@ -11,18 +10,10 @@ from services.console.terminal import headed
 from services.definitions.files import names
 from services.definitions.trusted import keep_suite
 from services.definitions.workloads import SUITES_DIR, load_suite
-from services.runtime.clickhouse import QueryError, query
 from services.runtime.clock import now_ms
 from services.runtime.events import open_events
 from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
-
-POSITION = (
-    "SELECT detail FROM tidegauge.results_lifecycle WHERE event = 'suite' AND time >="
-    " (SELECT max(e.time) FROM tidegauge.results_lifecycle AS e"
-    " WHERE e.event = 'service_started' AND e.producer = 'conductor')"
-    " ORDER BY time DESC, _offset DESC LIMIT 1"
-)
 
 
 def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
@@ -62,16 +53,6 @@ def show_suites(console: Console, name: str | None) -> None:
 def _cores(pace: Pace) -> str:
     share = f"{pace.max_cpu_share:.0%} of the processor"
     return share if pace.max_cores is None else f"{share} and {pace.max_cores:g} cores"
-
-
-def suite_position(url: str) -> dict[str, Any] | None:
-    """Position of the running conductor's suite: the fields of SuitePosition."""
-    try:
-        rows = query(url, POSITION)
-    except QueryError:
-        return None
-    found: dict[str, Any] | None = json.loads(rows[0]["detail"]) if rows else None
-    return found
 
 
 def position_sentence(position: dict[str, Any], time_ms: int | None = None) -> str:

@@ -3,9 +3,9 @@
 import json
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from services.runtime.answers import RefusedError, answer_to
 from services.runtime.listeners import is_of_another_user
@@ -13,6 +13,7 @@ from services.runtime.settings import ServiceSettings
 
 TIMEOUT_S = 60.0
 PASSWORDS = Path("secrets")
+Row = TypeVar("Row")
 
 
 class QueryError(RuntimeError):
@@ -91,6 +92,11 @@ def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
     numbers = {"output_format_json_quote_64bit_integers": "0"}
     data = _asked(url, sql, parameters, {"default_format": "JSONEachRow", **numbers})
     return [json.loads(line) for line in data.splitlines()]
+
+
+def query_as(row: Callable[..., Row], url: str, sql: str, **parameters: str) -> list[Row]:
+    """The same as objects of a type whose fields are the columns. Raises QueryError."""
+    return [row(**columns) for columns in query(url, sql, **parameters)]
 
 
 def store_url(settings: ServiceSettings) -> StoreUrl:

@@ -130,7 +130,8 @@ class Runs:
             "watch": watched | told,
         }
         if self.watch.thresholds:
-            detail["thresholds"] = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)
+            rows = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)
+            detail["thresholds"] = [row.as_json() for row in rows]
         run_id = self.id_of(run)
         yield RunJudged(run_id=run_id, invalid_reasons=tuple(reasons), **detail)
         yield Concluded(

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from analysis import interleaving
-from services.console.interleaved import blocks_of, latencies_of, turns_of
-from services.console.report import request_of
+from services.console.report.several import blocks_of, turns_of
+from services.readmodel.runs import request_of
+from services.readmodel.seconds import latencies_by_input
 
 
 def recorded_blocks(url: str, run_id: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def recorded_blocks(url: str, run_id: str) -> dict[str, Any]:
     for side, name in enumerate((first, second)):
         mine = [pair[side] for pair in pairs]
         blocks: list[dict[str, Any]] = [{} for _ in mine]
-        for (pipeline, stage), seconds in latencies_of(url, run_id).items():
+        for (pipeline, stage), seconds in latencies_by_input(url, run_id).items():
             if pipeline == name:
                 outputs = interleaving.outputs_of(seconds, mine, said.edge_s)
                 for block, counts in zip(blocks, outputs.values(), strict=True):

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from services.console.page import svg
-from services.console.page.charts import STYLES
+from services.console.page.charts import STYLES, Range, height_of, ranges
 from services.console.page.markup import Markup, joined
-from services.console.page.ranges import Range, height_of, ranges
 from services.runtime.settings import ROOT
 from tests.benchmarks.engines import LIMITED
 from tests.documentation import replaced

@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from analysis.changes.series import TYPICAL, Series, read_series
+from analysis.changes.series import TYPICAL, Series
+from services.readmodel.history import read_series
 from services.runtime.clickhouse import StoreUrl, query
 from services.runtime.ports import PORT_OFFSETS
 from tests.benchmarks._measured import Measured

@@ -32,6 +32,7 @@ from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from schemas.model import Stage, parse_stages
 from schemas.pipeline import Pipeline
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from services.definitions.engines import FOLDERS, load_engine
 from services.definitions.files import names
@@ -207,7 +208,7 @@ def measure_steady(say: Say, asked: Asked, found: Found, stack: Stack, name: str
 
 def note_run(found: Found, name: str, report: dict[str, Any]) -> None:
     """The figures of one valid run."""
-    if is_doubtful(report):
+    if is_doubtful(Report.model_validate(report)):
         found.doubtful[name] += 1
     if limited_pipelines(report.get("heap") or {}):
         found.limited[name] += 1

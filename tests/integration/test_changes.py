@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
+from analysis.changes.finding import all_changes
 from schemas import catalogue
 from schemas.commands import FindChanges
 from schemas.events import Concluded, RateJudged, RunJudged, RunRequested
 from schemas.protocol import RunRequest
+from services.readmodel.history import published_changes, read_series
 from services.runtime.clickhouse import query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT
@@ -76,9 +78,10 @@ def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
     events.publish(Concluded(run_id=run_id, valid=True, clean=True))
 
 
-def look(settings, *options):
+def look(settings, run_id):
+    """Search for changes once the store knows a run, and publish new ones."""
     done = subprocess.run(
-        [sys.executable, "-m", "analysis.changes", *options],
+        [sys.executable, "-m", "services.conductor.suites.analysis", run_id],
         cwd=ROOT,
         env=os.environ
         | {
@@ -92,7 +95,6 @@ def look(settings, *options):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_path):
@@ -112,29 +114,34 @@ def test_a_planted_slowdown_is_told_once_with_its_place_and_cause(broker, tmp_pa
         events.flush()
 
         last = f"planted-{RUNS - 1:02}"
-        found = [one for one in look(settings, "--publish", "--after", last) if planted(one)]
+        look(settings, last)
+        conclusions = Reader(settings, catalogue.CONCLUSIONS)
+        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 5)
+        conclusions.close()
+        kinds = ["run", "sustainable_throughput", *["change_point"] * 3]
+        assert [record["kind"] for record in told] == kinds
         # All figures of the join and the rate, with the first run that had the setting; the latency
         # of parse is unaffected.
+        found = [json.loads(one["detail"]) for one in told if one["kind"] == "change_point"]
         assert {(one["stage"], one["metric"]) for one in found} == {
             ("join", "middle_ms"),
             ("join", "p99_ms"),
             ("parse", "sustainable_rate_per_second"),
         }
         assert {one["first_run_after"] for one in found} == {f"planted-{PLANTED}"}
-        assert all(one["worse"] and one["new"] for one in found)
+        assert all(one["worse"] for one in found)
         assert {tuple(one["likely_causes"]) for one in found} == {
             ("pipelines.trigger_interval_ms: 0 → 1000",)
         }
 
-        conclusions = Reader(settings, catalogue.CONCLUSIONS)
-        told = conclusions.until(f"planted-{PLANTED}", lambda records: len(records) == 5)
-        conclusions.close()
-        kinds = ["run", "sustainable_throughput", *["change_point"] * 3]
-        assert [record["kind"] for record in told] == kinds
-
         until_projected(settings, 3)
-        again = [one for one in look(settings, "--publish") if planted(one)]
-        assert [one["new"] for one in again] == [False] * 3
+        changes = all_changes(*history_of(settings))
+        assert [new for change, new in changes if planted(change)] == [False] * 3
+
+
+def history_of(settings):
+    url = store_url(settings)
+    return read_series(url), published_changes(url)
 
 
 def test_a_slower_watch_is_told_after_its_run_without_a_suite(broker, tmp_path):
@@ -188,7 +195,7 @@ def publish_hour(events, runs, run, latency_ms):
 
 
 def planted(change):
-    return change["first_run_after"].startswith("planted-")
+    return change.first_run_id.startswith("planted-")
 
 
 def until_projected(settings, count):

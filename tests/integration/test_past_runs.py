@@ -4,11 +4,10 @@ import json
 
 import pytest
 
-from analysis.changes import series
 from schemas import catalogue
 from schemas.load import Load
 from schemas.suite import SuiteRun
-from services.conductor.suites import baselines
+from services.readmodel import history
 from services.store.engine import Query
 from tests.integration.recorded_run import recorded, run_of
 from tests.integration.store_engine import project
@@ -126,41 +125,41 @@ def ask(module_engine):
 def test_the_last_good_runs_are_valid_alike_and_kept_their_thresholds(
     ask, monkeypatch, suite, rate, share, run_ids
 ):
-    monkeypatch.setattr(baselines, "query", ask)
+    monkeypatch.setattr(history, "query", ask)
     request = a_request()
     workload = request.workload.at_rate(rate).model_copy(update={"sustainable_share": share})
     changes = {"suite": SuiteRun(name=suite, round=9, step=1), "workload": workload}
     request = request.model_copy(update=changes | {"environment": MACHINE})
-    assert baselines.last_good_runs(request, "") == run_ids
+    assert history.last_good_runs(request, "") == run_ids
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_other_steps_of_a_suite_are_not_a_baseline(ask, monkeypatch, number):
-    monkeypatch.setattr(baselines, "query", ask)
+    monkeypatch.setattr(history, "query", ask)
     changes = {"suite": SuiteRun(name="steps", round=9, step=1), "environment": MACHINE}
     request = STEPS[number].model_copy(update=changes)
-    assert baselines.last_good_runs(request, "") == [f"r{number - 10}"]
+    assert history.last_good_runs(request, "") == [f"r{number - 10}"]
 
 
 def test_only_the_newest_runs_are_looked_at(ask):
     newest = {"r11", "r12", "r13"}
     three, all_ = {"each": "9", "most": "3"}, {"each": "9", "most": "99"}
-    assert [row["run_id"] for row in ask("", series.RUNS, **three)] == sorted(newest)
-    assert {row["run_id"] for row in ask("", series.FIGURES, **three)} == newest
+    assert [row["run_id"] for row in ask("", history.RUNS, **three)] == sorted(newest)
+    assert {row["run_id"] for row in ask("", history.FIGURES, **three)} == newest
     every = {f"r{number}" for number in (*range(-10, -4), 1, 2, 3, 5, *range(7, 14))}
-    assert {row["run_id"] for row in ask("", series.FIGURES, **all_)} == every
-    assert ask("", series.RATES, **three) == ask("", series.USAGE, **three) == []
+    assert {row["run_id"] for row in ask("", history.FIGURES, **all_)} == every
+    assert ask("", history.RATES, **three) == ask("", history.USAGE, **three) == []
 
 
 def test_runs_of_one_load_do_not_displace_those_of_another(ask):
-    found = {row["run_id"] for row in ask("", series.FIGURES, each="1", most="99")}
+    found = {row["run_id"] for row in ask("", history.FIGURES, each="1", most="99")}
     assert found == {"r-6", "r-5", "r3", "r11", "r13"}
 
 
 def test_the_cpu_time_of_the_generator_is_per_record_of_the_whole_run(module_engine, ask):
     events = recorded()  # of a later day than the others
     project(module_engine, events)
-    (row,) = ask("", series.USAGE, each="9", most="1")
+    (row,) = ask("", history.USAGE, each="9", most="1")
     of_run = [(topic, one) for topic, one in events if one["run_id"] == run_of(events)]
     cpu_s = sum(one["cpu_seconds"] for _, one in of_run if one.get("service") == "generator")
     records = sum(one["acknowledged"] for topic, one in of_run if topic == catalogue.GENERATOR)

@@ -6,18 +6,15 @@ from collections import Counter
 
 import pytest
 
-from analysis import comparison, expiry
 from analysis.interleaving import Block
 from analysis.intervals import LEVELS, QUARTILES, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
 from schemas.events import Concluded, RunRequested
 from schemas.percentiles import quantile
-from services.console import (
-    interleaved,
-    report,
-)
-from services.console.page import timelines
+from services.console.report.build import build_report, build_whole_report
+from services.console.report.several import Usage
+from services.readmodel import seconds, timelines
 from services.runtime.clickhouse import QueryError
 from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles
 from tests.integration.store_engine import project, store_in_process
@@ -37,7 +34,7 @@ def build(engine, monkeypatch):
 
     def built(events):
         project(engine, events)
-        return report.build_report("", RUN_ID)
+        return build_report("", RUN_ID).as_json()
 
     return built
 
@@ -125,12 +122,12 @@ def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine
     assert all(len(cell["recovery"]) == 1 for cell in stages_of(found))
 
     engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
-    later = report.build_report("", RUN_ID)
+    later = build_report("", RUN_ID).as_json()
     (restart,) = later["pipelines"]["spark-microbatch"]["restarts"]
     assert (later["seconds_expired"], restart["outage_s"], restart["late"]) == (True, 5.0, 51)
     assert not any("recovery" in cell for cell in stages_of(later))
     with pytest.raises(QueryError, match="have expired"):
-        comparison.read_latencies("", RUN_ID)
+        seconds.latencies("", RUN_ID)
     latencies = [
         [
             {
@@ -187,7 +184,7 @@ def test_every_latency_has_the_intervals_of_its_seconds_until_these_expire(build
                 told += latency["intervals"] is not None
     assert told > 0
     engine.execute(["TRUNCATE TABLE tidegauge.results_latency"])
-    later = report.build_report("", RUN_ID)
+    later = build_report("", RUN_ID).as_json()
     assert {
         latency["intervals"] for cell in stages_of(later) for latency in cell["latency_ms"].values()
     } == {None}
@@ -259,7 +256,7 @@ def test_the_cost_of_a_block_is_that_of_its_middle(build):
         Block(name, START_MS // 1000 + place, START_MS // 1000 + place + 5)
         for place, name in enumerate(("calibration", "spark-microbatch"))
     ]
-    costs = interleaved.Usage.of("", RUN_ID).by_block(blocks, edge_s=1)
+    costs = Usage.of("", RUN_ID).by_block(blocks, edge_s=1)
     assert set(costs) == set(blocks)
     for block, cost in costs.items():
         seconds = range(block.start_s + 1, block.end_s - 1)
@@ -293,11 +290,11 @@ def seconds_of(pipeline, stage):
 
 def test_a_run_of_which_some_seconds_have_expired_has_not_all_of_them(build, engine):
     build(EVENTS)
-    assert not expiry.seconds_expired("", RUN_ID)
+    assert not seconds.expired("", RUN_ID)
     half = f"second < fromUnixTimestamp64Milli({(START_MS + END_MS) // 2})"
     table = "ALTER TABLE tidegauge.results_latency"
     engine.execute([f"{table} DELETE WHERE {half} SETTINGS mutations_sync = 2"])
-    assert expiry.seconds_expired("", RUN_ID)
+    assert seconds.expired("", RUN_ID)
 
 
 def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build):
@@ -408,7 +405,7 @@ def of_a_series():
 
 def test_the_report_of_a_run_of_a_series_has_the_series(build):
     alone = build(of_a_series())
-    found = report.build_whole_report("", RUN_ID)
+    found = build_whole_report("", RUN_ID).as_json()
     (point,) = found["scalability"]["points"]
     assert (point["workers"], point["partitions"]) == (2, 2)
     assert point["rate_per_second"] == {"value": 440, "low": 440, "high": 500}
@@ -429,4 +426,4 @@ def test_the_report_of_a_run_of_a_series_has_the_series(build):
     # The recording's other pipeline used the machine.
     assert point["objection"].startswith(f"{point['free_cores']:.1f} of 2 cores were free; in use")
     assert found["scalability"]["law"] is None
-    assert report.build_whole_report("", RUN_ID) == found
+    assert build_whole_report("", RUN_ID).as_json() == found

@@ -7,12 +7,12 @@ import pytest
 from schemas import catalogue
 from schemas.content import Content
 from schemas.validation_errors import DefinitionError
-from services.console import scaling
-from services.definitions import requests
 from services.definitions.pipelines import at_workers
-from services.definitions.requests import at_sustainable_share
+from services.readmodel import history
+from services.readmodel.history import at_sustainable_share
+from services.readmodel.runs import runs_of_series
 from services.store.engine import Query
-from tests.integration.store_engine import insert_events
+from tests.integration.store_engine import insert_events, store_in_process
 from tests.traffic import TRAFFIC
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import a_lifecycle_event, a_request
@@ -137,7 +137,7 @@ def test_the_result_is_there(engine):
     }
 
 
-def test_a_series_has_a_row_for_each_search_that_is_over(engine):
+def test_a_series_has_a_row_for_each_search_that_is_over(engine, monkeypatch):
     names = "run_id, series, pipeline, workers, partitions, rate_per_second, limited_by, valid"
     assert rows(engine, f"SELECT {names} FROM tidegauge.scalability ORDER BY run_id") == [
         {
@@ -149,14 +149,15 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine):
             **{"rate_per_second": 1000, "limited_by": "", "valid": True},
         },
     ]
-    found = rows(engine, scaling.RUNS, series="r2")
-    assert [one["run_id"] for one in found] == ["r2", "r3", "r6"]
-    assert json.loads(found[0]["detail"])["scaled"]["workers"] == 1
+    store_in_process(engine, monkeypatch)
+    found = runs_of_series("", "r2")
+    assert [run_id for run_id, _scaled in found] == ["r2", "r3", "r6"]
+    assert found[0][1]["workers"] == 1
 
 
 def at_nine_tenths(engine, monkeypatch, *stages, of_workload=None, **changes):
     """The rate of a run of these stages at nine tenths of the sustainable rate."""
-    monkeypatch.setattr(requests, "query", lambda _url, *sql, **names: rows(engine, *sql, **names))
+    monkeypatch.setattr(history, "query", lambda _url, *sql, **names: rows(engine, *sql, **names))
     request = a_request("spark-microbatch")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9} | (of_workload or {}))
     wanted = request.model_copy(update={"workload": workload, "stages": stages} | changes)

@@ -7,20 +7,18 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from analysis.changes.series import RUNS as RUNS_OF_HISTORY
-from analysis.changes.series import assemble
 from deploy.local.status import StackStatus
 from schemas.catalogue import LIFECYCLE
-from services.console import (
-    comparing,
-    report,
-)
-from services.console.ci import junit
 from services.console.listing import show_status
-from services.console.page.document import page
-from services.console.page.markdown import markdown
-from services.console.page.timelines import read_timelines
-from services.console.show import show_report
+from services.console.report import compare as comparing
+from services.console.report.build import build_report
+from services.console.report.ci import junit
+from services.console.report.html import page
+from services.console.report.markdown import markdown
+from services.console.report.terminal import show_report
+from services.readmodel.history import read_series
+from services.readmodel.runs import latest_run, request_of
+from services.readmodel.timelines import read_timelines
 from services.runtime import clickhouse
 from services.runtime.settings import ServiceSettings
 from tests.integration.store_engine import project, store_in_process
@@ -41,8 +39,13 @@ def ask(engine, monkeypatch):
 
 
 @pytest.fixture
-def found(ask):
-    return report.build_report("", run_id(START_MS))
+def typed(ask):
+    return build_report("", run_id(START_MS))
+
+
+@pytest.fixture
+def found(typed):
+    return typed.as_json()
 
 
 def test_a_report_says_latencies_verdicts_and_rates(found):
@@ -71,12 +74,12 @@ def test_its_thresholds_have_the_figures_of_the_report(found, ask):
     assert [row["passed"] for row in found["thresholds"]] == [False, True, True]
 
 
-def test_people_read_it_in_every_form(found, ask):
-    request = report.request_of("", found["run_id"])
+def test_people_read_it_in_every_form(typed):
+    request = request_of("", typed.run_id)
     console = Console(record=True, width=160)
-    show_report(console, found)
-    lines = read_timelines("", found["run_id"], expired=found["seconds_expired"])
-    for text in (console.export_text(), markdown(found), page(found, request, lines)):
+    show_report(console, typed)
+    lines = read_timelines("", typed.run_id, expired=typed.seconds_expired)
+    for text in (console.export_text(), markdown(typed), page(typed, request, lines)):
         assert "All timestamps are LogAppendTime from one broker." in text
         assert "1 missing" in text
         assert "Values have 5 bytes per input and 1 bytes per output on average." in text
@@ -92,14 +95,14 @@ SECONDS = "its timestamp seems to be in seconds instead of milliseconds"
 def test_timestamps_that_cannot_measure_latency_give_no_figure(engine, monkeypatch):
     store_in_process(engine, monkeypatch)
     project(engine, copied_events(START_MS))
-    found, ask = report.build_report("", run_id(START_MS)), partial(clickhouse.query, "")
-    cell = found["pipelines"]["orders"]["stages"]["output"]
-    assert (cell["latency_ms"], cell["verdicts"]["exact"]) == ({}, 20)
-    assert [row["passed"] for row in found["thresholds"]] == [False, True, True]
-    request = report.request_of("", found["run_id"])
+    found, ask = build_report("", run_id(START_MS)), partial(clickhouse.query, "")
+    cell = found.pipelines["orders"].stages["output"]
+    assert (cell.latency_ms, cell.verdicts["exact"]) == ({}, 20)
+    assert [row.passed for row in found.thresholds] == [False, True, True]
+    request = request_of("", found.run_id)
     console = Console(record=True, width=160)
     show_report(console, found)
-    lines = read_timelines("", found["run_id"], expired=found["seconds_expired"])
+    lines = read_timelines("", found.run_id, expired=found.seconds_expired)
     for text in (console.export_text(), markdown(found), page(found, request, lines)):
         assert "20 of 20 timestamps in shipped are exactly that of the input" in text
         assert f"orders: 2 records could not be evaluated: {SECONDS} (first: partition 0" in text
@@ -128,21 +131,21 @@ def test_its_hours_are_compared(found, ask):
     assert {row["real"] for row in one["differences"]} == {False}
 
 
-def test_a_ci_program_reads_its_checks(found):
-    assert b"failed: output.p99_ms &lt;= 100; orders output has 250" in junit(found)
+def test_a_ci_program_reads_its_checks(typed):
+    assert b"failed: output.p99_ms &lt;= 100; orders output has 250" in junit(typed)
 
 
 def test_the_latest_run_is_one_that_is_concluded_while_the_watch_goes_on(engine, ask):
     project(engine, begun_events(START_MS + 3_600_000))
     assert len(ask("SELECT * FROM tidegauge.runs")) == 2
-    assert report.latest_run("") == run_id(START_MS)
+    assert latest_run("") == run_id(START_MS)
 
 
 def test_of_runs_that_are_not_concluded_it_is_the_newest(engine, monkeypatch):
     store_in_process(engine, monkeypatch)
     for hour in range(2):
         project(engine, begun_events(START_MS + 3_600_000 * hour))
-    assert report.latest_run("") == run_id(START_MS + 3_600_000)
+    assert latest_run("") == run_id(START_MS + 3_600_000)
 
 
 def test_an_hour_of_a_watch_is_not_the_current_run_of_the_status(engine, monkeypatch, capsys):
@@ -187,13 +190,9 @@ def test_latency_is_told_by_partition_and_field(ask):
     ]
 
 
-def test_it_is_part_of_the_history(ask):
-    (row,) = ask(RUNS_OF_HISTORY, each="9", most="9")
-    figures = ask(
-        "SELECT run_id, pipeline, stage, middle_ms, p99_ms FROM tidegauge.latency_summary"
-    )
-    series = assemble({row["run_id"]: json.loads(row["request"])}, figures, {})
-    assert [(one.workload, one.metric, one.points[0].value) for one in series] == [
+@pytest.mark.usefixtures("ask")
+def test_it_is_part_of_the_history():
+    assert [(one.workload, one.metric, one.points[0].value) for one in read_series("")] == [
         ("orders", "middle_ms", 5.5),
         ("orders", "p99_ms", 250.0),
     ]

@@ -63,7 +63,7 @@ PLANNED_FAULTS: Final = """
 # The figure that a threshold limits.
 FIGURE: Final = "([a-z0-9_]+) *[<>=!]"
 # Runs of watches without any output, or with exact ones, whose other verdicts are all limited by
-# thresholds (services/console/watched.py). A watch has one pipeline and one stage.
+# thresholds (services/console/report/words.py). A watch has one pipeline and one stage.
 LEFT_TO_THRESHOLDS: Final = f"""
     SELECT run_id
     FROM

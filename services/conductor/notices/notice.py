@@ -25,6 +25,7 @@ from schemas.events import (
 )
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunRequest
+from schemas.report import Judged
 from schemas.suite import NoticeKind
 from services.conductor.cancellation import was_asked_for
 from services.conductor.notices import watches
@@ -165,10 +166,11 @@ class Looking:
         )
 
     def _run(self, event: RunJudged, place: str) -> Notice | None:
-        reasons, rows, verdicts = event.invalid_reasons, event.thresholds, event.verdicts
+        reasons, verdicts = event.invalid_reasons, event.verdicts
+        rows = [Judged.model_validate(row) for row in event.thresholds]
         if was_asked_for(reasons):
             return None
-        failed = [row for row in rows if not row["passed"]]
+        failed = [row for row in rows if not row.passed]
         asked = self._asked(event.run_id)
         limited: frozenset[str] = frozenset()
         if event.watch is not None:

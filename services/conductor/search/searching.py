@@ -217,7 +217,8 @@ class Searching:
     def _with_thresholds(self, detail: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
         """The detail of a conclusion, with the thresholds on the result of the search."""
         thresholds = map(parse_threshold, self.request.workload.thresholds)
-        rows = judged_search(thresholds, self.request.pipelines[0].name, found)
+        pipeline, rate = self.request.pipelines[0].name, found["rate_per_second"]
+        rows = [row.as_json() for row in judged_search(thresholds, pipeline, rate)]
         return {**detail, "thresholds": [*detail.get("thresholds", ()), *rows]} if rows else detail
 
     def _publish(self, event: SearchStepJudged | RateJudged) -> None:

@@ -1,15 +1,32 @@
 """Analyses the history in a separate process, in the pause after each run of a suite, and while no
-run is carried out after each run of a watch."""
+run is carried out after each run of a watch.
 
+    python -m services.conductor.suites.analysis RUN_ID
+
+waits until the store has the conclusion of that run and everything before it, and publishes each
+new change point as a conclusion `change_point`.
+"""
+
+import os
 import subprocess
 import sys
 import time
 
 import structlog
 
+from schemas.events import ChangePointFound
+from services.readmodel.history import published_changes, read_series
+from services.readmodel.runs import is_concluded
+from services.runtime.clickhouse import QueryError, store_url
+from services.runtime.events import open_events
+from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+
 log = structlog.get_logger()
 TIMEOUT_S = 120.0
-NICENESS = "10"
+NICENESS = 10
+PROJECTION_TIMEOUT_S = 30.0
+POLL_S = 0.5
+SETTLED_S = 2.0  # wait after the conclusion's arrival in the store for records published before it
 
 
 class Analysis:
@@ -40,19 +57,10 @@ class Analysis:
         """Look for change points once the store knows this run."""
         self.end()
         self._run_id, self._wanted = run_id, ""
-        command = [
-            "nice",
-            "-n",
-            NICENESS,
-            sys.executable,
-            "-m",
-            "analysis.changes",
-            "--publish",
-        ]
         self._began_s = time.monotonic()
         self._process = subprocess.Popen(
-            [*command, "--after", run_id],
-            stdout=subprocess.DEVNULL,  # findings go to the bus, errors to our log
+            [sys.executable, "-m", "services.conductor.suites.analysis", run_id],
+            stdout=subprocess.DEVNULL,  # changes go to the bus, errors to our log
         )
 
     def goes_on(self) -> bool:
@@ -76,3 +84,36 @@ class Analysis:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+
+def main(run_id: str) -> int:
+    """Search once, with low priority; returns the exit code."""
+    from analysis.changes.finding import all_changes  # slow: imports numpy
+
+    os.nice(NICENESS)
+    settings = load_settings(ServiceSettings)
+    url = store_url(settings)
+    try:
+        await_conclusion(url, run_id)
+        events = open_events(settings, "conductor")
+        for change, is_new in all_changes(read_series(url), published_changes(url)):
+            if is_new:
+                events.publish(ChangePointFound(run_id=change.first_run_id, **change.detail()))
+    except QueryError as error:
+        print(f"tidegauge: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return 0
+
+
+def await_conclusion(url: str, run_id: str) -> None:
+    """Wait until the store has a run's conclusion. Raises QueryError on timeout."""
+    deadline_s = time.monotonic() + PROJECTION_TIMEOUT_S
+    while not is_concluded(url, run_id):
+        if time.monotonic() > deadline_s:
+            raise QueryError(f"the store has no conclusion of run {run_id}")
+        time.sleep(POLL_S)
+    time.sleep(SETTLED_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -26,7 +26,8 @@ from services.conductor.suites.suite_state import SuiteState
 from services.conductor.suites.usage import Usage
 from services.definitions.domains import load_domain
 from services.definitions.engines import installed, load_engine
-from services.definitions.requests import at_sustainable_share, new_request
+from services.definitions.requests import new_request
+from services.readmodel.history import at_sustainable_share
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms

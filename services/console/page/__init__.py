@@ -1,6 +1,3 @@
-"""The report of a run as one self-contained HTML page.
-
-`timelines.py` queries the store for values over time, `charts.py` draws them (using `scales.py` and
-`svg.py`, which do not depend on runs), `document.py` combines report and charts into a page. All
-but `timelines.py` is pure.
+"""Self-contained HTML pages: `markup.py` escapes by construction, `svg.py` and `charts.py` draw,
+`article.py` is a page of sections, as HTML and as Markdown. Pure.
 """

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from services.console.page.document import POLICY, STYLE
-from services.console.page.markup import Markup, document, element, style_sheet
+from services.console.page.markup import Markup, element, whole_page
 
 PROSE_CHARACTERS = 32
 FIGURE = ("", *"0123456789-(")  # first characters of a figure, or no character
@@ -33,17 +32,10 @@ class Article:
 
 def html(article: Article) -> Markup:
     """One self-contained file."""
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", article.title),
-        style_sheet(STYLE.read_text()),
-    )
     words = (element("p", text) for text in article.words)
     top = element("header", element("h1", article.title), *words)
-    return document(head, element("body", top, *(_section(one) for one in article.sections)))
+    body = element("body", top, *(_section(one) for one in article.sections))
+    return whole_page(article.title, body)
 
 
 def markdown(article: Article) -> str:

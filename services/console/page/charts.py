@@ -1,19 +1,25 @@
-"""Line charts: two axes, curves distinguished by colour, dashes and a name at their end.
+"""Line charts: two axes, curves distinguished by colour, dashes and a name at their end. Charts of
+ranges: one row each, from a low to a high value on a logarithmic axis.
 
-Drawn 420 units wide so that text is legible on a phone; pages scale them. Pure.
+Line charts are 420 units wide so that text is legible on a phone; pages scale them. Pure.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from services.console.page import svg
 from services.console.page.markup import Markup, joined
-from services.console.page.scales import Scale, linear, logarithmic, spread
 
 WIDTH, HEIGHT = 420.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 96.0, 12.0, 34.0
 LABEL_HEIGHT = 13.0
 LETTER_WIDTH = 6.4
+MOST_TICKS = 7
+RANGE_WIDTH, RANGE_ROW, RANGE_TOP, RANGE_BOTTOM = 640.0, 17.0, 8.0, 36.0
+GROUP_GAP, RANGE_RIGHT, DOT, CROSS = 7.0, 14.0, 3.6, 4.0
+BOLD_LETTER_WIDTH = 7.7  # of bold letters, which names use
 # Okabe and Ito (2008), distinguishable with all common kinds of colour blindness; plus dashes.
 STYLES = (
     ("#767676", "2 3"),
@@ -25,6 +31,27 @@ STYLES = (
     ("#CC79A7", ""),
     ("#56B4E9", "7 3"),
 )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One axis, which maps values from `low` to `high` to pixels from `start` to `end`.
+
+    shape: transformation of a value before linear mapping; ticks: values with a grid line.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    ticks: tuple[float, ...]
+    shape: Callable[[float], float] = float
+
+    def __call__(self, value: float) -> float:
+        """The pixel of a value; values outside the range map outside the axis."""
+        low, high = self.shape(self.low), self.shape(self.high)
+        share = (self.shape(value) - low) / (high - low)
+        return self.start + share * (self.end - self.start)
 
 
 @dataclass(frozen=True)
@@ -139,4 +166,107 @@ def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
         parts.append(svg.line(last, end, right + 4, place, "lead"))
         parts.append(svg.path([[(right + 4, place), (right + 22, place)]], colour, dash))
         parts.append(svg.text(right + 25, place + 4, curve.name, "start", "name"))
+    return joined(parts)
+
+
+def linear(low: float, high: float, start: float, end: float) -> Scale:
+    """A linear axis with round ticks; an empty range is widened by one."""
+    if high <= low:
+        high = low + 1
+    return Scale(low, high, start, end, round_ticks(low, high))
+
+
+def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
+    """An axis on the logarithm of one plus the value, for latencies: it includes zero, and negative
+    values mirrored."""
+    low = min(0.0, low)
+    if high <= low:
+        high = low + 1
+    return Scale(low, high, start, end, _log_ticks(low, high), signed_log)
+
+
+def signed_log(value: float) -> float:
+    """log10(1 + |value|) with the sign of the value."""
+    return math.copysign(math.log10(1 + abs(value)), value)
+
+
+def round_ticks(low: float, high: float, most: int = 5) -> tuple[float, ...]:
+    """At most `most` + 1 multiples of 1, 2 or 5 times a power of ten within a range."""
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
+    return tuple(step * number for number in range(first, last + 1))
+
+
+def _log_ticks(low: float, high: float) -> tuple[float, ...]:
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        positive = [f * 10.0**power for power in range(9) for f in factors]
+        known = [-value for value in reversed(positive)] + [0.0] + positive
+        found = tuple(value for value in known if low <= value <= high)
+        if len(found) <= MOST_TICKS:
+            return found
+    return tuple(value for value in found if value == 0 or round(math.log10(abs(value))) % 2 == 0)
+
+
+def spread(places: list[float], least: float, end: float) -> list[float]:
+    """Positions of labels, moved so that neighbours are at least `least` apart and none is beyond
+    `end`; the order is kept. Each is as close to its own position as that allows, from the top
+    down."""
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    moved = list(places)
+    for before, index in pairwise(order):
+        moved[index] = max(moved[index], moved[before] + least)
+    limit = end
+    for index in reversed(order):
+        moved[index] = min(moved[index], limit)
+        limit = moved[index] - least
+    return moved
+
+
+@dataclass(frozen=True)
+class Range:
+    """One row: a dot at `low` and a line to `high`. style: index in charts.STYLES. reference:
+    values of another source, drawn as crosses."""
+
+    name: str
+    low: float
+    high: float
+    style: int = 3
+    reference: tuple[float, ...] = ()
+
+
+def range_chart(label: str, unit: str, groups: Sequence[Sequence[Range]]) -> Markup:
+    """An SVG picture with separated groups. unit: at the axis."""
+    return svg.picture(RANGE_WIDTH, height_of(groups), label, ranges(unit, groups))
+
+
+def height_of(groups: Sequence[Sequence[Range]]) -> float:
+    """Height of the picture."""
+    return RANGE_TOP + RANGE_BOTTOM + sum(RANGE_ROW * len(rows) + GROUP_GAP for rows in groups)
+
+
+def ranges(unit: str, groups: Sequence[Sequence[Range]], width: float = RANGE_WIDTH) -> Markup:
+    """The content of such a picture."""
+    rows = [row for group in groups for row in group]
+    left = 10 + BOLD_LETTER_WIDTH * max((len(row.name) for row in rows), default=0)
+    values = [value for row in rows for value in (row.low, row.high, *row.reference)]
+    x = logarithmic(0.0, max([1.0, *values]) * 1.1, left, width - RANGE_RIGHT)
+    bottom = height_of(groups) - RANGE_BOTTOM
+    parts = []
+    for value in x.ticks:
+        parts.append(svg.line(x(value), RANGE_TOP, x(value), bottom, "grid"))
+        parts.append(svg.text(x(value), bottom + 15, amount(value), "middle"))
+    parts.append(svg.text((left + width - RANGE_RIGHT) / 2, bottom + 31, unit, "middle", "unit"))
+    y = RANGE_TOP + RANGE_ROW / 2
+    for group in groups:
+        for row in group:
+            colour = STYLES[row.style % len(STYLES)][0]
+            parts.append(svg.text(left - 7, y + 4, row.name, "end", "name"))
+            parts.append(svg.path([[(x(row.low), y), (x(row.high), y)]], colour))
+            parts.append(svg.dot(x(row.low), y, DOT, colour))
+            parts += [svg.cross(x(value), y, CROSS) for value in row.reference]
+            y += RANGE_ROW
+        y += GROUP_GAP
     return joined(parts)

@@ -8,8 +8,11 @@ Whatever is not `Markup` is text and is escaped, in content and in attributes. O
 
 from collections.abc import Iterable
 from html import escape
+from pathlib import Path
 
 VOID = frozenset({"meta"})
+STYLE = Path(__file__).with_name("style.css")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 class Markup(str):
@@ -39,9 +42,18 @@ def wide_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> Ma
     return element("div", element("table", *lines), class_="wide")
 
 
-def document(*content: Markup) -> Markup:
-    """A whole page in English."""
-    return Markup(f"<!doctype html>\n{element('html', *content, lang='en')}\n")
+def whole_page(title: str, body: Markup) -> Markup:
+    """A page in English: one self-contained file, whose policy forbids the browser to load anything
+    else."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        style_sheet(STYLE.read_text()),
+    )
+    return Markup(f"<!doctype html>\n{element('html', head, body, lang='en')}\n")
 
 
 def style_sheet(css: str) -> Markup:

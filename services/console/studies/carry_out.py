@@ -12,13 +12,14 @@ from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from schemas.validation_errors import DefinitionError
 from services.console.remote_stack import open_stack
-from services.console.report import build_report
+from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
 from services.console.studies.notebook import Note, Notebook
 from services.console.studies.plan import Plan, PlannedRun
 from services.definitions.engines import load_engine
-from services.definitions.requests import at_sustainable_share, new_request
+from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions
+from services.readmodel.history import at_sustainable_share
 from services.runtime.clickhouse import store_url
 from services.runtime.settings import ServiceSettings
 
@@ -93,7 +94,7 @@ def _done(
         return Note(request.run_id, valid=False, failed=str(error))
     if progress.interrupted:
         raise Interrupted
-    return Note(request.run_id, valid=bool(build_report(url, request.run_id)["valid"]))
+    return Note(request.run_id, valid=build_report(url, request.run_id).valid)
 
 
 def _told(note: Note) -> str:

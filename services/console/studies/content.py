@@ -6,17 +6,16 @@ without a figure are empty.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from analysis.comparability import is_doubtful
 from schemas.model import Stage
+from schemas.report import Report
 from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
 from services.console.page.article import Article, Section
+from services.console.page.charts import Range, range_chart
 from services.console.page.markup import Markup
-from services.console.page.ranges import Range, range_chart
 from services.console.studies.figures import figure_of, title_of
 
-Report = dict[str, Any]
 MARK = " ¹"
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 
@@ -81,7 +80,7 @@ def _machine(cells: Cells) -> tuple[str, ...]:
     reports = [one.report for one in cells.values() if one.report is not None]
     if not reports:
         return ()
-    where = reports[0]["environment"]
+    where = reports[0].environment
     memory_gb = where.get("memory_bytes", 0) / 1e9
     versions = ", ".join(f"{name} {number}" for name, number in where.get("packages", {}).items())
     return (
@@ -268,7 +267,7 @@ def _troubles(cells: Cells) -> tuple[str, ...]:
         if one.report is None:
             found.append(f"{head} gave no figure: {one.failed}")
         elif not one.valid:
-            found.append(f"{head} is INVALID: {' '.join(one.report['invalid_reasons'])}")
-        elif not one.report["conclusion"].get("clean"):
+            found.append(f"{head} is INVALID: {' '.join(one.report.invalid_reasons)}")
+        elif not one.report.conclusion.clean:
             found.append(f"{head} is valid, but not every output was exact and in time.")
     return tuple(dict.fromkeys(found))

@@ -2,21 +2,21 @@
 
 from collections.abc import Callable, Iterable
 from statistics import median
-from typing import Any
 
+from schemas.report import Number, Part, PipelineReport, Report, StageReport
 from schemas.study import FigureName
 
-Report = dict[str, Any]
-Figure = Callable[[Report, dict[str, Any], dict[str, Any]], float | None]
+Figure = Callable[[Report, PipelineReport, StageReport], Number | None]
 
 
 def figure_of(report: Report, pipeline: str, stage: str, name: FigureName) -> float | None:
     """The figure of a stage; None if the run does not have it."""
-    found = report["pipelines"].get(pipeline, {})
-    cell = found.get("stages", {}).get(stage)
+    of_pipeline = report.pipelines.get(pipeline, PipelineReport())
+    cell = of_pipeline.stages.get(stage)
     if cell is None:
         return None
-    return FIGURES[name](report, found, cell)
+    value = FIGURES[name](report, of_pipeline, cell)
+    return None if value is None else float(value)
 
 
 def title_of(name: FigureName) -> str:
@@ -25,9 +25,9 @@ def title_of(name: FigureName) -> str:
 
 
 def _latency(definition: str, percentile: str) -> Figure:
-    def find(_report: Report, _pipeline: dict[str, Any], cell: dict[str, Any]) -> float | None:
-        value = cell["latency_ms"].get(definition, {}).get(percentile)
-        return None if value is None else float(value)
+    def find(_report: Report, _pipeline: PipelineReport, cell: StageReport) -> Number | None:
+        latency = cell.latency_ms.get(definition)
+        return latency.of(percentile) if latency else None
 
     return find
 
@@ -35,51 +35,30 @@ def _latency(definition: str, percentile: str) -> Figure:
 def _recovery(kind: str, combine: Callable[[Iterable[float]], float]) -> Figure:
     """A recovery figure; the values of several bursts are combined."""
 
-    def find(_report: Report, _pipeline: dict[str, Any], cell: dict[str, Any]) -> float | None:
-        each = [one.get(kind) for one in cell.get("recovery", ())]
-        known = [float(value) for value in each if value is not None]
-        return combine(known) if known and len(known) == len(each) else None
+    def find(_report: Report, _pipeline: PipelineReport, cell: StageReport) -> Number | None:
+        values = [getattr(recovered, kind) for recovered in cell.recovery]
+        known = [float(value) for value in values if value is not None]
+        return combine(known) if known and len(known) == len(values) else None
 
     return find
 
 
-def _sustainable(report: Report, _pipeline: Any, _cell: Any) -> float | None:
-    rate = report["conclusion"].get("search", {}).get("rate_per_second")
-    return None if rate is None else float(rate)
+def _of(part: Part | None, name: str) -> Number | None:
+    """A figure by its name; None without the part."""
+    value: Number | None = None if part is None else getattr(part, name)
+    return value
 
 
-def _memory_mb(_report: Report, pipeline: dict[str, Any], _cell: Any) -> float | None:
-    most = pipeline.get("resources", {}).get("memory_bytes_max")
+def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) -> Number | None:
+    most = pipeline.resources.memory_bytes_max
     return None if most is None else float(most) / 1e6
-
-
-def _core_s(_report: Report, pipeline: dict[str, Any], _cell: Any) -> float | None:
-    cost = pipeline.get("resources", {}).get("core_seconds_per_million_records")
-    return None if cost is None else float(cost)
-
-
-def _input_per_second(report: Report, _pipeline: Any, _cell: Any) -> float | None:
-    return float(report["input"]["records_per_second"])
-
-
-def _way_in(*path: str) -> Figure:
-    """A figure of the transport through the gateway; None if records were sent directly to
-    Kafka."""
-
-    def find(report: Report, _pipeline: Any, _cell: Any) -> float | None:
-        value = report.get("way_in")
-        for name in path:
-            value = None if value is None else value[name]
-        return None if value is None else float(value)
-
-    return find
 
 
 _PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 FIGURES: dict[str, Figure] = {
     **{f"{one}_ms": _latency("latest", one) for one in _PERCENTILES},
     **{f"event_time_{one}_ms": _latency("event_time", one) for one in _PERCENTILES},
-    "sustainable_per_second": _sustainable,
+    "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),
     "peak_outputs_per_second": _recovery("peak_per_second", max),
@@ -87,11 +66,17 @@ FIGURES: dict[str, Figure] = {
     "highest_median_ms": _recovery("highest_median_ms", median),
     "high_for_s": _recovery("high_for_s", median),
     "memory_mb": _memory_mb,
-    "core_s_per_million": _core_s,
-    "input_per_second": _input_per_second,
-    "way_in_lost": _way_in("lost"),
-    "way_in_p50_us": _way_in("transit_us", "p50"),
-    "way_in_p99_us": _way_in("transit_us", "p99"),
+    "core_s_per_million": lambda _report, pipeline, _cell: (
+        pipeline.resources.core_seconds_per_million_records
+    ),
+    "input_per_second": lambda report, _pipeline, _cell: report.input.records_per_second,
+    "way_in_lost": lambda report, _pipeline, _cell: _of(report.way_in, "lost"),
+    "way_in_p50_us": lambda report, _pipeline, _cell: _of(
+        report.way_in and report.way_in.transit_us, "p50"
+    ),
+    "way_in_p99_us": lambda report, _pipeline, _cell: _of(
+        report.way_in and report.way_in.transit_us, "p99"
+    ),
 }
 TITLES: dict[str, str] = {
     **{f"event_time_{one}_ms": f"{one}, event time, ms" for one in _PERCENTILES},

@@ -3,19 +3,20 @@
 import time
 from argparse import Namespace
 from itertools import count
-from typing import Any
 
 from pydantic import ValidationError
 from rich.console import Console
 
 from deploy.local.parts import lasting_parts
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.watch import Watch
 from services.console.files import check_file, report_files, write_file
 from services.console.following import BEGIN_S, Following
 from services.console.remote_stack import open_stack
-from services.console.report import build_whole_report
-from services.console.show import show_report
+from services.console.report.build import build_whole_report
+from services.console.report.terminal import show_report
+from services.console.report.words import watch_complaints
 from services.console.terminal import harmless, say_unless_quiet
 from services.console.verbs.common import (
     EXIT_FAILED,
@@ -24,7 +25,6 @@ from services.console.verbs.common import (
     teller,
     watch_page,
 )
-from services.console.watched import watch_complaints
 from services.runtime.clickhouse import store_url
 from services.runtime.settings import ServiceSettings
 
@@ -127,10 +127,10 @@ def refuse_without_duration(options: Namespace) -> None:
         raise DefinitionError(f"{given[0]} needs --duration S; the file has thresholds of its own.")
 
 
-def exit_code(report: dict[str, Any]) -> int:
+def exit_code(report: Report) -> int:
     """0 only for a valid run without complaints."""
-    if not report["valid"]:
+    if not report.valid:
         return EXIT_FAILED
-    if any(not row["passed"] for row in report["thresholds"]):
+    if any(not row.passed for row in report.thresholds):
         return EXIT_THRESHOLD
     return EXIT_FAILED if watch_complaints(report) else 0

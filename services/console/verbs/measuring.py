@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 
@@ -26,6 +25,7 @@ from schemas.protocol import (
     Workload,
     parse_stages,
 )
+from schemas.report import Report
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.console.baselines import (
@@ -40,7 +40,6 @@ from services.console.choosing import (
     long_enough,
     with_overrides,
 )
-from services.console.comparisons import conclusions_of
 from services.console.evaluating import evaluate_again
 from services.console.files import check_file, report_files, write_file
 from services.console.looking import look_into_files
@@ -53,11 +52,12 @@ from services.console.profiles import (
     runs_of,
 )
 from services.console.remote_stack import RemoteStack, open_stack
-from services.console.repeated import show_repetition
-from services.console.report import build_whole_report
+from services.console.report.build import build_whole_report
+from services.console.report.several import conclusions_of
+from services.console.report.terminal import show_report
+from services.console.report.words import is_clean, verdict
 from services.console.run_command import Asked, RunError, ask, perform, publish
 from services.console.series import Part, parts_of, scaling_of
-from services.console.show import is_clean, show_report, verdict_sentence
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -69,9 +69,10 @@ from services.console.verbs.common import (
 from services.definitions.domains import Domain, checked
 from services.definitions.engines import load_engine
 from services.definitions.pipelines import load_pipelines
-from services.definitions.requests import at_sustainable_share, new_request, not_published
+from services.definitions.requests import new_request, not_published
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
+from services.readmodel.history import at_sustainable_share
 from services.runtime.clickhouse import store_url
 from services.runtime.settings import ServiceSettings
 
@@ -110,7 +111,7 @@ class Wanted:
         measured = [pipeline for part in self.parts for pipeline in part.pipelines]
         keep_definitions(data, [self.workload], measured, [self.domain])
 
-    def request(self, reports: Sequence[dict[str, Any]]) -> RunRequest:
+    def request(self, reports: Sequence[Report]) -> RunRequest:
         """The request of the next run, given the reports of those before it."""
         part = self.parts[len(reports) % len(self.parts)]
         request = part.of_series(self.ask(part.workload, part.pipelines), reports)
@@ -137,31 +138,29 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     parts = partial(stack_parts, more=more, is_optimised=wanted.workload.is_optimised)
     stack = open_stack(settings, parts)
     _look_whether_quiet(options, stack)
-    reports: list[dict[str, Any]] = []
-    told: dict[str, Any] = {}
+    reports: list[Report] = []
     if not settings.store_url:
         install_engines((load_engine(one.engine) for one in wanted.pipelines), settings, say)
     try:
         try:
             interrupted = _measure(wanted, settings, console, stack, reports)
         except BaseException as error:
-            if reports:
-                told = _tell(wanted, reports, console)
+            before = [_tell(wanted, reports, console)] if reports else []
             if isinstance(error, RunError):
                 with suppress(RunError):  # the first error counts
-                    publish(list(conclusions_of(told)), settings, stack.check)
+                    _publish(before, settings, stack)
             raise
-        told = _tell(wanted, reports, console)
-        publish(list(conclusions_of(told)), settings, stack.check)
+        report = _tell(wanted, reports, console)
+        _publish([report], settings, stack)
         if stack.attached:  # otherwise the dashboards end with the stack
-            say(f"look at it at {run_page(settings, told['run_id'])}")
+            say(f"look at it at {run_page(settings, report.run_id)}")
     finally:
         stack.close(say)
     if interrupted:
         return EXIT_INTERRUPTED
     if not stack.attached:  # its JVMs have ended
         make_archives(settings.jars, say)
-    return _exit_code(reports, told)
+    return _exit_code(reports, report)
 
 
 def _in_turns(wanted: Wanted, turns: Interleaving, say: Callable[[str], None]) -> Wanted:
@@ -216,7 +215,7 @@ def _measure(
     settings: ServiceSettings,
     console: Console,
     stack: Stack | RemoteStack,
-    reports: list[dict[str, Any]],
+    reports: list[Report],
 ) -> bool:
     """Start the stack if needed, carry out the runs and append their reports; returns whether that
     was interrupted. The first run begins before every part is ready if it needs no results."""
@@ -245,7 +244,7 @@ def _measure(
         interrupted = perform(request, settings, console, stack.check, asked).interrupted
         reports.append(build_whole_report(url, request.run_id))
         if planned_runs > 1:
-            say(f"run {len(reports)} of {planned_runs}: {verdict_sentence(reports[-1])}")
+            say(f"run {len(reports)} of {planned_runs}: {verdict(reports[-1])[0]}")
         if ended_by_threshold(reports[-1]):
             break
     return interrupted
@@ -285,17 +284,25 @@ def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
         check_quiet()
 
 
-def _exit_code(reports: list[dict[str, Any]], told: dict[str, Any]) -> int:
+def _publish(
+    reports: Sequence[Report], settings: ServiceSettings, stack: Stack | RemoteStack
+) -> None:
+    """Publish what the reports say about several runs. Raises RunError."""
+    conclusions = [one for report in reports for one in conclusions_of(report)]
+    publish(conclusions, settings, stack.check)
+
+
+def _exit_code(reports: list[Report], shown: Report) -> int:
     """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
-    is worse than the baseline, or that was not compared with it as demanded. told: the report that
+    is worse than the baseline, or that was not compared with it as demanded. shown: the report that
     was printed."""
-    failed = [one for one in reports if any(not row["passed"] for row in one["thresholds"])]
-    if any(map(ended_by_threshold, reports)) or any(one["valid"] for one in failed):
+    failed = [one for one in reports if any(not row.passed for row in one.thresholds)]
+    if any(map(ended_by_threshold, reports)) or any(one.valid for one in failed):
         return EXIT_THRESHOLD
-    compared = told.get("baseline", {"passed": True})
-    if compared["passed"] is False or (compared["passed"] is None and compared.get("required")):
+    compared = shown.baseline
+    if compared and (compared.passed is False or (compared.passed is None and compared.required)):
         return EXIT_THRESHOLD
-    return 0 if all(one["valid"] and is_clean(one) for one in reports) else EXIT_FAILED
+    return 0 if all(one.valid and is_clean(one) for one in reports) else EXIT_FAILED
 
 
 def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -308,24 +315,22 @@ def evaluate(options: Namespace, settings: ServiceSettings, console: Console) ->
         stack.close(say)
 
 
-def _tell(wanted: Wanted, reports: list[dict[str, Any]], console: Console) -> dict[str, Any]:
+def _tell(wanted: Wanted, reports: list[Report], console: Console) -> Report:
     """Print the report, and write the requested files; returns the report."""
     options = wanted.options
     # The last report of a series contains all its runs.
-    is_repeated = options.repeat > 1 and not reports[-1].get("scalability")
+    is_repeated = options.repeat > 1 and reports[-1].scalability is None
     report = _summary(reports, options.profile) if is_repeated else reports[-1]
     if wanted.baseline is not None:
         report = against_baseline(report, wanted.baseline, options.require_comparison)
     show_report(console, report)
-    if is_repeated:
-        show_repetition(console, report)
     for option, path, write in report_files(options):
         if path is not None:
             write_file(option, path, write(report))
     return report
 
 
-def _summary(reports: list[dict[str, Any]], profile: Profile) -> dict[str, Any]:
+def _summary(reports: list[Report], profile: Profile) -> Report:
     from analysis import repetition  # slow: imports numpy
 
     report = repetition.summarise(reports)

@@ -5,20 +5,23 @@ from pathlib import Path
 
 from rich.console import Console
 
+from schemas.events import ChangePointFound
 from schemas.validation_errors import DefinitionError
 from services.console import asking, listing
 from services.console.changes import show_changes
-from services.console.ci import junit
 from services.console.files import check_file, write_file
-from services.console.page.document import page
-from services.console.page.markdown import markdown
-from services.console.page.timelines import read_timelines
 from services.console.remote_stack import open_stack
-from services.console.repeated import show_repetition
-from services.console.report import build_whole_report, latest_run, request_of
-from services.console.show import show_report
+from services.console.report.build import build_whole_report
+from services.console.report.ci import junit
+from services.console.report.html import page
+from services.console.report.markdown import markdown
+from services.console.report.terminal import show_report
 from services.console.verbs.common import answering, print_json
+from services.readmodel.history import published_changes, read_series
+from services.readmodel.runs import latest_run, newest_runs, request_of
+from services.readmodel.timelines import read_timelines
 from services.runtime.clickhouse import store_url
+from services.runtime.events import open_events
 from services.runtime.settings import ServiceSettings
 
 
@@ -62,7 +65,7 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
         run_id = options.run_id or latest_run(url)
         found = build_whole_report(url, run_id)
         if options.html:
-            lines = read_timelines(url, run_id, expired=found["seconds_expired"])
+            lines = read_timelines(url, run_id, expired=found.seconds_expired)
             text = page(found, request_of(url, run_id), lines)
             write_file("--html", options.html, text.encode())
     if options.junit:
@@ -71,19 +74,17 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     if options.markdown:
         print(markdown(found), end="")
     elif options.json:
-        print_json(found)
+        print_json(found.as_json())
     elif written:
         console.print(f"Written to {written}", soft_wrap=True)
     else:
         show_report(console, found)
-        if "repetition" in found:
-            show_repetition(console, found)
     return 0
 
 
 def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Compare two runs, several runs each, or the pipelines of one run."""
-    from services.console import comparing  # slow: imports numpy
+    from services.console.report import compare as comparing  # slow: imports numpy
 
     before = options.before.split(",")
     after = options.after.split(",") if options.after else None
@@ -98,10 +99,16 @@ def compare(options: Namespace, settings: ServiceSettings, console: Console) -> 
 def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Show change points in the history; new ones become events while the stack is running."""
     running = open_stack(settings).status().running
-    with answering(settings):
-        from analysis.changes.__main__ import look_for_changes  # slow: imports numpy
+    with answering(settings) as url:
+        from analysis.changes.finding import all_changes  # slow: imports numpy
 
-        found = look_for_changes(settings, publishes=running)
+        history = all_changes(read_series(url), published_changes(url))
+    if running:
+        events = open_events(settings, "conductor")
+        for change, is_new in history:
+            if is_new:
+                events.publish(ChangePointFound(run_id=change.first_run_id, **change.detail()))
+    found = [change.detail() | {"new": is_new} for change, is_new in history]
     if options.json:
         print_json(found)
     else:
@@ -112,7 +119,7 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
 def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
     with answering(settings) as url:
-        found = listing.newest_runs(url, options.limit)
+        found = newest_runs(url, options.limit)
     if options.json:
         print_json(found[: options.limit])
     else:

@@ -9,7 +9,7 @@ from schemas.validation_errors import DefinitionError
 from services.console.files import remove_files, write_file
 from services.console.page.article import html, markdown
 from services.console.plain_lists import studies
-from services.console.report import UnknownRunError, build_report
+from services.console.report.build import build_report
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
@@ -26,6 +26,7 @@ from services.console.verbs.common import (
 from services.definitions.engines import installed, load_engine
 from services.definitions.files import names
 from services.definitions.workloads import STUDIES_DIR, load_study
+from services.readmodel.runs import UnknownRunError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 

@@ -1,13 +1,20 @@
 """Comparison of a report with a baseline: by runs if there are enough, else by intervals."""
 
+from statistics import median
 from typing import Any
 
 import pytest
 
-from analysis.baseline import compared
+from analysis import baseline
+from analysis.comparability import doubts_of
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 QUIET = [30.0, 31.0, 29.0, 30.5, 30.0]
+
+
+def compared(report: dict[str, Any], other: dict[str, Any], name: str) -> dict[str, Any]:
+    return baseline.compared(report_of(report), report_of(other), name).as_json()
 
 
 def a_report(p99: float = 30.0, within: float | None = 1.0, **changes: Any) -> dict[str, Any]:
@@ -30,10 +37,30 @@ def a_report(p99: float = 30.0, within: float | None = 1.0, **changes: Any) -> d
 
 def repeated(values: list[float], **changes: Any) -> dict[str, Any]:
     """Several runs whose figures all have these values."""
-    figures = {figure: {"values": values} for figure in ("p50", "p95", "p99")}
+    figures = dict.fromkeys(("p50", "p95", "p99"), medians(values))
     stages = {"join": {"latency_ms": {"latest": figures}}}
     found = a_report(values[0], **changes)
-    return found | {"repetition": {"pipelines": {"one": {"stages": stages}}}}
+    doubts = doubts_of(report_of(found))
+    run = {"run_id": "run-1", "valid": True, "invalid_reasons": [], "clean": True}
+    repetition = {
+        "runs": [run | {"doubts": doubts}],
+        "median_run": "run-1",
+        "confidence": None,
+        "intervals_by": "how runs vary",
+        "pipelines": {"one": {"stages": stages}},
+        "search": None,
+    }
+    return found | {"repetition": repetition}
+
+
+def medians(values: list[float]) -> dict[str, Any]:
+    return {
+        "median": median(values),
+        "low": None,
+        "high": None,
+        "confidence": None,
+        "values": values,
+    }
 
 
 def test_five_runs_that_are_slower_than_five_others_do_not_pass() -> None:
@@ -56,7 +83,7 @@ def searched(rates: list[float], low: float, high: float | None) -> dict[str, An
     if len(rates) == 1:
         return found
     several = search | {"rates_per_second": rates}
-    return found | {"repetition": {"pipelines": {}, "search": several}}
+    return found | {"repetition": {"runs": [], "pipelines": {}, "search": several}}
 
 
 def test_of_searches_the_rates_are_compared_and_not_the_latencies() -> None:
@@ -155,7 +182,7 @@ def test_a_cost_that_doubled_does_not_pass() -> None:
     for factor in (1, 2):
         one = repeated(QUIET)
         costs = [factor * (2_000 + value) for value in QUIET]
-        resources = {"core_seconds_per_million_records": {"values": costs}}
+        resources = {"core_seconds_per_million_records": medians(costs)}
         one["repetition"]["pipelines"]["one"]["resources"] = resources
         one["pipelines"]["one"]["resources"] = {"core_seconds_per_million_records": costs[0]}
         reports.append(one)

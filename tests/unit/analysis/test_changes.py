@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from analysis.changes import series as histories_of
 from analysis.changes.causes import likely_causes
 from analysis.changes.finding import find_changes, is_known
 from analysis.changes.season import without_season
-from analysis.changes.series import Point, Series, assemble, steady_ones
+from analysis.changes.series import METRICS, Figure, Point, Run, Series, steady_ones
 from analysis.changes.words import change_sentence
 from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
@@ -144,6 +145,22 @@ def with_rate(rate: float) -> dict[str, Any]:
     request = a_request().model_dump(mode="json")
     request["workload"]["load"]["rate_per_second"] = rate
     return request
+
+
+def assemble(
+    requests: dict[str, dict[str, Any]],
+    rows: list[dict[str, Any]],
+    usage: dict[str, dict[str, float]],
+) -> list[Series]:
+    """usage: of runs, by run."""
+    runs = [Run(name, request, **usage.get(name, {})) for name, request in requests.items()]
+    figures = [
+        Figure(row["run_id"], row["pipeline"], row["stage"], metric, row[metric])
+        for row in rows
+        for metric in METRICS
+        if metric in row
+    ]
+    return histories_of.assemble(runs, figures)
 
 
 def test_runs_at_a_share_of_the_rate_found_are_one_series() -> None:

@@ -1,10 +1,12 @@
 """Comparability: comparable figures, other differences, and doubts about a difference."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from analysis.comparability import Facts, differed, left_out, needed_of
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 ENVIRONMENT = {
@@ -32,8 +34,21 @@ def facts(run_id: str, *, rate: float = 400, version: str = "", **report: Any) -
         "pipelines": {},
         "conclusion": {"warm_up": {"seconds": 10, "moving": ["p join: p50 went from 20 to 6 ms"]}},
     }
-    request = {"workload": workload, "pipelines": [pipeline], "stages": ["join"]}
-    return Facts(found | report, request, {"p": version} if version else {})
+    found |= report
+    request = {
+        "workload": workload,
+        "pipelines": [pipeline],
+        "stages": ["join"],
+        "domain": {"name": found["domain"]},
+        "environment": found["environment"],
+    }
+    return Facts(report_of(found), request, {"p": version} if version else {})
+
+
+def concluded(run: Facts, **conclusion: Any) -> Facts:
+    """The same run with another conclusion."""
+    changed = report_of(run.report.as_json() | {"conclusion": conclusion})
+    return replace(run, report=changed)
 
 
 def test_a_run_at_another_rate_or_on_another_machine_is_left_out_by_name() -> None:
@@ -101,7 +116,7 @@ def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> No
     cold = facts("a", steady=False, version="4.2.0")
     warm = facts("b", steady=True, version="4.3.0", environment=ENVIRONMENT | {"java": "25"})
     warm.request["pipelines"][0]["heap_mb"] = 1024
-    warm.report["conclusion"] = {"warm_up": {"seconds": 60}}
+    warm = concluded(warm, warm_up={"seconds": 60})
     found = differed([cold.circumstances("p")], [warm.circumstances("p")])
     assert found == [
         "heap_mb 512 and 1024",
@@ -116,8 +131,8 @@ def test_what_else_differed_is_named_unless_it_is_not_known_of_every_run() -> No
 
 def test_searches_whose_runs_had_other_rates_say_so() -> None:
     runs = [facts("a"), facts("b"), facts("c")]
-    for run, rate in zip(runs[:2], (873.0, 900.5), strict=True):
-        run.report["conclusion"] = {"search": {"verified_at_per_second": rate}}
+    for number, rate in enumerate((873.0, 900.5)):
+        runs[number] = concluded(runs[number], search={"verified_at_per_second": rate})
     first, second, none = ([run.circumstances("p")] for run in runs)
     assert differed(first, second) == ["rate after the search 873 records/s and 900.5 records/s"]
     assert not any("search" in one for one in differed(first, none))

@@ -19,8 +19,10 @@ from analysis.comparison import (
 )
 from analysis.intervals import Interval, run_difference
 from analysis.repetition import median_run, summarise
-from services.console.repeated import searches_sentence, show_repetition
-from services.runtime.clickhouse import QueryError
+from schemas.report import Report
+from schemas.validation_errors import DefinitionError
+from services.console.report.terminal import show_report
+from services.console.report.words import searches_sentence
 from tests.unit.console.test_show import a_report, a_stage
 
 pytestmark = pytest.mark.unit
@@ -136,27 +138,28 @@ def test_what_cannot_be_told_is_said() -> None:
 
 
 def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(QueryError, match="no pipeline in common"):
+    with pytest.raises(DefinitionError, match="no pipeline in common"):
         pairs_of([a_run(1, "a") | a_run(1, "b")], [a_run(1, "c")])
-    with pytest.raises(QueryError, match="only one pipeline"):
+    with pytest.raises(DefinitionError, match="only one pipeline"):
         pipelines_of(a_run(1))
     assert pairs_of([a_run(1, "a")], [a_run(1, "b")])[0][0] == Side("a", (a_run(1, "a")["a"],))
 
 
-def repeated(run_id: str, p50: int, valid: bool = True) -> dict[str, object]:
-    report = a_report() | {"run_id": run_id, "valid": valid}
+def repeated(run_id: str, p50: int, valid: bool = True, **fields: Any) -> Report:
+    report = a_report() | {"run_id": run_id, "valid": valid} | fields
     report["pipelines"]["spark-realtime"]["stages"] = {"parse": a_stage(p50)}
-    return report
+    return Report.model_validate(report)
 
 
 def test_the_median_run_is_the_one_in_the_middle() -> None:
     runs = [repeated("a", 9), repeated("b", 4), repeated("c", 5)]
-    assert median_run(runs)["run_id"] == "c"
+    assert median_run(runs).run_id == "c"
 
 
 def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
     summary = summarise([repeated("a", 900, valid=False), repeated("b", 4), repeated("c", 6)])
-    told = summary["repetition"]
+    assert summary.repetition is not None
+    told = summary.repetition.as_json()
     assert [run["valid"] for run in told["runs"]] == [False, True, True]
     assert told["intervals_by"] == "how runs vary"
     stage = told["pipelines"]["spark-realtime"]["stages"]["parse"]
@@ -170,45 +173,50 @@ def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
 
 
 def test_several_searches_give_the_interval_that_they_found() -> None:
-    runs = [repeated("a", 4), repeated("b", 5)]
-    for run, rate, high in zip(runs, (40_000.0, 42_000.0), (44_000.0, 46_000.0), strict=True):
+    runs = []
+    for rate, high in ((40_000.0, 44_000.0), (42_000.0, 46_000.0)):
         search = {"rate_per_second": rate, "interval_per_second": [rate, high], "limited_by": "x"}
-        run["conclusion"] = {"clean": True, "search": search}
-    searched = summarise(runs)["repetition"]["search"]
-    assert searched["interval_per_second"] == [40_000, 46_000]
+        runs.append(repeated("a", 4, conclusion={"clean": True, "search": search}))
+    repetition = summarise(runs).repetition
+    assert repetition is not None
+    searched = repetition.search
+    assert searched is not None
+    assert searched.interval_per_second == [40_000, 46_000]
     assert searches_sentence(searched) == (
         "Searches found 40000, 42000 records/s: they differ by 5%, and the sustainable rate is "
         "between 40000 and 46000/s."
     )
-    assert summarise([repeated("a", 4)])["repetition"]["search"] is None
+    alone = summarise([repeated("a", 4)]).repetition
+    assert alone is not None
+    assert alone.search is None
 
 
 def test_without_a_valid_run_the_last_is_shown() -> None:
     summary = summarise([repeated("a", 1, valid=False), repeated("b", 2, valid=False)])
-    assert (summary["run_id"], summary["repetition"]["median_run"]) == ("b", None)
+    assert summary.repetition is not None
+    assert (summary.run_id, summary.repetition.median_run) == ("b", None)
 
 
 def test_a_failed_threshold_of_a_run_that_is_not_the_median_is_printed() -> None:
-    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6)]
     row = {"threshold": "join.p99_ms <= 10", "pipeline": "a", "stage": "join", "value": 12}
-    runs[2]["thresholds"] = [row | {"passed": False}]
+    failed = [row | {"limit": 10, "passed": False}]
+    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6, thresholds=failed)]
     console = Console(file=io.StringIO(), width=200, markup=False)
-    show_repetition(console, summarise(runs))
+    show_report(console, summarise(runs))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "  c: Threshold failed: join.p99_ms <= 10; a join has 12." in text
 
 
 def test_a_doubt_about_a_run_that_is_not_the_median_is_printed() -> None:
-    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6)]
-    runs[2]["disturbed"] = True
+    runs = [repeated("a", 4), repeated("b", 5), repeated("c", 6, disturbed=True)]
     console = Console(file=io.StringIO(), width=200, markup=False)
-    show_repetition(console, summarise(runs))
+    show_report(console, summarise(runs))
     assert "  c was disturbed.\n" in console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_the_intervals_are_printed() -> None:
     console = Console(file=io.StringIO(), width=200, markup=False)
-    show_repetition(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
+    show_report(console, summarise([repeated("a", 4), repeated("b", 5), repeated("c", 6)]))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "3 runs, 3 valid; above is the median run b." in text
     assert "spark-realtime parse: p50 5 [4–6], p95 9 [9–9], p99 12 [12–12] ms" in text
@@ -222,7 +230,7 @@ def test_of_two_runs_no_interval_is_told_and_of_one_no_bounds() -> None:
     said = []
     for runs in ("a", "ab"):
         console = Console(file=io.StringIO(), width=200, markup=False)
-        show_repetition(console, summarise([repeated(one, 4) for one in runs]))
+        show_report(console, summarise([repeated(one, 4) for one in runs]))
         said.append(console.file.getvalue().splitlines()[-1])  # type: ignore[attr-defined]
     last = "± above: variation between seconds of one run"
     both = "median of the runs [both values; two runs are too few for an interval]; "

@@ -8,12 +8,13 @@ from analysis.costs import (
     scaled_bounds,
     used_by_others,
 )
+from schemas.report import Observing, Resources
 
 pytestmark = pytest.mark.unit
 
 
-def cores(**services: float) -> dict[str, dict[str, float]]:
-    return {name: {"cpu_cores": value} for name, value in services.items()}
+def cores(**services: float) -> dict[str, Resources]:
+    return {name: Resources(cpu_cores=used) for name, used in services.items()}
 
 
 def test_the_cost_of_a_pipeline_is_per_record_that_came_in() -> None:
@@ -37,16 +38,16 @@ def test_a_cost_has_the_interval_of_the_cores_that_were_used() -> None:
 def test_observing_is_all_but_the_broker() -> None:
     own = cores(store=0.125, evaluator=0.125, generator=0.25)
     found = cost_of_observing(own | cores(kafka=0.5, machine=1.0))
-    assert found == {"cpu_cores": 0.5, "share": 0.5}
-    assert cost_of_observing(own) == {"cpu_cores": 0.5, "share": None}
+    assert found == Observing(cpu_cores=0.5, share=0.5)
+    assert cost_of_observing(own) == Observing(cpu_cores=0.5, share=None)
 
 
 def test_nobody_says_what_observing_took_who_did_not_see_the_observers() -> None:
-    assert cost_of_observing(cores(collector=0.1, machine=1.0)) == {}
-    assert cost_of_observing({}) == {}
+    assert cost_of_observing(cores(collector=0.1, machine=1.0)) == Observing()
+    assert cost_of_observing({}) == Observing()
 
 
 def test_others_use_what_is_left_of_the_machine() -> None:
     assert used_by_others(cores(kafka=0.5, pipeline=0.75, machine=1.5)) == 0.25
-    assert used_by_others(cores(kafka=0.5) | {"silent": {}} | cores(machine=0.25)) == 0.0
+    assert used_by_others(cores(kafka=0.5) | {"silent": Resources()} | cores(machine=0.25)) == 0.0
     assert used_by_others(cores(kafka=0.5)) is None

@@ -6,6 +6,8 @@ import pytest
 
 from analysis.costs import COST
 from analysis.described import in_words, of_reports, plain
+from schemas.report import Described
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -23,7 +25,12 @@ def a_report(
 
 
 def rows(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {row["figure"]: row for row in of_reports(("p", before), ("p", after), ["join"])}
+    return {row["figure"]: row for row in map(Described.as_json, described(before, after))}
+
+
+def described(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[Described]:
+    sides = [("p", [*map(report_of, side)]) for side in (before, after)]
+    return of_reports(sides[0], sides[1], ["join"])
 
 
 def test_of_several_runs_the_intervals_are_from_how_runs_vary() -> None:
@@ -59,7 +66,9 @@ def test_a_figure_that_some_run_does_not_have_is_omitted() -> None:
 
 
 def test_a_row_in_words() -> None:
-    found = rows([a_report(30, within=3)], [a_report(40, within=4)])
+    found = {
+        row.figure: row for row in described([a_report(30, within=3)], [a_report(40, within=4)])
+    }
     assert in_words(found[COST]) == (
         "cost 30 → 40 core-seconds per million records, +10 (+33%), between +2.79 and +18.5"
     )

@@ -125,12 +125,12 @@ def test_what_is_described_leaves_the_decision_as_it_is() -> None:
     pairs = pairs_of(random, 15, 0.0)
     more = with_costs(random, pairs, 50.0)
     assert differences(more) == differences(pairs)
-    rows = {(row["stage"], row["figure"]): row for row in other_rows(more)}
+    rows = {(row.stage, row.figure): row for row in other_rows(more)}
     assert set(rows) == {(stage, "p999") for stage in pairs} | {("", COST)}
     cost = rows["", COST]
-    assert cost["unit"] == "core-seconds per million records"
-    assert (cost["before"], cost["after"]) == pytest.approx((100, 150), abs=1)
-    assert cost["low"] < 50 < cost["high"]
+    assert cost.unit == "core-seconds per million records"
+    assert (cost.before, cost.after) == pytest.approx((100, 150), abs=1)
+    assert cost.low < 50 < cost.high
     assert other_rows(pairs) == []
 
 
@@ -139,7 +139,7 @@ def test_each_described_interval_holds_in_nineteen_of_twenty_runs() -> None:
     held = 0
     for _ in range(400):
         (cost,) = other_rows({"": with_costs(random, pairs_of(random, 20, 0.0), 5.0)[""]})
-        held += cost["low"] <= 5 <= cost["high"]
+        held += cost.low <= 5 <= cost.high
     assert held == pytest.approx(380, abs=13)  # three standard deviations
 
 

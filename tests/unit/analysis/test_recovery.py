@@ -1,11 +1,28 @@
 """Duration of disturbances, from literal seconds."""
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pytest
 
-from analysis.recovery import Disturbance, planned, recovery, sentence
+from analysis import recovery as module
+from analysis.recovery import Disturbance, planned
 from schemas.load import Load
+from schemas.report import Recovery
 
 pytestmark = pytest.mark.unit
+
+
+def recovery(
+    disturbances: Sequence[Disturbance],
+    medians_ms: Mapping[int, float],
+    outputs: Mapping[int, int],
+) -> list[dict[str, Any]]:
+    return [one.as_json() for one in module.recovery(disturbances, medians_ms, outputs)]
+
+
+def sentence(stage: str, recovered: dict[str, Any]) -> str:
+    return module.sentence(stage, Recovery(**recovered))
 
 
 def test_bursts_are_those_that_end_within_the_load() -> None:

@@ -3,13 +3,24 @@ it."""
 
 import pytest
 
-from analysis.scalability import Law, Point, fitted, resampled, scalability
+from analysis import scalability as module
+from analysis.scalability import Law, Point, fitted, resampled
+from schemas.report import Workers
+from tests.unit.reports import part_of
 
 pytestmark = pytest.mark.unit
 
 # λ = 1000, σ = 0.1, κ = 0.01: 2000 / 1.12, 4000 / 1.42, 8000 / 2.26.
 BY_THE_LAW = [(1, 1000.0), (2, 1785.7142857), (4, 2816.9014085), (8, 3539.8230088)]
 ROOMY = {"limited_by": ("pipeline",), "cores": 16, "free_cores": 14.0}
+
+
+def scalability(points):
+    """The result as JSON, with the objections by number of workers."""
+    workers = [part_of(Workers, {"workers": point.workers}) for point in points]
+    found = module.scalability("S", "p", points, workers).as_json()
+    objections = {str(one["workers"]): one["objection"] for one in found["points"]}
+    return found | {"objections": {name: text for name, text in objections.items() if text}}
 
 
 def points(rates, within=0.0, **fields):

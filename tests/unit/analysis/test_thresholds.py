@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from analysis.thresholds import judged, judged_early, judged_search, resolved, sentence
+from schemas.report import Figures
 from schemas.threshold import Threshold, parse_threshold
 
 pytestmark = pytest.mark.unit
@@ -20,15 +21,18 @@ def cell(p99: int, late: int = 0) -> dict[str, Any]:
     }
 
 
-def figures(**pipelines: dict[str, Any]) -> dict[str, Any]:
+def figures(rate: float | None = None, **pipelines: dict[str, Any]) -> Figures:
+    """rate: found by a search."""
     used = {"cpu_cores": 0.8, "memory_bytes_max": 250_000_000}
-    return {
+    found = {
         "input": {"records": 9_000, "records_per_second": 400.0, "send_delay_ms": {"p99": 0.5}},
+        "sustainable_rate": rate,
         "pipelines": {
             name: {"stages": stages, "resources": used, "lag_records": LAGS.get(name)}
             for name, stages in pipelines.items()
         },
     }
+    return Figures.model_validate(found)
 
 
 LAGS = {"a": None, "b": {"max": 70, "end": 3}}
@@ -61,7 +65,7 @@ def test_a_threshold_is_judged_of_everything_that_it_is_about(
     line: str, expected: list[tuple[str, str, float | None, bool]]
 ) -> None:
     rows = judged([parse_threshold(line)], FIGURES)
-    assert [(r["pipeline"], r["stage"], r["value"], r["passed"]) for r in rows] == expected
+    assert [(r.pipeline, r.stage, r.value, r.passed) for r in rows] == expected
 
 
 def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
@@ -141,7 +145,7 @@ def test_what_only_the_baseline_measured_has_no_limit() -> None:
 def test_a_run_that_a_threshold_ended_is_not_judged_by_what_is_known_at_the_end() -> None:
     lines = ("join.p99_ms <= 5", "join.records_per_second >= 90", "input.records >= 2500")
     rows = judged_early(map(parse_threshold, (*lines, "join.missing == 0")), FIGURES)
-    assert {row["threshold"] for row in rows} == {"join.p99_ms <= 5"}
+    assert {row.threshold for row in rows} == {"join.p99_ms <= 5"}
 
 
 def test_a_baseline_that_is_not_given_or_says_nothing_is_refused() -> None:
@@ -153,34 +157,31 @@ def test_a_baseline_that_is_not_given_or_says_nothing_is_refused() -> None:
 
 
 AT_LEAST = "pipeline.sustainable_rate_per_second >= 50000"
-FOUND = {"rate_per_second": 48_543.689, "interval_per_second": [48_543.689, 55_000.0]}
+FOUND = 48_543.689  # records per second
 
 
 def test_the_rate_that_a_search_found_is_judged_apart_from_what_its_run_measured() -> None:
     given = [parse_threshold(line) for line in ("join.p99_ms <= 50", AT_LEAST, f"b: {AT_LEAST}")]
     first, other = judged_search(given, "a", FOUND)
     assert sentence(first) == f"failed: {AT_LEAST}; a has 48544"
-    assert (first["pipeline"], first["value"], first["limit"]) == ("a", 48_543.689, 50_000)
+    assert (first.pipeline, first.value, first.limit) == ("a", 48_543.689, 50_000)
     assert sentence(other) == f"failed: b: {AT_LEAST}; b pipeline has no such figure"
-    (row,) = judged_search(given[1:2], "a", FOUND | {"rate_per_second": 50_000.0})
-    assert row["passed"]
+    (row,) = judged_search(given[1:2], "a", 50_000.0)
+    assert row.passed
 
 
 def test_a_search_that_found_no_rate_fails_its_threshold() -> None:
-    (row,) = judged_search([parse_threshold(AT_LEAST)], "a", {"rate_per_second": None})
-    assert (row["value"], row["passed"]) == (None, False)
+    (row,) = judged_search([parse_threshold(AT_LEAST)], "a", None)
+    assert (row.value, row.passed) == (None, False)
 
 
-def test_the_rate_of_an_earlier_search_is_a_baseline_and_of_several_their_median() -> None:
+def test_the_rate_of_an_earlier_search_is_a_baseline() -> None:
     given = [parse_threshold("pipeline.sustainable_rate_per_second >= 0.9 * baseline")]
-    before = figures(old={"join": cell(40)}) | {"conclusion": {"search": FOUND}}
+    before = figures(FOUND, old={"join": cell(40)})
     (one,) = resolved(given, before, "before.json", {"new": ("join",)})
     assert one.text == (
         "new: pipeline.sustainable_rate_per_second >= 43689.3201 # 0.9 * baseline "
         "(48543.7 in before.json)"
     )
-    before["repetition"] = {"search": {"median_per_second": 50_000.0}}
-    (several,) = resolved(given, before, "before.json", {"new": ("join",)})
-    assert several.value == 45_000
     with pytest.raises(ValueError, match=r"before\.json has no figure"):
         resolved(given, FIGURES, "before.json", {"a": ("join",)})

@@ -89,8 +89,8 @@ def test_a_maximum_of_verdicts_is_judged_while_the_run_goes_on() -> None:
     verdicts(state, "join", exact=100, wrong=2)
     verdicts(state, "join", exact=100, missing=1)
     verdicts(state, "join", missing=-1, late=1)
-    cell = state.measured.figures(early=True)["pipelines"]["spark-realtime"]["stages"]["join"]
-    assert (cell["verdicts"]["wrong"], cell["verdicts"]["missing"], cell["outputs"]) == (2, 0, None)
+    cell = state.measured.figures(early=True).pipelines["spark-realtime"].stages["join"]
+    assert (cell.verdicts["wrong"], cell.verdicts["missing"], cell.outputs) == (2, 0, None)
     verdicts(state, "join", wrong=1)
     limit = "join.wrong <= 2 abort"
     state.failure = f"{ENDED} that failed: {limit}; spark-realtime join has 3"
@@ -130,8 +130,8 @@ def test_the_newest_events_before_the_times_are_known_are_kept() -> None:
             measured.add("results.throughput", an_event(**where, records=1))
     assert len(measured._early) == EARLY == 500
     measured.begins(PHASES)
-    stages = measured.figures()["pipelines"]["spark-realtime"]["stages"]
-    assert stages["join"]["records_per_second"] == 100 / 30
+    stages = measured.figures().pipelines["spark-realtime"].stages
+    assert stages["join"].records_per_second == 100 / 30
 
 
 def use(state: RunState, at_s: int, cpu_s: float) -> None:
@@ -175,9 +175,9 @@ def test_samples_that_are_missing_are_taken_for_as_much_as_the_others() -> None:
     for second in range(20, 35):  # of 30 seconds
         use(state, second, 0.5)
     assert [value for _, value, _ in rows(state)] == [15_000]
-    going_on = state.measured.figures() if state.measured else {}
-    used = going_on["pipelines"]["spark-realtime"]["resources"]
-    assert used["core_seconds_per_million_records"] == 7_500, "what may still come is not missing"
+    assert state.measured is not None
+    used = state.measured.figures().pipelines["spark-realtime"].resources
+    assert used.core_seconds_per_million_records == 7_500, "what may still come is not missing"
 
 
 def test_the_time_before_a_pipeline_starts_costs_nothing() -> None:

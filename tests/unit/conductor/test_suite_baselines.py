@@ -1,5 +1,6 @@
 """The baselines of a suite's thresholds, and when pipelines are kept for its next run."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from schemas.suite import Pace
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.conductor.run_state import RunState
-from services.conductor.suites import baselines
-from services.conductor.suites.baselines import as_figures, with_baseline
+from services.conductor.suites.baselines import with_baseline
 from services.conductor.suites.keeping import Keeping, go_on
+from services.readmodel import history
+from services.readmodel.history import as_figures
 from tests.unit.conductor.suites import a_step
 from tests.unit.requests import a_request
 
@@ -41,6 +43,26 @@ def asked(*thresholds: str) -> Any:
     return request.model_copy(update={"workload": workload})
 
 
+@dataclass
+class Store:
+    """Answers with the latencies of runs, and with rates that searches found."""
+
+    latencies: dict[str, dict[str, Any]]
+    doubtful: str = ""
+    rate_per_ms: float | None = 1000.0
+
+    def __call__(self, _url: str, sql: str, run_id: str = "", **_: str) -> list[dict[str, Any]]:
+        if sql == history.LAST_GOOD:
+            return [{"run_id": run, "doubtful": run == self.doubtful} for run in self.latencies]
+        if "tidegauge.figures" in sql:
+            return [ROW]
+        if "tidegauge.latency_summary" in sql:
+            return [self.latencies[run_id]]
+        if self.rate_per_ms is None:
+            return []
+        return [{"rate_per_second": self.rate_per_ms * self.latencies[run_id]["p99_ms"]}]
+
+
 @pytest.mark.parametrize(
     ("line", "value"),
     [
@@ -60,13 +82,12 @@ def asked(*thresholds: str) -> Any:
 )
 def test_every_figure_of_a_past_run_can_be_a_baseline(line: str, value: float) -> None:
     (row,) = judged([parse_threshold(line)], as_figures([ROW], [LATENCY]))
-    assert row["value"] == value
+    assert row.value == value
 
 
 def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = {baselines.LAST: [{"run_id": "run-1", "doubtful": False}], baselines.FIGURES: [ROW],
-               baselines.LATENCIES: [LATENCY], baselines.FOUND: []}  # fmt: skip
-    monkeypatch.setattr(baselines, "query", lambda _url, sql, **_: answers[sql])
+    known = {"run-1": LATENCY}
+    monkeypatch.setattr(history, "query", Store(known, rate_per_ms=None))
     found = with_baseline(asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url")
     assert found.workload.thresholds == (
         "spark-realtime: join.p99_ms <= 22 # 1.1 * baseline (20 in run-1)",
@@ -77,14 +98,8 @@ def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_baseline_is_the_median_of_the_last_good_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     p99_ms = {"run-4": 40, "run-3": 22, "run-2": 20, "run-1": 18}
 
-    def answer(_url: str, sql: str, run_id: str = "", **_: str) -> list[dict[str, Any]]:
-        if sql == baselines.LAST:
-            return [{"run_id": one, "doubtful": one == "run-1"} for one in p99_ms]
-        if sql == baselines.FOUND:
-            return [{"rate_per_second": 1000.0 * p99_ms[run_id]}]
-        return [ROW] if sql == baselines.FIGURES else [LATENCY | {"p99_ms": p99_ms[run_id]}]
-
-    monkeypatch.setattr(baselines, "query", answer)
+    known = {run: LATENCY | {"p99_ms": of_run} for run, of_run in p99_ms.items()}
+    monkeypatch.setattr(history, "query", Store(known, doubtful="run-1"))
     lines = (
         "join.p99_ms <= 1.1 * baseline",
         "pipeline.sustainable_rate_per_second >= 0.9 * baseline",
@@ -101,18 +116,18 @@ def test_doubtful_runs_are_a_baseline_only_if_there_are_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rows = [{"run_id": "run-2", "doubtful": True}, {"run_id": "run-1", "doubtful": True}]
-    monkeypatch.setattr(baselines, "query", lambda *_, **__: rows)
-    assert baselines.last_good_runs(a_request(), "url") == ["run-2", "run-1"]
+    monkeypatch.setattr(history, "query", lambda *_, **__: rows)
+    assert history.last_good_runs(a_request(), "url") == ["run-2", "run-1"]
 
 
 def test_without_a_run_to_compare_with_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "query", lambda *_, **__: [])
+    monkeypatch.setattr(history, "query", lambda *_, **__: [])
     found = with_baseline(asked("join.p99_ms <= baseline", "join.p50_ms <= 9"), "", "url")
     assert found.workload.thresholds == ("join.p50_ms <= 9",)
 
 
 def test_a_named_run_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(baselines, "query", lambda *_, **__: [])
+    monkeypatch.setattr(history, "query", lambda *_, **__: [])
     with pytest.raises(DefinitionError, match="baseline run-7: run-7 has no figure for"):
         with_baseline(asked("join.p99_ms <= baseline"), "run-7", "url")
 

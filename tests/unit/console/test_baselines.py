@@ -10,24 +10,40 @@ import pytest
 from analysis.comparability import identity_of
 from analysis.thresholds import judged
 from schemas.protocol import VERDICTS
+from schemas.report import BaselineComparison, Figures
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
-from services.console.baselines import (
-    Baseline,
-    against_baseline,
-    check_baseline,
-    with_baseline,
-)
+from services.console import baselines
+from services.console.baselines import Baseline, check_baseline, with_baseline
 from services.console.choosing import Overrides, with_overrides
-from services.console.ci import junit
-from services.console.page.markdown import baseline_line
+from services.console.report import ci
+from services.console.report.words import baseline_sentence
+from services.console.verbs import measuring
 from services.console.verbs.common import EXIT_THRESHOLD
-from services.console.verbs.measuring import _exit_code
 from tests.unit.analysis.test_baseline import QUIET, a_report, repeated
+from tests.unit.reports import part_of, report_of
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
 COMPARED = ["join.p99_ms <= baseline"]
+
+
+def against_baseline(
+    report: dict[str, Any], baseline: Baseline, required: bool = False
+) -> dict[str, Any]:
+    return baselines.against_baseline(report_of(report), baseline, required).as_json()
+
+
+def _exit_code(reports: list[dict[str, Any]], shown: dict[str, Any]) -> int:
+    return measuring._exit_code([*map(report_of, reports)], report_of(shown))
+
+
+def junit(report: dict[str, Any]) -> bytes:
+    return ci.junit(report_of(report))
+
+
+def baseline_line(compared: dict[str, Any]) -> str:
+    return baseline_sentence(part_of(BaselineComparison, compared))
 
 
 def written(folder: Path, report: dict[str, Any]) -> str:
@@ -83,7 +99,7 @@ def test_a_run_that_is_not_valid_is_no_baseline(tmp_path: Path) -> None:
 def test_a_file_needs_no_suffix(tmp_path: Path) -> None:
     path = tmp_path / "before"
     path.write_text(json.dumps(a_report()))
-    assert Baseline(str(path), "").report["run_id"] == "run-1"
+    assert Baseline(str(path), "").report.run_id == "run-1"
     assert not Baseline("20261125-022513-12e6", "").is_file
 
 
@@ -128,7 +144,8 @@ def test_a_baseline_that_was_not_compared_is_a_skipped_test_case(tmp_path: Path)
     found = against_baseline(repeated(QUIET), Baseline(base, ""))
     assert cases_of(found) == {"compared with the baseline": "skipped"}
     assert "cores 2, not 4" in junit_skipped(found)
-    assert "Skipped, not passed:** Not compared" in baseline_line(found["baseline"])
+    assert baseline_line(found["baseline"]) == "Skipped, not passed"
+    assert found["baseline"]["said"].startswith("Not compared")
     assert _exit_code([], found) == 0
 
 
@@ -180,13 +197,14 @@ def test_a_threshold_on_a_baseline_of_another_machine_does_not_pass(
     base = Baseline(written(tmp_path, repeated(QUIET, identity=identity)), "")
     given = with_overrides(a_request().workload, Overrides(thresholds=[line]))
     measured = {"one": ("join",)}
-    figures = {"pipelines": {"one": {"stages": {"join": {"latency_ms": {"latest": {"p99": 1.0}}}}}}}
+    stages = {"join": {"latency_ms": {"latest": {"p99": 1.0}}}}
+    figures = Figures.model_validate({"pipelines": {"one": {"stages": stages}}})
 
     (text,) = with_baseline(given, measured, base, on_cores(2)).thresholds
     (row,) = judged([parse_threshold(text)], figures)
-    assert not row["passed"]
-    assert "not comparable: cores 2, not 4" in row["threshold"]
+    assert not row.passed
+    assert "not comparable: cores 2, not 4" in row.threshold
 
     (text,) = with_baseline(given, measured, base, on_cores(4)).thresholds
     (row,) = judged([parse_threshold(text)], figures)
-    assert row["passed"]
+    assert row.passed

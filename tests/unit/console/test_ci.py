@@ -6,11 +6,20 @@ from xml.etree import ElementTree
 
 import pytest
 
-from services.console.ci import benchmark, junit
+from services.console.report import ci
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
 CLEAN = {"exact": 9, "wrong": 0, "missing": 0, "late": 0, "duplicate": 0, "unexpected": 0}
+
+
+def junit(report: dict[str, Any]) -> bytes:
+    return ci.junit(report_of(report))
+
+
+def benchmark(report: dict[str, Any]) -> bytes:
+    return ci.benchmark(report_of(report))
 
 
 def report(**changes: Any) -> dict[str, Any]:
@@ -138,7 +147,12 @@ def test_of_searches_the_time_per_record_is_tracked() -> None:
     once = report(conclusion={"search": {"rate_per_second": 40_000}})
     (one,) = json.loads(benchmark(once))
     assert (one["name"], one["value"]) == ("a time", 25.0)
-    (one,) = json.loads(benchmark(once | {"repetition": {"search": {"median_per_second": 50_000}}}))
+    (one,) = json.loads(
+        benchmark(
+            once
+            | {"repetition": {"runs": [], "pipelines": {}, "search": {"median_per_second": 50_000}}}
+        )
+    )
     assert one["value"] == 20.0
 
 
@@ -147,5 +161,9 @@ def test_repeated_runs_give_medians_with_their_intervals() -> None:
     unknown = {"median": 8, "low": None, "high": None}
     latest = {"p50": interval, "p95": unknown, "p99": unknown}
     stages = {"join": {"latency_ms": {"latest": latest}}, "sliding": {"latency_ms": {}}}
-    found = json.loads(benchmark(report(repetition={"pipelines": {"a": {"stages": stages}}})))
+    found = json.loads(
+        benchmark(
+            report(repetition={"runs": [], "search": None, "pipelines": {"a": {"stages": stages}}})
+        )
+    )
     assert [(one["value"], one.get("range")) for one in found[:2]] == [(3, "2.5 to 4"), (8, None)]

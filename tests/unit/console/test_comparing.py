@@ -9,9 +9,10 @@ from rich.console import Console
 
 from analysis.comparability import Facts
 from analysis.costs import COST
-from services.console import comparing
+from services.console.report import compare as comparing
 from services.runtime.clickhouse import QueryError
 from tests.unit.analysis.test_comparability import facts
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -25,13 +26,16 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
         "block_s": 10,
         "edge_s": 1,
         "confidence": 0.95,
+        "described": [],
+        "order": ["a", "b"],
     }
     report: dict[str, Any] = {"run_id": "r", "domain": "traffic", "environment": {}}
     report |= {"valid": True, "interleaved": found}
-    request = {"workload": {"name": "latency", "load": {}}}
+    request = {"workload": {"name": "latency", "load": {}}, "domain": {"name": "traffic"}}
+    request["environment"] = {}
 
     def read(_url: str, _run_id: str) -> Facts:
-        return Facts(report, request, {})
+        return Facts(report_of(report), request, {})
 
     monkeypatch.setattr(comparing, "read_facts", read)
     console = Console(file=io.StringIO(), width=200)
@@ -62,7 +66,7 @@ def ten_runs(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"p": {"join": {second: {level: 90, level + 9: 10} for second in range(30)}}}
 
     monkeypatch.setattr(comparing, "read_facts", read)
-    monkeypatch.setattr(comparing.comparison, "read_latencies", latencies)
+    monkeypatch.setattr(comparing.seconds, "latencies", latencies)
 
 
 def printed(*, whole: bool) -> list[str]:
@@ -130,7 +134,7 @@ def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.Monkey
         return Facts(found.report, found.request | {"pipelines": two}, {})
 
     monkeypatch.setattr(comparing, "read_facts", read)
-    monkeypatch.setattr(comparing.comparison, "read_latencies", both)
+    monkeypatch.setattr(comparing.seconds, "latencies", both)
     (one,) = comparing.as_json(comparing.compared("", ["before"], None))["comparisons"]
     assert (one["by"], one["before"]["pipeline"], one["after"]["pipeline"]) == (
         "seconds",
@@ -178,7 +182,7 @@ def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) 
         return {}
 
     monkeypatch.setattr(comparing, "read_facts", lambda _url, run_id: facts(run_id))
-    monkeypatch.setattr(comparing.comparison, "read_latencies", latencies)
+    monkeypatch.setattr(comparing.seconds, "latencies", latencies)
     monkeypatch.setattr(comparing.comparison, "pairs_of", lambda *_: [])
     comparing.compared("", ["a", "a"], ["b", "c", "b"])
     assert read == ["a", "b", "c"]

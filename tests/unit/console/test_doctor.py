@@ -10,6 +10,7 @@ from rich.console import Console
 from deploy.local.stack import ServiceStatus
 from services.console import doctor
 from services.console.doctor import Finding, examine, notify, show
+from services.readmodel.runs import DeadLetters
 from services.runtime.limits import Limits
 from services.runtime.settings import ServiceSettings
 from tests.receiver import receiving
@@ -24,7 +25,7 @@ def test_of_a_stack_the_parts_that_it_has_are_looked_at(
     for name in ("_java", "_cores", "_memory", "_disk", "_jars", "_wall", "_base_port"):
         monkeypatch.setattr(doctor, name, lambda *_given: Finding(True, "fine"))
     monkeypatch.setattr(doctor, "_engines", lambda _settings: iter(()))
-    monkeypatch.setattr(doctor, "query", lambda *_given: [{"n": 0, "why": ""}])
+    monkeypatch.setattr(doctor, "dead_letters", lambda _url: DeadLetters(0, ""))
     services = [ServiceStatus("kafka", 1, "ready"), ServiceStatus("store", 2, "not ready")]
     found = list(examine(ServiceSettings(data=tmp_path), True, services))
     assert [one for one in found if one.text != "fine"] == [

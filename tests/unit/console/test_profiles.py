@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from services.console.profiles import (
     check_quiet,
@@ -14,6 +15,7 @@ from services.console.profiles import (
 )
 from services.definitions.pipelines import load_pipeline
 from services.definitions.workloads import load_workload
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -80,14 +82,16 @@ def test_a_machine_that_is_not_quiet_is_refused(monkeypatch: pytest.MonkeyPatch)
     check_quiet()
 
 
-def runs(*valid: bool) -> list[dict[str, Any]]:
+def runs(*valid: bool) -> list[Report]:
     """Reports of runs; the invalid ones were not steady."""
     return [
-        {
-            "valid": one,
-            "invalid_reasons": [] if one else ["It was not steady."],
-            "conclusion": {"clean": True},
-        }
+        report_of(
+            {
+                "valid": one,
+                "invalid_reasons": [] if one else ["It was not steady."],
+                "conclusion": {"clean": True},
+            }
+        )
         for one in valid
     ]
 
@@ -102,9 +106,9 @@ def test_anything_less_is_not(valid: list[bool]) -> None:
     reports = runs(*valid)
     found = cited(reports[0], reports)
     good = sum(valid)
-    assert found["valid"] is False
-    assert found["invalid_reasons"][0] == (
+    assert found.valid is False
+    assert found.invalid_reasons[0] == (
         f"Not to be cited: {good} of {len(valid)} runs are valid and clean; all must be, "
         "and at least 5."
     )
-    assert found["invalid_reasons"][1:] == ([] if all(valid) else ["It was not steady."])
+    assert found.invalid_reasons[1:] == ([] if all(valid) else ["It was not steady."])

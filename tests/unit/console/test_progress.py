@@ -6,12 +6,18 @@ from typing import Any
 import pytest
 
 from schemas.events import Measurement, event_of
+from schemas.report import Search
 from services.console.live import headline
-from services.console.progress import Progress, rate_line
+from services.console.progress import Progress
+from services.console.report.words import search_sentence
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
+
+
+def rate_line(result: dict[str, Any]) -> str:
+    return search_sentence(Search.model_validate(result))
 
 
 def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object]:

@@ -5,16 +5,19 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from analysis.thresholds import ENDED
 from schemas.protocol import VERDICTS
+from schemas.report import Report
 from services.console.run_command import RunError
 from services.console.verbs import measuring
 from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD, run_page
 from services.runtime.settings import ServiceSettings
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -43,7 +46,7 @@ PLAIN = {
 
 
 RUN_ID = "20260101-000000-abcd"
-ONE = {"number": 1, "run_id": RUN_ID, "invalid_reasons": []}
+ONE = report_of({"run_id": RUN_ID, "valid": True, "invalid_reasons": []})
 
 
 class NoStack:
@@ -54,6 +57,11 @@ class NoStack:
     def up(self, _say: Callable[[str], None], _once_leading: object) -> None: ...
     def close(self, _say: Callable[[str], None]) -> None: ...
     def check(self) -> None: ...
+
+
+def of(reports: list[Report]) -> Report:
+    """A summary that names its runs."""
+    return report_of({"run_id": RUN_ID, "left_out": [report.run_id for report in reports]})
 
 
 @pytest.fixture
@@ -68,12 +76,9 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: NoStack())
     monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
     monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
-    monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "VALID")
-    monkeypatch.setattr(
-        measuring, "_summary", lambda reports, *_: {"run_id": RUN_ID, "of": reports}
-    )
+    monkeypatch.setattr(measuring, "verdict", lambda _report: ("VALID", "good"))
+    monkeypatch.setattr(measuring, "_summary", lambda reports, *_: of(reports))
     monkeypatch.setattr(measuring, "show_report", lambda *_: None)
-    monkeypatch.setattr(measuring, "show_repetition", lambda *_: None)
 
 
 @pytest.mark.usefixtures("refused_in_the_second")
@@ -86,16 +91,16 @@ def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> N
     )
     with pytest.raises(RunError, match=r"^The run was refused"):
         measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
-    assert json.loads(path.read_text()) == {"run_id": RUN_ID, "of": [ONE]}
+    assert json.loads(path.read_text()) == of([ONE]).as_json()
 
 
 def test_a_run_that_a_threshold_ended_ends_the_repetition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_in_the_second: None
 ) -> None:
     failed = {"threshold": "join.p99_ms <= 5 abort", "passed": False}
-    report = {"valid": False, "thresholds": [failed]}
+    report: dict[str, Any] = {"run_id": RUN_ID, "valid": False, "thresholds": [failed]}
     report["invalid_reasons"] = ["The run was ended by a threshold that failed: x."]
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report_of(report))
     options = Namespace(**ASKED, **PLAIN, repeat=3)
     code = measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert code == EXIT_THRESHOLD
@@ -111,17 +116,17 @@ def test_results_of_several_runs_are_stored_after_the_files_and_before_the_stack
             done.append("closed")
 
     def publish(found: list[str], *_: object) -> None:
-        assert json.loads(path.read_text()) == ONE
+        assert json.loads(path.read_text()) == ONE.as_json()
         done.extend(found)
 
     monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: Closing())
     monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
-    monkeypatch.setattr(measuring, "conclusions_of", lambda report: [report["number"]])
+    monkeypatch.setattr(measuring, "conclusions_of", lambda report: [report.run_id])
     monkeypatch.setattr(measuring, "publish", publish)
     monkeypatch.setattr(measuring, "_exit_code", lambda *_: 0)
     options = Namespace(**ASKED, **PLAIN | {"report": path}, repeat=1)
     assert measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True)) == 0
-    assert done == [1, "closed"]
+    assert done == [RUN_ID, "closed"]
 
 
 def test_a_stack_that_goes_on_shows_the_run_on_a_page_of_its_own() -> None:
@@ -159,26 +164,30 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
     monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
     monkeypatch.setattr(measuring, "perform", perform)
     monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report)
-    monkeypatch.setattr(measuring, "verdict_sentence", lambda _report: "INVALID")
-    monkeypatch.setattr(measuring, "_tell", lambda *_: {"run_id": RUN_ID})
+    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report_of(report))
+    monkeypatch.setattr(measuring, "verdict", lambda _report: ("INVALID", "bad"))
+    monkeypatch.setattr(measuring, "_tell", lambda *_: ONE)
     options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
     measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
     assert [one is not None for one in asked] == begun_early
+
+
+def exit_code(report: dict[str, Any]) -> int:
+    return measuring._exit_code([report_of(report)], report_of({}))
 
 
 def test_a_run_that_a_threshold_ended_is_exit_code_3_if_its_last_outputs_pass_it() -> None:
     row = {"threshold": "join.p99_ms <= 50 abort", "passed": True}
     ended = {"thresholds": [row], "valid": False, "conclusion": {"clean": True}, "pipelines": {}}
     reasons = [f"{ENDED} that join.p99_ms <= 50 failed."]
-    assert measuring._exit_code([ended | {"invalid_reasons": reasons}], {}) == EXIT_THRESHOLD
+    assert exit_code(ended | {"invalid_reasons": reasons}) == EXIT_THRESHOLD
 
 
 def test_a_duplicate_after_the_conclusion_is_exit_code_1() -> None:
     verdicts = dict.fromkeys(VERDICTS, 0) | {"exact": 9, "duplicate": 1}
     cell = {"stages": {"join": {"verdicts": verdicts}}}
     report = {"valid": True, "conclusion": {"clean": True}, "thresholds": [], "invalid_reasons": []}
-    assert measuring._exit_code([report | {"pipelines": {"p": cell}}], {}) == EXIT_FAILED
+    assert exit_code(report | {"pipelines": {"p": cell}}) == EXIT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -191,4 +200,4 @@ def test_a_rate_below_its_threshold_is_exit_code_3_of_a_valid_run(
     row = {"threshold": "pipeline.sustainable_rate_per_second >= 50000", "passed": passed}
     report = {"thresholds": [row], "valid": valid, "conclusion": {"clean": True}, "pipelines": {}}
     reasons = [] if valid else ["No rate was sustained."]
-    assert measuring._exit_code([report | {"invalid_reasons": reasons}], {}) == code
+    assert exit_code(report | {"invalid_reasons": reasons}) == code

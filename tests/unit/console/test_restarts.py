@@ -2,16 +2,14 @@
 
 import pytest
 
-from services.console.restarts import late_until_caught_up
+from services.console.report.build import late_until_caught_up
+from services.readmodel.seconds import LateSecond
 
 pytestmark = pytest.mark.unit
 
 
 def rows(stage, *late_by_second):
-    return [
-        {"stage": stage, "second_ms": 1000 * second, "late": late}
-        for second, late in late_by_second
-    ]
+    return [LateSecond(stage, 1000 * second, late) for second, late in late_by_second]
 
 
 def test_what_is_late_until_a_second_without_any_is_counted():

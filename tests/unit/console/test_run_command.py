@@ -60,10 +60,10 @@ class Bus:
 @pytest.fixture
 def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
     found = Bus()
-    projected = [{"topic": "results.lifecycle", "partition": 0, "next_offset": 3}]
+    projected = {("results.lifecycle", 0): 3}
     monkeypatch.setattr(module, "open_events", lambda *_: found)
     monkeypatch.setattr(module, "Bus", lambda *_: found)
-    monkeypatch.setattr(module, "query", lambda *_: projected)
+    monkeypatch.setattr(module, "projected", lambda *_: projected)
     return found
 
 

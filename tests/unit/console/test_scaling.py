@@ -10,8 +10,9 @@ from schemas.scaling import Scaled, Scaling
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from services.console.explaining import explained
-from services.console.page.scaling import scaling_section
-from services.console.scaling import judged, scaling_header, scaling_rows, scaling_table
+from services.console.report import html, terminal
+from services.console.report.several import SeriesRun, judged
+from services.console.report.tables import scaling_header, scaling_rows
 from services.console.series import parts_of, scaling_of
 from services.definitions.domains import load_domain
 from services.definitions.pipelines import load_pipeline
@@ -19,6 +20,7 @@ from services.definitions.requests import new_request
 from services.definitions.workloads import load_suite, load_workload
 from services.runner.session import engine_plan
 from services.runtime.settings import ServiceSettings
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -135,11 +137,9 @@ def test_a_search_begins_with_the_rate_that_the_one_before_found():
     first = one.of_series(new_request(one.workload, one.pipelines, ("parse",), TRAFFIC), [])
     assert first.scaled == one.scaled.model_copy(update={"series": first.run_id})
     assert first.workload.load.rate_per_second == 4000
-    before = {
-        "scalability": {"series": "S"},
-        "conclusion": {"search": {"rate_per_second": 12345.6}},
-    }
-    unknown = {"scalability": {"series": "S"}, "conclusion": {}}
+    series = {"scalability": {"series": "S"}}
+    before = report_of(series | {"conclusion": {"search": {"rate_per_second": 12345.6}}})
+    unknown = report_of(series)
     request = new_request(four.workload, four.pipelines, ("parse",), TRAFFIC)
     second = four.of_series(request, [before, unknown])
     assert second.scaled.series == "S"
@@ -176,12 +176,12 @@ def a_run(workers, rate, *, used=0.9, others=0.5, limited_by="pipeline", valid=T
             "machine": {"cpu_cores": used + others + 0.2 + 0.1},
         },
     }
-    return {"workers": workers, "partitions": workers, "report": report}
+    return SeriesRun(workers, workers, report_of(report))
 
 
 def test_a_point_has_its_figures_with_intervals_and_the_cores_that_were_free():
     found = judged("S", "p", [[a_run(1, 1000)], [a_run(2, 1900)], [a_run(4, 3400)]])
-    one = found["points"][0]
+    one = found.points[0].as_json()
     assert one["rate_per_second"] == {"value": 1000, "low": 1000, "high": 1100}
     assert one["stages"]["parse"] == {
         "p50": {"value": 3, "low": 2, "high": 4},
@@ -190,17 +190,17 @@ def test_a_point_has_its_figures_with_intervals_and_the_cores_that_were_free():
     assert one["core_seconds_per_million_records"] == {"value": 40, "low": 38, "high": 42}
     # 8 less 0.5 of the generator, 0.2 of the broker and 0.1 outside the stack.
     assert one["free_cores"] == pytest.approx(7.2)
-    assert found["evidence"] == [1, 2, 4]
-    assert found["law"]["of_workers"] == [1, 2, 4]
-    assert (found["series"], found["pipeline"]) == ("S", "p")
+    assert found.evidence == [1, 2, 4]
+    assert found.law.of_workers == [1, 2, 4]
+    assert (found.series, found.pipeline) == ("S", "p")
 
 
 def test_a_full_machine_is_named_with_what_filled_it():
     runs = [[a_run(n, 1000, others=0.6, cores=2)] for n in (1, 2, 4)]
     used = "in use by others: generator 0.60, kafka 0.20, other processes 0.10"
     found = judged("S", "p", runs)
-    assert found["evidence"] == [1]
-    assert [one["objection"] for one in found["points"]] == [
+    assert found.evidence == [1]
+    assert [one.objection for one in found.points] == [
         "",
         f"1.1 of 2 cores were free; {used}",
         f"the machine has 2 cores; {used}",
@@ -210,13 +210,13 @@ def test_a_full_machine_is_named_with_what_filled_it():
 def test_several_searches_give_the_bounds_of_all_and_invalid_runs_count_for_nothing():
     runs = [a_run(1, 1000), a_run(1, 1200), a_run(1, 9999, valid=False)]
     found = judged("S", "p", [runs])
-    one = found["points"][0]
+    one = found.points[0].as_json()
     assert one["rate_per_second"]["value"] == 1100
     assert one["rate_per_second"]["low"] == 1000
     assert one["rate_per_second"]["high"] == pytest.approx(1320)
     assert [run["valid"] for run in one["runs"]] == [True, True, False]
     assert one["core_seconds_per_million_records"]["confidence"] == 0.5, "of two valid runs"
-    assert found["law"] is None
+    assert found.law is None
     assert scaling_rows(found) == [
         ("1", "1", "1100 (1000–1320) 1 INVALID", "3 (3–3)", "9 (9–9)", "40 (40–40)", "7.2")
     ]
@@ -233,23 +233,21 @@ def test_what_was_not_measured_is_a_dash():
         "free cores",
     )
     assert scaling_rows(found) == [("1", "1", "– 1 INVALID", "–", "–")]
-    assert found["points"][0]["objection"] == (
-        "no valid search found a rate, limited by the machine"
-    )
+    assert found.points[0].objection == ("no valid search found a rate, limited by the machine")
 
 
 def test_terminal_and_page_show_the_table_and_what_is_said():
     found = judged("S", "p", [[a_run(1, 1000)], [a_run(2, 1900)], [a_run(4, 3400)]])
     console = Console(width=200, record=True, file=StringIO())
-    console.print(scaling_table(found))
+    console.print(terminal._scaling(found))
     text = console.export_text()
     assert "1900 (1900–2090)" in text
-    page = str(scaling_section(found))
+    page = str(html._scaling(found))
     assert "1900 (1900–2090)" in page
     assert "Universal Scalability Law of 1, 2 and 4 workers" in page
     assert "no evidence" in page  # the shade starts right of the last number with evidence
     none = judged("S", "p", [[a_run(1, 1000, valid=False)]])
-    assert "no law is fitted" in str(scaling_section(none))
+    assert "no law is fitted" in str(html._scaling(none))
 
 
 def test_a_workload_says_in_words_that_it_is_a_series():

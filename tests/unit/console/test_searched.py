@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from services.console.page.document import page
-from services.console.page.markdown import markdown
+from schemas.report import Report
+from services.console.report import html as html_form
+from services.console.report import markdown as markdown_form
 from tests.unit.conductor.search_events import A_RESULT
 from tests.unit.console.test_show import a_report, shown
 from tests.unit.requests import a_request
@@ -33,8 +34,16 @@ UNDECIDED = {
 }
 
 
+def page(report: dict[str, Any], request: dict[str, Any], lines: None) -> str:
+    return html_form.page(Report.model_validate(report), request, lines)
+
+
+def markdown(report: dict[str, Any]) -> str:
+    return markdown_form.markdown(Report.model_validate(report))
+
+
 def a_search(*steps: dict[str, Any]) -> dict[str, Any]:
-    return a_report() | {"conclusion": {"clean": True, "search": A_RESULT | {"steps": steps}}}
+    return a_report() | {"conclusion": {"clean": True, "search": A_RESULT | {"steps": list(steps)}}}
 
 
 def cells_of(line: str) -> list[str]:

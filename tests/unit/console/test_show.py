@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from services.console.attributed import floor_sentence
-from services.console.show import show_report, verdict_sentence
-from services.console.warmth import warm_up_sentence
+from schemas.report import Report
+from services.console.report import words
+from services.console.report.terminal import show_report
 
 pytestmark = pytest.mark.unit
 
@@ -58,14 +58,23 @@ def a_report(**join: int) -> dict[str, Any]:
 
 def shown(report: dict[str, Any]) -> str:
     console = Console(file=io.StringIO(), width=120)
-    show_report(console, report)
+    show_report(console, Report.model_validate(report))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return str(text)
 
 
+def verdict(report: dict[str, Any]) -> tuple[str, str]:
+    return words.verdict(Report.model_validate(report))
+
+
+def warm_up_sentence(report: dict[str, Any]) -> str:
+    return words.warm_up_sentence(Report.model_validate(report))
+
+
 def test_a_clean_run_is_called_valid_in_one_sentence() -> None:
-    assert verdict_sentence(a_report()).plain == (
-        "VALID: every expected output was published once, exact and in time."
+    assert verdict(a_report()) == (
+        "VALID: every expected output was published once, exact and in time.",
+        "good",
     )
 
 
@@ -81,21 +90,21 @@ def test_a_clean_run_is_called_valid_in_one_sentence() -> None:
 def test_a_valid_run_that_was_not_steady_or_was_disturbed_is_qualified(
     found: dict[str, Any], but: str
 ) -> None:
-    told = verdict_sentence(a_report() | found)
-    assert told.plain.startswith("VALID: every expected output was published once, exact and in")
-    assert (but in told.plain, "But" in told.plain) == (True, bool(but))
-    assert str(told.style) == ("bold yellow" if but else "bold green")
+    text, kind = verdict(a_report() | found)
+    assert text.startswith("VALID: every expected output was published once, exact and in")
+    assert (but in text, "But" in text) == (True, bool(but))
+    assert kind == ("mixed" if but else "good")
 
 
 def test_an_unclean_ledger_is_named_by_stage_and_verdict() -> None:
-    assert verdict_sentence(a_report(missing=3, late=1)).plain == (
+    assert verdict(a_report(missing=3, late=1))[0] == (
         "VALID, but the ledger is not clean: spark-realtime join has 3 missing, 1 late."
     )
 
 
 def test_an_invalid_run_says_why() -> None:
     report = a_report() | {"valid": False, "invalid_reasons": ["The generator was late."]}
-    assert verdict_sentence(report).plain == "INVALID: The generator was late."
+    assert verdict(report)[0] == "INVALID: The generator was late."
 
 
 def warm_up(**found: Any) -> dict[str, Any]:
@@ -220,7 +229,7 @@ def test_a_restart_is_told_with_its_outage_and_what_it_cost() -> None:
         "spark-realtime was killed and unavailable for 13.1 s. As a result 40 outputs were late "
         "and 3 were duplicates; none is missing.\n"
     ) in text
-    assert verdict_sentence(report).plain == (
+    assert verdict(report)[0] == (
         "VALID, but the ledger is not clean: spark-realtime join has 40 late, 3 duplicate. "
         "All of this is due to the restart; nothing was lost."
     )
@@ -232,7 +241,7 @@ def test_what_a_restart_does_not_explain_is_not_put_down_to_it(other: dict[str, 
     report["pipelines"]["spark-realtime"]["restarts"] = [
         {"down_ms": 1, "outage_s": 13.1429, "late": 40, "duplicate": 3},
     ]
-    assert "restart" not in verdict_sentence(report).plain
+    assert "restart" not in verdict(report)[0]
 
 
 def test_a_pipeline_that_did_not_come_back_is_told_with_what_is_missing() -> None:
@@ -254,9 +263,10 @@ def test_what_others_used_is_beside_what_the_machine_used() -> None:
 
 
 def test_a_floor_that_was_to_be_measured_and_is_unknown_is_told() -> None:
-    report = {"run_id": "r", "floor": None}
-    assert floor_sentence(report | {"floor_s": 0}) == ""
-    assert floor_sentence(report | {"floor_s": 10}).startswith("Floor: unknown; the run r-floor ")
+    report = Report.model_validate(a_report() | {"run_id": "r", "floor": None})
+    assert words.floor_sentence(report) == ""
+    asked = report.model_copy(update={"floor_s": 10})
+    assert words.floor_sentence(asked).startswith("Floor: unknown; the run r-floor ")
 
 
 def test_expired_seconds_are_told() -> None:

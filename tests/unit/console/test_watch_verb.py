@@ -18,7 +18,9 @@ from services.console.terminal import Terminal
 from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
 from services.console.verbs.watching import _cluster, watch
 from services.definitions.watches import keep_watch, position_path
+from services.readmodel.watches import Trouble
 from services.runtime.settings import ServiceSettings
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -188,7 +190,7 @@ def judged(passed=(), valid=True, refused=0, **verdicts):
     ],
 )
 def test_the_exit_code_of_a_gate(report, code):
-    assert exit_code(report) == code
+    assert exit_code(report_of(report)) == code
 
 
 class Waited:
@@ -233,16 +235,13 @@ def followed(monkeypatch, data, problems, most_s=float("inf"), is_quiet=False):
     """The lines of a watch that has these problems, one per look, and is then interrupted."""
     left = list(problems)
 
-    def query(_url, sql, **_parameters):
-        if sql == following.TROUBLE:
-            return [left.pop(0)]
-        return [{"missing": 0}] if sql == following.VERDICTS else []
-
     def check():
         if not left:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(following, "query", query)
+    monkeypatch.setattr(following.watches, "last_trouble", lambda *_: left.pop(0))
+    monkeypatch.setattr(following.watches, "recent_outputs", lambda *_: None)
+    monkeypatch.setattr(following.watches, "recent_faults", lambda *_: {"missing": 0})
     monkeypatch.setattr(following, "TELL_S", 0)
     monkeypatch.setattr(following, "LOOK_S", 0)
     out = io.StringIO()
@@ -255,11 +254,11 @@ def followed(monkeypatch, data, problems, most_s=float("inf"), is_quiet=False):
 
 
 NOTHING = "no output was paired in the last 10 s"
-REFUSED = {"topic": "in", "reason": "Broker: Topic authorization failed"}
+REFUSED = Trouble("in", "Broker: Topic authorization failed")
 
 
 def test_a_watch_tells_its_problems_once(monkeypatch, tmp_path):
-    silent = {"topic": "", "reason": "it has returned no end offsets for 30 s"}
+    silent = Trouble("", "it has returned no end offsets for 30 s")
     assert followed(monkeypatch, tmp_path, [REFUSED, REFUSED, silent]) == [
         "The watch orders starts: in → out",
         "Watch it at http://page",

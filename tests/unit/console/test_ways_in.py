@@ -2,8 +2,9 @@
 
 import pytest
 
+from schemas.report import Input, PipelineReport, Report, StageReport, WayIn
+from services.console.report.words import way_in_sentences
 from services.console.studies.figures import figure_of
-from services.console.ways_in import way_in_sentences
 
 pytestmark = pytest.mark.unit
 
@@ -22,25 +23,32 @@ UDP = {
 }
 
 
+def report(way_in):
+    return Report(
+        run_id="r",
+        valid=True,
+        input=Input(records_per_second=999.0),
+        pipelines={"p": PipelineReport(stages={"s": StageReport()})},
+        way_in=way_in and WayIn.model_validate(way_in),
+    )
+
+
 def test_counts_and_times_are_in_a_sentence():
-    assert way_in_sentences({"way_in": UDP}) == [
+    assert way_in_sentences(report(UDP)) == [
         "By udp: 40000 frames sent, 39958 appended, 40 lost (0.10%), 2 not appended, 3 refused; to"
         " the gateway p50 80 and p99 900 µs, from there into Kafka p50 1 and p99 5 ms."
     ]
     nothing = UDP | dict.fromkeys(("sent", "received", "appended", "lost", "not_appended"), 0)
     none = dict.fromkeys(("p50", "p99", "max"))
     nothing |= {"refused": 0, "transit_us": none, "append_ms": none}
-    assert way_in_sentences({"way_in": nothing}) == ["By udp: 0 frames sent, 0 appended, 0 lost."]
+    assert way_in_sentences(report(nothing)) == ["By udp: 0 frames sent, 0 appended, 0 lost."]
 
 
-@pytest.mark.parametrize("report", [{}, {"way_in": None}])
-def test_straight_to_kafka_says_nothing(report):
-    assert way_in_sentences(report) == []
+def test_straight_to_kafka_says_nothing():
+    assert way_in_sentences(report(None)) == []
 
 
 def test_a_study_shows_them():
-    report = {"way_in": UDP, "input": {"records_per_second": 999.0}}
-    report |= {"pipelines": {"p": {"stages": {"s": {"latency_ms": {}}}}}}
     names = ("way_in_lost", "way_in_p50_us", "way_in_p99_us", "input_per_second")
-    assert [figure_of(report, "p", "s", name) for name in names] == [40, 80, 900, 999]
-    assert figure_of(report | {"way_in": None}, "p", "s", "way_in_lost") is None
+    assert [figure_of(report(UDP), "p", "s", name) for name in names] == [40, 80, 900, 999]
+    assert figure_of(report(None), "p", "s", "way_in_lost") is None

@@ -51,8 +51,8 @@ def test_each_figure_of_an_hour_is_compared_with_its_limit(line, value, passed):
     watch = a_watch(thresholds=[line])
     (row,) = judged_run(watch, HOUR, 3_600)
     stage = "" if line.startswith("input") else "output"
-    assert (row["value"], row["passed"], row["stage"]) == (pytest.approx(value), passed, stage)
-    assert row["pipeline"] == ("w" if stage else "")
+    assert (row.value, row.passed, row.stage) == (pytest.approx(value), passed, stage)
+    assert row.pipeline == ("w" if stage else "")
 
 
 ALL = ["p99_ms <= 500", "missing <= 0", "outputs >= 1", "records_per_second >= 0.1"]
@@ -60,7 +60,7 @@ ALL = ["p99_ms <= 500", "missing <= 0", "outputs >= 1", "records_per_second >= 0
 
 def judged(found, watched_s, **fields):
     rows = judged_run(a_watch(thresholds=ALL, **fields), found, watched_s)
-    return {row["threshold"].split(" ")[0]: (row["value"], row["passed"]) for row in rows}
+    return {row.threshold.split(" ")[0]: (row.value, row.passed) for row in rows}
 
 
 def test_an_hour_without_anything_has_no_latency_to_judge():

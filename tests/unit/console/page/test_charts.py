@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from services.console.page.charts import Curve, Frame, amount, line_chart
-from services.console.page.ledger import widths
+from services.console.report.html import widths
 
 pytestmark = pytest.mark.unit
 

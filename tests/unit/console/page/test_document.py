@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from analysis.repetition import summarise
-from services.console.page.document import page
-from services.console.page.markdown import markdown
-from services.console.page.timelines import Timelines, span_of
+from schemas.report import BaselineComparison, Report
+from services.console.report import html
+from services.console.report import markdown as markdown_form
+from services.readmodel.timelines import Timelines, span_of
 from tests.unit.console.test_interleaved import one_of_several
 from tests.unit.console.test_show import a_report, shown, sure_report
+from tests.unit.reports import part_of, report_of
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
@@ -31,6 +33,16 @@ LINES = Timelines(
     cpu_cores={"kafka": FLAT, "machine": FLAT},
     memory_mb={"kafka": FLAT},
 )
+
+
+def page(report: dict[str, Any] | Report, request: dict[str, Any], lines: Timelines | None) -> str:
+    if isinstance(report, dict):
+        report = Report.model_validate(report)
+    return html.page(report, request, lines)
+
+
+def markdown(report: dict[str, Any] | Report) -> str:
+    return markdown_form.markdown(report_of(report))
 
 
 class Tags(HTMLParser):
@@ -118,19 +130,22 @@ def test_page_and_markdown_have_the_results_of_several_runs() -> None:
     late = {"valid": False, "invalid_reasons": ["The generator was late."]}
     runs = [one_of_several(0, 2), one_of_several(1, 2), one_of_several(2, 2, **late)]
     said = "Compared with the baseline x.json: worse in a join p50 (3 → 4 ms)."
-    report = summarise(runs) | {"baseline": {"said": said, "passed": False}}
-    for text in (a_page(**report), markdown(report)):
+    compared = part_of(BaselineComparison, {"said": said, "passed": False})
+    report = summarise(runs).model_copy(update={"baseline": compared})
+    request = a_request().model_dump(mode="json")
+    for text in (page(report, request, LINES), markdown(report)):
         for part in ("a join: p50 11", "Median of the runs", said, "The generator was late."):
             assert part in text
-    assert f'<p class="verdict bad">{said}</p>' in a_page(**report)
+    assert f'<p class="verdict bad">{said}</p>' in page(report, request, LINES)
 
 
 def test_page_and_markdown_name_the_valid_runs_that_are_in_doubt() -> None:
     late = {"valid": False, "invalid_reasons": ["The generator was late."], "disturbed": True}
     runs = [one_of_several(0, 2), one_of_several(1, 2, steady=False), one_of_several(2, 2, **late)]
     report = summarise(runs)
-    assert report["run_id"] == "run-0"
-    for text in (a_page(**report), markdown(report)):
+    assert report.run_id == "run-0"
+    request = a_request().model_dump(mode="json")
+    for text in (page(report, request, LINES), markdown(report)):
         assert "run-1 was not steady." in text
         assert "run-2 was disturbed" not in text
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from services.console.page import charts, document, ledger, svg
-from services.console.page.document import page
+from services.console.page import charts, svg
 from services.console.page.markup import Markup, element, joined, style_sheet
-from tests.unit.console.page.test_document import LINES
+from services.console.report import html
+from tests.unit.console.page.test_document import LINES, page
 from tests.unit.console.test_show import a_report
 from tests.unit.requests import a_request
 
@@ -48,7 +48,7 @@ def test_a_style_sheet_cannot_end_itself() -> None:
 
 
 def test_only_one_module_makes_markup() -> None:
-    for module in (charts, document, ledger, svg):
+    for module in (charts, html, svg):
         with open(module.__file__) as file:
             text = file.read()
         assert "Markup(" not in text, module.__name__

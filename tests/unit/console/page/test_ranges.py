@@ -5,7 +5,7 @@ import re
 import pytest
 
 from services.console.page import svg
-from services.console.page.ranges import Range, height_of, range_chart
+from services.console.page.charts import Range, height_of, range_chart
 
 pytestmark = pytest.mark.unit
 

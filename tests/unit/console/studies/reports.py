@@ -2,12 +2,14 @@
 
 from typing import Any
 
+from schemas.report import Report
 from schemas.study import Study
+from tests.unit.reports import report_of
 
 
-def report(valid: bool = True, clean: bool = True, **stages: Any) -> dict[str, Any]:
+def report(valid: bool = True, clean: bool = True, **stages: Any) -> Report:
     """Report of a run of the pipeline `p`; stages: their cells."""
-    return {
+    found = {
         "valid": valid,
         "invalid_reasons": [] if valid else ["The generator was late."],
         "conclusion": {"clean": clean, "search": {"rate_per_second": 4200.0}},
@@ -22,6 +24,7 @@ def report(valid: bool = True, clean: bool = True, **stages: Any) -> dict[str, A
             }
         },
     }
+    return report_of(found)
 
 
 def cell(p50: float | None = None, p99: float | None = None, **more: Any) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """The page of a study contains the measured values and the paper's, and blank cells for missing
 ones."""
 
+from dataclasses import replace
+
 import pytest
 
 from services.console.page.article import html, markdown
@@ -54,7 +56,7 @@ def test_the_paper_s_figures_are_there_without_a_run_and_invalid_ones_are_blank(
 @pytest.mark.parametrize("doubt", [{"steady": False}, {"disturbed": True}])
 def test_figures_of_runs_that_were_not_steady_or_were_disturbed_are_marked(doubt):
     fast = measured("run-1", 2, 6)
-    fast.report.update(doubt)
+    fast = replace(fast, report=fast.report.model_copy(update=doubt))
     found = {("latency", "Fast", "parse"): fast, ("latency", "Slow", "parse"): measured("2", 3, 7)}
     table = section(found, "Latency")
     assert [row[2] for row in table.rows] == ["2 ¹", "3"]

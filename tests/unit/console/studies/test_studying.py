@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from services.console.report import request_of
 from services.console.run_command import BusyError
 from services.console.studies.notebook import Note, open_notebook
 from services.console.studies.plan import plan_of
 from services.console.verbs import studying
+from services.readmodel import runs
 from services.runtime.clickhouse import QueryError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 from tests.unit.console.studies.reports import study
@@ -53,7 +53,7 @@ def test_only_a_run_that_the_store_does_not_know_is_forgotten(
     with pytest.raises(QueryError):
         studying._cells("-", plan, notebook)
     assert open_notebook(tmp_path, "s", "small").of(key) == [note]
-    monkeypatch.setattr(studying, "build_report", request_of)
-    monkeypatch.setattr("services.console.report.query", lambda *_given, **_names: [])
+    monkeypatch.setattr(studying, "build_report", runs.request_of)
+    monkeypatch.setattr(runs, "query", lambda *_given, **_names: [])
     assert studying._cells("-", plan, notebook) == {}
     assert open_notebook(tmp_path, "s", "small").of(key) == []

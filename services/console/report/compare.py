@@ -1,6 +1,5 @@
 """The verb `compare`: the comparable figures of two sides, other differences, and significance."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,17 +11,14 @@ from rich.text import Text
 from analysis import comparison, described
 from analysis.comparability import Facts, differed, left_out, needed_of
 from analysis.comparison import Difference, Side
-from services.console.interleaved import interleaved_sentences
-from services.console.report import build_report, request_of
+from schemas.report import Described, Report
+from services.console.report.build import build_report
+from services.console.report.words import interleaved_sentences
 from services.console.terminal import titled_table
-from services.runtime.clickhouse import QueryError, query
+from services.readmodel import runs, seconds
+from services.runtime.clickhouse import QueryError
 
-READY = (
-    "SELECT pipeline, detail FROM tidegauge.results_lifecycle"
-    " WHERE run_id = {run_id:String} AND event = 'ready' AND pipeline != ''"
-)
 SHORT = {"core-seconds per million records": "core-s/M", "records/s": "/s"}  # units in a table
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -75,13 +71,13 @@ class Pair:
         )
         return f"{text} {needed_of(one.report for one in self.runs)}".rstrip()
 
-    def described(self, *, whole: bool) -> list[Row]:
+    def described(self, *, whole: bool) -> list[Described]:
         """The figures beside the decision. whole: also those of single stages."""
         before, after = ([one.report for one in of] for of in self.facts)
         stages = comparison.common_stages(self.old, self.new)
         rows = described.of_reports((self.old.name, before), (self.new.name, after), stages)
         if not whole:
-            return [row for row in rows if not row["stage"]]
+            return [row for row in rows if not row.stage]
         latencies = comparison.other_latencies(self.old, self.new, same_run=self.same_run)
         return [*map(_row, latencies), *rows]
 
@@ -93,7 +89,7 @@ class Compared:
 
     refused: dict[str, str]
     pairs: list[Pair]
-    interleaved: dict[str, Any] | None = None
+    interleaved: Report | None = None
 
 
 def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Compared:
@@ -110,15 +106,15 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]
     if after is None:
         run_id = sides[0][0]
-        if known[run_id].report.get("interleaved"):
+        if known[run_id].report.interleaved:
             return Compared(refused, [], known[run_id].report)
-        latencies = comparison.read_latencies(url, run_id)
+        latencies = seconds.latencies(url, run_id)
         facts = [[known[run_id]]] * 2
         return Compared(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
     if not sides[1]:
         none = "Nothing to compare: no run is left on the second side."
         raise QueryError(" ".join([*refused.values(), none]))
-    read = [[comparison.read_latencies(url, run_id) for run_id in side] for side in sides]
+    read = [[seconds.latencies(url, run_id) for run_id in side] for side in sides]
     facts = [[known[run_id] for run_id in side] for side in sides]
     return Compared(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))
 
@@ -139,12 +135,8 @@ def _pairs(
 
 def read_facts(url: str, run_id: str) -> Facts:
     """The known facts of a run. Raises QueryError."""
-    versions = {}
-    for row in query(url, READY, run_id=run_id):
-        said = json.loads(row["detail"])
-        told = [str(text) for name, text in said.items() if name.endswith("version")]
-        versions[row["pipeline"]] = told[0] if told else ""
-    return Facts(build_report(url, run_id), request_of(url, run_id), versions)
+    versions = runs.engine_versions(url, run_id)
+    return Facts(build_report(url, run_id), runs.request_of(url, run_id), versions)
 
 
 def show_comparison(
@@ -163,8 +155,9 @@ def show_comparison(
     if found.interleaved is not None:
         sentences = interleaved_sentences(found.interleaved)
         console.print(*sentences, sep="\n", soft_wrap=True)
-        if whole and (rows := found.interleaved["interleaved"].get("described")):
-            console.print(table(rows))
+        turns = found.interleaved.interleaved
+        if whole and turns is not None and turns.described:
+            console.print(table(turns.described))
     for pair in found.pairs:
         _show(console, pair, whole=whole)
 
@@ -177,10 +170,11 @@ def as_json(found: Compared) -> dict[str, Any]:
     `differences`: the decided figures, jointly with `confidence`, `described`: the others, each
     with that confidence by itself (rows: `described.row`), and `said`: the decision in words.
     """
+    turns = found.interleaved and found.interleaved.interleaved
     return {
         "left_out": found.refused,
         "comparisons": [_pair_as_json(pair) for pair in found.pairs],
-        "interleaved": found.interleaved and found.interleaved["interleaved"],
+        "interleaved": turns and turns.as_json(),
     }
 
 
@@ -198,14 +192,14 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
         "also_different": pair.also_different,
         "doubts": pair.doubts,
         "differences": [
-            _row(one) | {"real": one.is_real and pair.may_be_real} for one in decided
+            _row(one).as_json() | {"real": one.is_real and pair.may_be_real} for one in decided
         ],
-        "described": pair.described(whole=True),
+        "described": [row.as_json() for row in pair.described(whole=True)],
         "said": pair.said(decided),
     }  # fmt: skip
 
 
-def _row(one: Difference) -> Row:
+def _row(one: Difference) -> Described:
     return described.row(one.stage, one.figure, one.before, one.after, one.interval)
 
 
@@ -226,7 +220,7 @@ def _show(console: Console, pair: Pair, *, whole: bool) -> None:
     console.print(pair.said(found), soft_wrap=True)
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[Described]) -> Table:
     """Described figures, at most 80 columns wide."""
     found = titled_table("described only, each with a 95 % interval of its own", style=None)
     for column in ("stage", "figure"):
@@ -234,9 +228,9 @@ def table(rows: Sequence[Row]) -> Table:
     for column in ("before", "after", "difference", "interval"):
         found.add_column(column, justify="right", overflow="fold")
     for row in rows:
-        bounds = (row["low"], row["high"])
+        bounds = (row.low, row.high)
         between = " to ".join(described.plain(one, "+") for one in bounds if one is not None)
-        levels = (described.plain(row[name]) for name in ("before", "after"))
-        figure = f"{described.name_of(row)}, {SHORT.get(row['unit'], row['unit'])}"
-        found.add_row(row["stage"], figure, *levels, described.step(row), between or "–")
+        levels = map(described.plain, (row.before, row.after))
+        figure = f"{described.name_of(row)}, {SHORT.get(row.unit, row.unit)}"
+        found.add_row(row.stage, figure, *levels, described.step(row), between or "–")
     return found

@@ -1,14 +1,17 @@
-"""The timelines of one run from ClickHouse: the curves of the page.
+"""The timelines of one run: the curves of its page.
 
 A long run is summarised over at most MOST_SPANS equal spans; percentiles of a span are exact, from
 raw counts. If raw rows have expired, the sums per minute are used, and a span of latencies is one
 or more whole minutes.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from services.runtime.clickhouse import query
+from services.readmodel.runs import phases_of
+from services.runtime.clickhouse import query, query_as
 
 MOST_SPANS = 240
 MINUTE_S = 60
@@ -41,10 +44,52 @@ class Timelines:
     memory_mb: dict[str, Curve]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Point:
+    """Base of rows by span. at_s: begin of the span, seconds since the start."""
+
+    pipeline: str
+    span: int
+    at_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Latency(_Point):
+    """The median and the 99th percentile of a stage."""
+
+    stage: str
+    percentiles_ms: tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Records(_Point):
+    """Records of a stage, or of the input (no pipeline)."""
+
+    stage: str
+    records: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Usage(_Point):
+    """Resources of a service."""
+
+    service: str
+    cpu_cores: float
+    memory_mb: float
+
+
+_P = TypeVar("_P", bound=_Point)
+_S = TypeVar("_S", _Latency, _Records)
+
+
 def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
     """The curves of a run; None if it ended before its load began. expired: whether its counts per
     second have been deleted. Raises QueryError."""
-    phases = _phases(url, run_id)
+    phases = {
+        name: (phase.start_ms, phase.end_ms or 0)
+        for name, phase in phases_of(url, run_id).items()
+        if phase.start_ms
+    }
     if not phases:
         return None
     start_ms = min(start for start, _end in phases.values())
@@ -52,25 +97,25 @@ def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
     span_s = span_of(most_s)
     latency_span_s = max(span_s, MINUTE_S) if expired else span_s
     latency = _latency(url, run_id, start_ms, latency_span_s, expired=expired)
-    throughput = _asked(url, THROUGHPUT, run_id, start_ms, span_s)
-    usage = _asked(url, RESOURCES, run_id, start_ms, span_s)
+    throughput = _spans(_Records, THROUGHPUT, (url, run_id), start_ms=start_ms, span_s=span_s)
+    usage = _spans(_Usage, RESOURCES, (url, run_id), start_ms=start_ms, span_s=span_s)
     # A whole minute may end long after the run.
-    ends_s = [row["at_s"] + (0 if expired else latency_span_s) for row in latency]
-    ends_s += [row["at_s"] + span_s for row in (*throughput, *usage)]
+    ends_s = [row.at_s + (0 if expired else latency_span_s) for row in latency]
+    ends_s += [row.at_s + span_s for row in (*throughput, *usage)]
     measure = phases.get("measure")
     return Timelines(
         end_s=max([most_s, *ends_s]),
         latency_span_s=latency_span_s,
         measure=measure and ((measure[0] - start_ms) / 1000, (measure[1] - start_ms) / 1000),
-        median_ms=_by_stage(latency, lambda row: row["percentiles_ms"][0]),
-        p99_ms=_by_stage(latency, lambda row: row["percentiles_ms"][1]),
+        median_ms=_by_stage(latency, lambda row: row.percentiles_ms[0]),
+        p99_ms=_by_stage(latency, lambda row: row.percentiles_ms[1]),
         shares=_shares(url, run_id),
-        records=_rates([row for row in throughput if row["pipeline"]], span_s),
-        input_records=_rates([row for row in throughput if not row["pipeline"]], span_s)
+        records=_rates([row for row in throughput if row.pipeline], span_s),
+        input_records=_rates([row for row in throughput if not row.pipeline], span_s)
         .get("", {})
         .get("", ()),
-        cpu_cores=_by_service(usage, "cpu_cores"),
-        memory_mb=_by_service(usage, "memory_mb"),
+        cpu_cores=_by_service(usage, lambda row: row.cpu_cores),
+        memory_mb=_by_service(usage, lambda row: row.memory_mb),
     )
 
 
@@ -80,21 +125,16 @@ def span_of(length_s: float) -> int:
 
 
 _SPAN = "intDiv(toUnixTimestamp64Milli({time}) - {{start:Int64}}, {{span:Int64}}) AS span"
-LATENCY = (
-    "SELECT pipeline, stage, "
-    + _SPAN.format(time="second")
-    + ", quantilesExactWeighted(0.5, 0.99)(latency_ms, r.count) AS percentiles_ms"
-    " FROM tidegauge.results_latency AS r"
-    " WHERE run_id = {run_id:String} AND definition = 'latest'"
+_LATENCY = (
+    "SELECT pipeline, stage, {span}"
+    ", quantilesExactWeighted(0.5, 0.99)(latency_ms, r.count) AS percentiles_ms"
+    " FROM tidegauge.{table} AS r"
+    " WHERE run_id = {{run_id:String}} AND definition = 'latest'"
     " GROUP BY pipeline, stage, span ORDER BY pipeline, stage, span"
 )
-LATENCY_OF_MINUTES = (
-    "SELECT pipeline, stage, "
-    + _SPAN.format(time="toDateTime64(minute, 3)")
-    + ", quantilesExactWeighted(0.5, 0.99)(latency_ms, r.count) AS percentiles_ms"
-    " FROM tidegauge.latency_minutes AS r"
-    " WHERE run_id = {run_id:String} AND definition = 'latest'"
-    " GROUP BY pipeline, stage, span ORDER BY pipeline, stage, span"
+LATENCY = _LATENCY.format(span=_SPAN.format(time="second"), table="results_latency")
+LATENCY_OF_MINUTES = _LATENCY.format(
+    span=_SPAN.format(time="toDateTime64(minute, 3)"), table="latency_minutes"
 )
 THROUGHPUT = (
     "SELECT pipeline, stage, "
@@ -117,73 +157,63 @@ SHARES = (
     " WHERE run_id = {run_id:String} AND definition = 'latest' AND phase = 'measure'"
     " GROUP BY pipeline, stage"
 )
-PHASES = (
-    "SELECT phase, JSONExtractInt(detail, 'start_ms') AS start_ms,"
-    " JSONExtractInt(detail, 'end_ms') AS end_ms FROM tidegauge.results_lifecycle"
-    " WHERE run_id = {run_id:String} AND event = 'phase_started' AND start_ms > 0"
-)
 
 
-def _phases(url: str, run_id: str) -> dict[str, tuple[int, int]]:
-    rows = query(url, PHASES, run_id=run_id)
-    return {row["phase"]: (row["start_ms"], row["end_ms"]) for row in rows}
-
-
-def _latency(
-    url: str, run_id: str, start_ms: int, span_s: int, *, expired: bool
-) -> list[dict[str, Any]]:
+def _latency(url: str, run_id: str, start_ms: int, span_s: int, *, expired: bool) -> list[_Latency]:
     if not expired:
-        return _asked(url, LATENCY, run_id, start_ms, span_s)
+        return _spans(_Latency, LATENCY, (url, run_id), start_ms=start_ms, span_s=span_s)
     minute_ms = start_ms // (1000 * MINUTE_S) * 1000 * MINUTE_S
-    rows = _asked(url, LATENCY_OF_MINUTES, run_id, minute_ms, span_s)
+    rows = _spans(_Latency, LATENCY_OF_MINUTES, (url, run_id), start_ms=minute_ms, span_s=span_s)
     into_it_s = (start_ms - minute_ms) / 1000
-    return [row | {"at_s": max(0.0, row["at_s"] - into_it_s)} for row in rows]
+    return [replace(row, at_s=max(0.0, row.at_s - into_it_s)) for row in rows]
 
 
-def _asked(url: str, sql: str, run_id: str, start_ms: int, span_s: int) -> list[dict[str, Any]]:
-    """Rows by span of `span_s` seconds; `at_s` is the start of each, in seconds since
-    `start_ms`."""
-    rows = query(url, sql, run_id=run_id, start=str(start_ms), span=str(span_s * 1000))
-    return [row | {"at_s": row["span"] * span_s} for row in rows]
+def _spans(row: type[_P], sql: str, at: tuple[str, str], *, start_ms: int, span_s: int) -> list[_P]:
+    """Rows by span of `span_s` seconds since `start_ms`. at: the store and the run."""
+    url, run_id = at
+    spans = {"start": str(start_ms), "span": str(span_s * 1000)}
+    rows = query_as(row, url, sql, run_id=run_id, **spans)
+    return [replace(one, at_s=one.span * span_s) for one in rows]
 
 
-def _by_stage(rows: list[dict[str, Any]], value: Any) -> ByStage:
-    found: dict[str, dict[str, list[dict[str, Any]]]] = {}
+def _by_stage(rows: Iterable[_S], value: Callable[[_S], float]) -> ByStage:
+    by_stage: defaultdict[str, defaultdict[str, list[_S]]]
+    by_stage = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        found.setdefault(row["pipeline"], {}).setdefault(row["stage"], []).append(row)
+        by_stage[row.pipeline][row.stage].append(row)
     return {
         pipeline: {stage: _curve(own, value) for stage, own in stages.items()}
-        for pipeline, stages in found.items()
+        for pipeline, stages in by_stage.items()
     }
 
 
-def _rates(rows: list[dict[str, Any]], span_s: float) -> ByStage:
+def _rates(rows: Sequence[_Records], span_s: float) -> ByStage:
     """Records per second; 0 for a span without a row."""
-    last = max((row["span"] for row in rows), default=-1)
-    found = _by_stage(rows, lambda row: row["records"] / span_s)
-    for stages in found.values():
+    last = max((row.span for row in rows), default=-1)
+    curves = _by_stage(rows, lambda row: row.records / span_s)
+    for stages in curves.values():
         for stage, curve in stages.items():
             known = dict(curve)
             times = (span * span_s for span in range(last + 1))
             stages[stage] = tuple((at_s, known.get(at_s, 0.0)) for at_s in times)
-    return found
+    return curves
 
 
-def _by_service(rows: list[dict[str, Any]], field: str) -> dict[str, Curve]:
-    found: dict[str, list[dict[str, Any]]] = {}
+def _by_service(rows: Iterable[_Usage], value: Callable[[_Usage], float]) -> dict[str, Curve]:
+    by_service: defaultdict[str, list[_Usage]] = defaultdict(list)
     for row in rows:
-        found.setdefault(row["pipeline"] or row["service"], []).append(row)
-    return {name: _curve(own, lambda row: row[field]) for name, own in found.items()}
+        by_service[row.pipeline or row.service].append(row)
+    return {name: _curve(own, value) for name, own in by_service.items()}
 
 
-def _curve(rows: list[dict[str, Any]], value: Any) -> Curve:
-    return tuple((row["at_s"], float(value(row))) for row in rows)
+def _curve(rows: Iterable[_P], value: Callable[[_P], float]) -> Curve:
+    return tuple((row.at_s, float(value(row))) for row in rows)
 
 
 def _shares(url: str, run_id: str) -> ByStage:
-    found: ByStage = {}
+    curves: defaultdict[str, dict[str, Curve]] = defaultdict(dict)
     for row in query(url, SHARES, run_id=run_id):
         points = zip(row["percentiles_ms"], LEVELS, strict=True)
         curve = tuple((float(ms), 100 * level) for ms, level in points)
-        found.setdefault(row["pipeline"], {})[row["stage"]] = curve
-    return found
+        curves[row["pipeline"]][row["stage"]] = curve
+    return dict(curves)

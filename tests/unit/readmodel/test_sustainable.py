@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.definitions import requests
 from services.definitions.pipelines import at_workers
-from services.definitions.requests import at_sustainable_share
+from services.readmodel import history
+from services.readmodel.history import at_sustainable_share
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.unit
@@ -29,7 +29,7 @@ class Rates:
 def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(requests, "query", Rates({"one": 5000.0, "two": 8000.0}))
+    monkeypatch.setattr(history, "query", Rates({"one": 5000.0, "two": 8000.0}))
     request = a_request("one", "two")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9})
     found = at_sustainable_share(request.model_copy(update={"workload": workload}), "")
@@ -39,7 +39,7 @@ def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
 def test_without_a_rate_that_was_found_there_is_one_sentence(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(requests, "query", Rates())
+    monkeypatch.setattr(history, "query", Rates())
     request = a_request("one")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9})
     with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
@@ -50,7 +50,7 @@ def test_only_a_rate_of_the_same_machine_domain_and_workers_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rates = Rates({"one": 5000.0})
-    monkeypatch.setattr(requests, "query", rates)
+    monkeypatch.setattr(history, "query", rates)
     request = a_request("one")
     workload = request.workload.model_copy(
         update={"sustainable_share": 0.9, "transport": "tcp", "partitions": 4}

@@ -1,0 +1,288 @@
+"""The figures of one run's measured phase, by pipeline and stage.
+
+A time span is begin and end, epoch milliseconds, the end exclusive.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from schemas.protocol import VERDICTS, floor_run_id
+from services.runtime.clickhouse import query, query_as
+
+Span: TypeAlias = tuple[int, int]
+Number: TypeAlias = int | float
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """Outputs of a stage by verdict."""
+
+    pipeline: str
+    stage: str
+    verdicts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Latencies:
+    """Latency of a stage by one definition: number of outputs, of these with a negative latency,
+    and milliseconds."""
+
+    pipeline: str
+    stage: str
+    definition: str
+    count: int
+    negative: int
+    min: int
+    p50: int
+    p90: int
+    p95: int
+    p99: int
+    p999: int
+    max: int
+    mean: Number
+    middle: Number
+
+
+@dataclass(frozen=True)
+class StageCost:
+    """What a stage adds to the latency of the nearest measured stage that it reads, ms."""
+
+    pipeline: str
+    stage: str
+    stage_before: str
+    p50: int
+    p99: int
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Records that a stage published in a span."""
+
+    pipeline: str
+    stage: str
+    records: int
+
+
+@dataclass(frozen=True)
+class Lag:
+    """Unread records of a pipeline in a span: the maximum over time and stages, and at the end."""
+
+    pipeline: str
+    max: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Resources of a service, or of a pipeline, in a span. sampled_s: seconds covered by samples.
+    samples: time (epoch ms), CPU seconds and length (s) of each sample of a pipeline."""
+
+    service: str
+    pipeline: str
+    cpu_cores: Number
+    cpu_seconds: Number
+    memory_bytes_max: int
+    heap_used_bytes_max: int | None
+    sampled_s: Number
+    samples: list[tuple[int, Number, Number]]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Records of a run that the broker acknowledged, and their send delays, milliseconds."""
+
+    records: int
+    p50: Number | None
+    p99: Number | None
+    max: Number | None
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """Unread records of a consumer group in a topic: the maximum, and at the end."""
+
+    group: str
+    topic: str
+    max: int
+    last: int
+
+
+_LATENCIES = (
+    "SELECT pipeline, stage, definition, count, negative, min_ms AS min, p50_ms AS p50,"
+    " p90_ms AS p90, p95_ms AS p95, p99_ms AS p99, p999_ms AS p999, max_ms AS max,"
+    " mean_ms AS mean, middle_ms AS middle FROM tidegauge.latency_summary"
+    " WHERE run_id = {run_id:String} AND phase = 'measure'"
+)
+_RECORDS = "SELECT sum(records) AS total FROM tidegauge.results_throughput WHERE"
+
+
+def verdicts(url: str, run_id: str) -> list[Verdicts]:
+    """Verdicts of each stage."""
+    rows = query(
+        url,
+        "SELECT * FROM tidegauge.verdict_totals"
+        " WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    return [
+        Verdicts(row["pipeline"], row["stage"], {name: int(row[name]) for name in VERDICTS})
+        for row in rows
+    ]
+
+
+def latencies(url: str, run_id: str) -> list[Latencies]:
+    """Latencies of each stage by definition."""
+    return query_as(Latencies, url, _LATENCIES, run_id=run_id)
+
+
+def floor(url: str, run_id: str) -> Latencies | None:
+    """Latency of a plain copy before a run; None if it was not measured, or its own run was not
+    valid."""
+    rows = query_as(
+        Latencies,
+        url,
+        f"{_LATENCIES} AND definition = 'latest' AND run_id IN"
+        " (SELECT run_id FROM tidegauge.runs WHERE run_id = {run_id:String} AND valid) LIMIT 1",
+        run_id=floor_run_id(run_id),
+    )
+    return rows[0] if rows else None
+
+
+def stage_costs(url: str, run_id: str) -> list[StageCost]:
+    """The latency that each stage of a chain adds."""
+    return query_as(
+        StageCost,
+        url,
+        "SELECT pipeline, stage, stage_before, p50_cost_ms AS p50, p99_cost_ms AS p99"
+        " FROM tidegauge.stage_cost"
+        " WHERE run_id = {run_id:String} AND phase = 'measure' AND definition = 'latest'"
+        " AND stage_before IS NOT NULL",
+        run_id=run_id,
+    )
+
+
+def outputs(url: str, run_id: str, span: Span) -> list[Outputs]:
+    """Records that each stage published in a span."""
+    return query_as(
+        Outputs,
+        url,
+        "SELECT pipeline, stage, sum(t.records) AS records"
+        " FROM tidegauge.results_throughput AS t"
+        " WHERE run_id = {run_id:String} AND pipeline != ''"
+        f" AND {_within('second')} GROUP BY pipeline, stage",
+        run_id=run_id,
+        **_times(span),
+    )
+
+
+def lags(url: str, run_id: str, span: Span) -> list[Lag]:
+    """Unread records of each pipeline that reported them."""
+    return query_as(
+        Lag,
+        url,
+        'SELECT pipeline, max(most) AS "max", max(newest) AS "end" FROM'
+        " (SELECT pipeline, stage, max(p.lag_records) AS most,"
+        " argMax(p.lag_records, (p.time, p._offset)) AS newest"
+        " FROM tidegauge.results_pipeline AS p"
+        " WHERE run_id = {run_id:String} AND p.lag_records IS NOT NULL"
+        f" AND {_within('p.time')} GROUP BY pipeline, stage) GROUP BY pipeline",
+        run_id=run_id,
+        **_times(span),
+    )
+
+
+def usage(url: str, run_id: str, span: Span) -> list[Usage]:
+    """Resources of every service and pipeline, ordered by name."""
+    return query_as(
+        Usage,
+        url,
+        "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
+        " sum(interval_s) AS sampled_s,"
+        " cpu_seconds / sampled_s AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
+        " max(heap_used_bytes) AS heap_used_bytes_max,"
+        " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
+        " AS samples"
+        " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"
+        f" AND {_within('time')} GROUP BY service, pipeline ORDER BY service, pipeline",
+        run_id=run_id,
+        **_times(span),
+    )
+
+
+def sent(url: str, run_id: str) -> Sent:
+    """The input that the generator sent in the measured phase."""
+    rows = query_as(
+        Sent,
+        url,
+        "SELECT acknowledged AS records, send_delay_p50_ms AS p50, send_delay_p99_ms AS p99,"
+        " send_delay_max_ms AS max"
+        " FROM tidegauge.generator_summary WHERE run_id = {run_id:String} AND phase = 'measure'",
+        run_id=run_id,
+    )
+    return rows[0] if rows else Sent(0, None, None, None)
+
+
+def sent_until_ms(url: str, run_id: str) -> int:
+    """End of the last second of the measure phase in which records were sent; 0 without one."""
+    rows = query(
+        url,
+        "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
+        " FROM tidegauge.results_generator"
+        " WHERE run_id = {run_id:String} AND phase = 'measure' HAVING count() > 0",
+        run_id=run_id,
+    )
+    return int(rows[0]["until_ms"]) if rows else 0
+
+
+def read_until_ms(url: str, run_id: str) -> int:
+    """End of the last second in which a watch read a record; 0 without one."""
+    rows = query(
+        url,
+        "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
+        " FROM tidegauge.results_throughput WHERE run_id = {run_id:String} HAVING count() > 0",
+        run_id=run_id,
+    )
+    return int(rows[0]["until_ms"]) if rows else 0
+
+
+def input_records(url: str, run_id: str) -> int:
+    """Input records of a watch's run, counted from the topics."""
+    rows = query(url, f"{_RECORDS} run_id = {{run_id:String}} AND pipeline = ''", run_id=run_id)
+    return int(rows[0]["total"])
+
+
+def mean_bytes(url: str, run_id: str) -> dict[str, Number | None]:
+    """Mean size of the values of `input` and `output` of a watch's run; None without any."""
+    rows = query(
+        url,
+        "SELECT if(pipeline = '', 'input', 'output') AS side, sum(t.bytes) / sum(t.records) AS mean"
+        " FROM tidegauge.results_throughput AS t WHERE run_id = {run_id:String} AND records > 0"
+        " GROUP BY side",
+        run_id=run_id,
+    )
+    means: dict[str, Number | None] = {"input": None, "output": None}
+    return means | {row["side"]: row["mean"] for row in rows}
+
+
+def group_lags(url: str, run_id: str) -> list[GroupLag]:
+    """Unread records of each consumer group that a watch observed, by topic."""
+    return query_as(
+        GroupLag,
+        url,
+        'SELECT group_id AS "group", topic, max(records_behind) AS max,'
+        " argMax(records_behind, l.time) AS last FROM tidegauge.consumer_lag AS l"
+        " WHERE run_id = {run_id:String} GROUP BY group_id, topic ORDER BY group_id, topic",
+        run_id=run_id,
+    )
+
+
+def _within(column: str) -> str:
+    """A condition that a time is within the span of `_times`."""
+    return (
+        f"{column} >= fromUnixTimestamp64Milli({{start:Int64}})"
+        f" AND {column} < fromUnixTimestamp64Milli({{end:Int64}})"
+    )
+
+
+def _times(span: Span) -> dict[str, str]:
+    return {"start": str(span[0]), "end": str(span[1])}
