@@ -9,13 +9,17 @@ jar has the SHA-256 of `ivy.lock`. Java gets the certificates that Python trusts
 the environment, so that a mirror or proxy for packages also works for jars.
 """
 
+import hashlib
 import importlib.util
 import os
 import shutil
+import ssl
+import struct
 import subprocess
 import sys
 import tempfile
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from xml.etree import ElementTree
@@ -23,7 +27,6 @@ from xml.etree import ElementTree
 from deploy.local.install import MIRROR, insecure, is_secure
 from deploy.local.jars_lock import STAMP, JarsError, jars_lock_text, read_jars_lock, verify_jars
 from deploy.local.java import Java, JavaMissingError, find_java
-from deploy.local.truststore import trust_store, trusted_certificates
 from services.runtime.jvm_options import without_jvm_options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +35,41 @@ IVY_FILE = HERE / "ivy.xml"
 BENCH_FILE = HERE / "bench.xml"
 FETCH_TIMEOUT_S = 1800
 STORE_PASSWORD = "changeit"
+
+
+_HEAD = struct.Struct(">III")
+_MAGIC = 0xFEEDFEED
+_VERSION = 2
+_TRUSTED = 2
+
+
+def trusted_certificates() -> list[bytes]:
+    """The authorities that Python trusts, in DER (SSL_CERT_FILE overrides them)."""
+    return ssl.create_default_context().get_ca_certs(binary_form=True)
+
+
+def trust_store(certificates: Sequence[bytes], password: str) -> bytes:
+    """A JKS file with the certificates, protected against change by `password`.
+
+    The format is JKS version 2, integers big-endian: the magic FEEDFEED, the version, the count;
+    per entry the tag 2 (trusted certificate), an alias, a time in ms, "X.509" and the certificate
+    in DER; finally the SHA-1 of password (UTF-16), the phrase "Mighty Aphrodite" and everything
+    before.
+    """
+    entries = b"".join(_entry(index, data) for index, data in enumerate(certificates))
+    store = _HEAD.pack(_MAGIC, _VERSION, len(certificates)) + entries
+    key = password.encode("utf-16-be") + b"Mighty Aphrodite"
+    return store + hashlib.sha1(key + store, usedforsecurity=False).digest()
+
+
+def _entry(index: int, certificate: bytes) -> bytes:
+    head = struct.pack(">I", _TRUSTED) + _text(f"authority-{index}") + struct.pack(">Q", 0)
+    return head + _text("X.509") + struct.pack(">I", len(certificate)) + certificate
+
+
+def _text(value: str) -> bytes:
+    data = value.encode()
+    return struct.pack(">H", len(data)) + data
 
 
 class FetchError(Exception):

@@ -18,7 +18,6 @@ from deploy.local.announcing import Announcer
 from deploy.local.failures import StackError, StackStoppedError, ending, unwritable, worn_out
 from deploy.local.parts import Part
 from deploy.local.processes import end, exit_code, is_alive
-from deploy.local.restarts import Budget
 from deploy.local.startup import log_path
 from deploy.local.state import (
     READY,
@@ -36,6 +35,31 @@ from services.runtime.settings import ServiceSettings
 
 Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]
 STOPPED_BY_ANOTHER = "the stack was stopped by another tidegauge"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """At most `restarts` of one part within any `window_s` seconds, with doubling delays.
+
+    So a part that dies occasionally is always restarted, and one that cannot run ends the stack
+    within about `first_delay_s` times two to the power of `restarts`.
+    """
+
+    restarts: int = 5
+    window_s: float = 600.0
+    first_delay_s: float = 0.5
+    longest_delay_s: float = 30.0
+
+    def delay_s(self, past_s: tuple[float, ...], now_s: float) -> float | None:
+        """Seconds to wait before the next start; None when the budget is used up."""
+        recent = len(self.recent(past_s, now_s))
+        if recent >= self.restarts:
+            return None
+        return float(min(self.longest_delay_s, self.first_delay_s * 2**recent))
+
+    def recent(self, past_s: tuple[float, ...], now_s: float) -> tuple[float, ...]:
+        """The past restarts that still count."""
+        return tuple(at_s for at_s in past_s if now_s - at_s < self.window_s)
 
 
 class SupervisionSettings(ServiceSettings):

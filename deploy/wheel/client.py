@@ -226,7 +226,7 @@ def _is_alive(pid: int, birth: str) -> bool:
 
 
 def _is_of_another_user(port: int) -> bool:
-    """As in services/runtime/listeners.py."""
+    """As in services/runtime/clickhouse.py."""
     for name in ("tcp", "tcp6"):
         with suppress(OSError):
             for line in Path("/proc/net", name).read_text().splitlines()[1:]:

@@ -1,8 +1,10 @@
 """Schedules samples and labels them with the run."""
 
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
+from typing import Any, Final
 
 import psutil
 
@@ -11,8 +13,8 @@ from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
-from services.collector.metrics.events import fields_of
-from services.collector.metrics.watching import Watching
+from services.collector.metrics.samples import Sample
+from services.collector.metrics.watching import Answer, Watching
 from services.collector.processes import Processes
 from services.collector.settings import CollectorSettings
 from services.collector.stack import StackFile
@@ -21,6 +23,44 @@ from services.runtime.events import Events
 from services.runtime.kafka import NoTopicError
 from services.runtime.limits import Limits, limits, machine
 from services.runtime.replay import read_commands, unfinished
+
+# A Kafka record is at most 1 MiB; a character is at most 4 bytes.
+MAX_CHARACTERS: Final = 150_000
+CHARACTERS_BESIDES: Final = 40  # for the numbers and lengths of one sample
+
+
+def fields_of(answer: Answer) -> Iterator[dict[str, Any]]:
+    """Fields of one event, or of several if one would be too large."""
+    begin = 0
+    while begin < len(answer.samples):
+        end = _end(answer.samples, begin)
+        samples = answer.samples[begin:end]
+        yield {
+            "time": answer.time_ms,
+            "source": answer.source,
+            "interval_s": answer.interval_s,
+            "names": [sample.name for sample in samples],
+            "labels": [dict(sample.labels) for sample in samples],
+            "kinds": [sample.kind for sample in samples],
+            "values": [sample.value for sample in samples],
+            "increases": list(answer.increases[begin:end]),
+        }
+        begin = end
+
+
+def _end(samples: tuple[Sample, ...], begin: int) -> int:
+    """End of the event that begins with this sample; it contains at least one."""
+    characters = 0
+    for number in range(begin, len(samples)):
+        characters += _characters(samples[number])
+        if characters > MAX_CHARACTERS and number > begin:
+            return number
+    return len(samples)
+
+
+def _characters(sample: Sample) -> int:
+    labels = sum(len(name) + len(value) for name, value in sample.labels.items())
+    return CHARACTERS_BESIDES + len(sample.name) + labels
 
 
 class Collecting:

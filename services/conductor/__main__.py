@@ -21,9 +21,8 @@ from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from services.conductor.cancellation import Cancellation, refuse
 from services.conductor.floor import measure_floor
-from services.conductor.history import read_back
 from services.conductor.notices.telling import Telling
-from services.conductor.orphaned_runs import conclude_orphan, conclude_steps
+from services.conductor.orphaned_runs import conclude_orphan, conclude_steps, read_back
 from services.conductor.recovered_run import recovered_run
 from services.conductor.run import Run
 from services.conductor.search.bisection import SoFar

@@ -15,7 +15,9 @@ from confluent_kafka import KafkaException
 
 from analysis.lateness import PIPELINE
 from analysis.thresholds import ENDED, judged, sentence
+from schemas import catalogue
 from schemas.commands import Drain, Measure, Prepare, Start, Stop
+from schemas.domain import DomainSpec
 from schemas.events import (
     BusEvent,
     FirstOutputs,
@@ -31,7 +33,6 @@ from schemas.threshold import Threshold
 from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.fault_injection import kill, processes_of
 from services.conductor.run_state import RunState
-from services.conductor.run_topics import start_offsets
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.steady_outputs import SteadyOutputs
@@ -39,7 +40,13 @@ from services.conductor.warming import KNOWN_AFTER_MS
 from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
-from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.kafka import (
+    KafkaUnavailableError,
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+)
+from services.runtime.topics import ensure_topics
 
 log = structlog.get_logger()
 POLL_S = 0.1
@@ -54,6 +61,26 @@ WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
 """Whether the pipelines of a run are kept for the next one."""
+
+
+def start_offsets(
+    request: RunRequest, domain: DomainSpec, settings: ConductorSettings
+) -> dict[str, tuple[int, ...]]:
+    """Create the topics of a run, then return the end offset of every partition. domain: of the
+    request. Raises KafkaException and KafkaUnavailableError."""
+    partitions = request.workload.partitions or settings.input_partitions
+    topics = [
+        topic for each in request.domains for topic in catalogue.domain_topics(each, partitions)
+    ]
+    for pipeline in request.pipelines:
+        stages = request.stages_of(pipeline)
+        topics += catalogue.published_topics(domain, pipeline.name, stages, partitions)
+    ensure_topics(admin_client(settings, "conductor"), topics, settings.replication)
+    consumer = assigned_consumer(settings, "conductor-offsets")
+    try:
+        return {topic.name: end_offsets(consumer, topic.name) for topic in topics}
+    finally:
+        consumer.close()
 
 
 def keep_none(_state: RunState) -> bool:

@@ -72,18 +72,18 @@ class ClientError(RuntimeError):
 
 
 @cache
-def load() -> CDLL | None:
-    """The library with declared functions; None if it cannot be used here."""
+def load() -> CDLL:
+    """The library with declared functions. Raises ClientError if it cannot be used here."""
     if ctypes.sizeof(c_void_p) != 8:
-        return None
+        raise ClientError("the generator needs a 64-bit system")
     try:
         library = CDLL(cimpl.__file__)
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, name)
             function.restype = result
             function.argtypes = arguments
-    except (OSError, AttributeError):
-        return None
+    except (OSError, AttributeError) as error:
+        raise ClientError(f"librdkafka's functions for batches were not found: {error}") from error
     return library
 
 

@@ -1,20 +1,13 @@
 """The Kafka client of a load: accepts batches and reports the outcome of every record.
 
-There are two implementations with the same guarantees. `BatchProducer` passes whole batches to
-librdkafka and counts deliveries per batch. `RecordProducer` calls confluent-kafka once per record.
-It is several times slower, and used if librdkafka's functions cannot be found.
+`BatchProducer` passes whole batches to librdkafka; `FrameBackend` sends frames to the gateway.
 """
 
-import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
-
-from confluent_kafka import KafkaException, Producer
 
 from services.generator import librdkafka
 from services.generator.batch_producer import BatchProducer
-from services.generator.librdkafka import ClientError
 from services.generator.message_batch import MessageBatch
 from services.generator.partition_queues import PARTITIONS_IN_FLIGHT, PartitionQueues
 from services.generator.settings import GeneratorSettings
@@ -28,8 +21,6 @@ from services.runtime.kafka import (
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
 BATCH_RECORDS = 2_000  # a fraction of the limit in flight, so that batches overlap
-
-POLL_S = 0.1
 
 # second of the load (-1: none), acknowledged, failed
 Delivered = Callable[[int, int, int], None]
@@ -112,69 +103,9 @@ def open_backend(
     """A backend that sends one load directly to Kafka at `rate_per_second`. in_order: the seconds
     of its batches never decrease; false if records are late on purpose. Raises ClientError."""
     properties = load_properties(settings, rate_per_second)
-    library = librdkafka.load() if settings.generator_client != "record" else None
-    if library is not None:
-        partitions, brokers = _cluster(settings, topics)
-        # Without idempotence librdkafka allows enough requests in flight.
-        bound = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
-        queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
-        return BatchProducer(library, properties, partitions, queues, in_order)
-    if settings.generator_client == "batch":
-        raise ClientError("librdkafka's batch functions were not found")
-    return RecordProducer(properties)
-
-
-class RecordProducer:
-    """A confluent-kafka producer with a thread that polls its delivery reports."""
-
-    def __init__(self, properties: dict[str, Any]) -> None:
-        try:
-            self._producer = Producer(properties)
-        except KafkaException as error:
-            raise ClientError(str(error)) from error
-        self.last_error = ""
-        self._delivered: Callable[[int, int, int], None] = lambda *_: None
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="deliveries", daemon=True)
-        self._thread.start()
-
-    def count_into(self, delivered: Callable[[int, int, int], None]) -> None:
-        self._delivered = delivered
-
-    def send(self, batch: MessageBatch, start: int, stop: int) -> int:
-        produce = self._producer.produce
-        for position in range(start, stop):
-            key, value = batch.record(position)
-            report = partial(self._report, int(batch.seconds[position]))
-            try:
-                produce(batch.topic, value, key, on_delivery=report)
-            except BufferError:
-                return position
-            except KafkaException as error:
-                raise ClientError(str(error)) from error
-        return stop
-
-    def count_outcomes(self) -> None:
-        """See ProducerBackend."""
-
-    def flush(self, timeout_s: float) -> int:
-        return int(self._producer.flush(timeout_s))
-
-    def purge(self) -> None:
-        self._producer.purge()
-
-    def close(self) -> None:
-        if self._closed.is_set():
-            return
-        self.purge()
-        self._closed.set()
-        self._thread.join(timeout=10)
-
-    def _report(self, second: int, error: object, _message: object) -> None:
-        if error is not None:
-            self.last_error = str(error)
-        self._delivered(second, int(error is None), int(error is not None))
-
-    def _poll(self) -> None:
-        while not self._closed.is_set():
-            self._producer.poll(POLL_S)
+    library = librdkafka.load()
+    partitions, brokers = _cluster(settings, topics)
+    # Without idempotence librdkafka allows enough requests in flight.
+    bound = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
+    queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
+    return BatchProducer(library, properties, partitions, queues, in_order)

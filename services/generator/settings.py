@@ -17,8 +17,6 @@ class GeneratorSettings(ServiceSettings):
     given up and counted as failed.
     generator_delivery_timeout_s: an unacknowledged record has failed after this time.
     generator_acks: `all` with idempotence, so that there are no duplicates, or `1` without.
-    generator_client: `batch` passes whole batches to librdkafka, `record` calls the client once per
-    record, `auto` chooses the first if possible.
     generator_probe_sets: sets of probe traffic per second while a run is prepared (fewer if a set
     has many records), so that a pipeline's code is warm when the load starts.
     generator_gateway: address of the gateway, `host:port`; empty: the one of this stack.
@@ -31,7 +29,6 @@ class GeneratorSettings(ServiceSettings):
     generator_backlog_records: int = Field(1_000_000, ge=10_000, le=100_000_000)
     generator_delivery_timeout_s: int = Field(60, ge=1, le=3600)
     generator_acks: Literal["all", "1"] = "all"
-    generator_client: Literal["auto", "batch", "record"] = "auto"
     generator_probe_sets: int = Field(60, ge=1, le=10_000)
     generator_gateway: str = Field("", pattern=r"^([^:]+:[0-9]{1,5})?$")
     generator_instance_index: int = Field(0, ge=0)

@@ -10,9 +10,9 @@ from confluent_kafka import Consumer, TopicPartition
 from deploy.local.parts import KAFKA, service
 from deploy.local.stack import Stack
 from schemas import catalogue
-from services.collector.metrics.broker import METRICS
 from services.collector.metrics.group_lag import ConsumerGroups
 from services.collector.metrics.samples import NoAnswerError
+from services.collector.settings import METRICS
 from services.runtime.kafka import admin_client, client_properties, idempotent_producer
 from services.runtime.settings import ServiceSettings
 from services.runtime.topics import ensure_topics

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas import catalogue
-from services.collector.metrics.events import fields_of
+from services.collector.collecting import fields_of
 from services.collector.metrics.samples import COUNTER, GAUGE, Increases, Sample
 from services.collector.metrics.watching import Answer
 from services.runtime.grafana_macros import TimeRange, expand

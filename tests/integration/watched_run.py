@@ -11,8 +11,8 @@ from schemas.watch import Watch
 from services.watcher.events import Event
 from services.watcher.group_lag import LAG
 from services.watcher.runs import Runs, run_id_of
-from services.watcher.timestamps import said_of_times
 from services.watcher.watched import Watched
+from services.watcher.watching import said_of_times
 from tests.unit.watcher.records import message
 
 WATCH = Watch.model_validate(

@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from services.collector.run_queue import RunQueue
+from services.collector.processes import RunQueue
 
 pytestmark = pytest.mark.unit
 

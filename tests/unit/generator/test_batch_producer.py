@@ -13,7 +13,7 @@ from services.generator.batch_producer import BatchProducer, runs
 from services.generator.librdkafka import ClientError, Message, new_producer
 from services.generator.message_batch import MESSAGE
 from services.generator.partition_queues import KeyPartitions, PartitionQueues
-from services.generator.producer_backend import RecordProducer, load_properties, open_backend
+from services.generator.producer_backend import load_properties
 from services.generator.settings import GeneratorSettings
 from tests.unit.generator.made import a_load
 
@@ -57,16 +57,8 @@ def test_the_layout_of_a_message_is_that_of_the_library():
 
 def test_a_property_that_is_not_known_is_refused_in_words():
     library = librdkafka.load()
-    assert library is not None
     with pytest.raises(ClientError, match='No such configuration property: "colour"'):
         new_producer(library, {"colour": "red"})
-
-
-def test_the_way_record_by_record_stays_open(tmp_path):
-    settings = GeneratorSettings(generator_client="record", data=tmp_path)
-    backend = open_backend(settings, ("t",), 400, in_order=True)
-    assert isinstance(backend, RecordProducer)
-    backend.close()
 
 
 def test_acknowledgements_of_all_brokers_come_with_idempotence(tmp_path):
@@ -84,7 +76,6 @@ def producing(request, monkeypatch):
     outcomes by thread. The parameter is the limit of partitions with messages in flight."""
     monkeypatch.setattr(batch_producer, "COUNT_S", 60)
     library = librdkafka.load()
-    assert library is not None
     batches = next(iter(a_load(400, 1).prepared())).batches
     properties = {"test.mock.num.brokers": 1, "queue.buffering.max.messages": 1000}
     queues = PartitionQueues(request.param, 100, 60)

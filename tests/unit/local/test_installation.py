@@ -15,9 +15,8 @@ from deploy.local.install import (
     same,
     tool_environment,
 )
-from deploy.local.jars import HERE, FetchError, ivy_reason, jar_paths
+from deploy.local.jars import HERE, FetchError, ivy_reason, jar_paths, trust_store
 from deploy.local.java import Java
-from deploy.local.truststore import trust_store
 from services.definitions.engines import Installed, load_engine
 
 pytestmark = pytest.mark.unit

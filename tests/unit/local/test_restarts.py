@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.restarts import Budget
+from deploy.local.supervisor import Budget
 
 pytestmark = pytest.mark.unit
 

@@ -44,7 +44,7 @@ def started(*names: str) -> list[ServiceState]:
 def test_the_file_says_what_runs_as_documented(tmp_path: Path):
     StateFile(tmp_path).write(STATE.with_service(ServiceState("kafka", 7, "b/3", "ready")))
     assert json.loads((tmp_path / "stack.json").read_text()) == {
-        "version": 2,
+        "version": 1,
         "stack_id": "abc",
         "phase": "running",
         "host": "127.0.0.1",

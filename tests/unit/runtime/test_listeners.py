@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from services.runtime import clickhouse
-from services.runtime.clickhouse import QueryError, StoreUrl
-from services.runtime.listeners import is_of_another_user
+from services.runtime.clickhouse import QueryError, StoreUrl, is_of_another_user
 
 pytestmark = pytest.mark.unit
 

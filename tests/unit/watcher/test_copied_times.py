@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
 from services.watcher.figures import judged_run
-from services.watcher.timestamps import said_of_times
 from services.watcher.watched import Watched
+from services.watcher.watching import said_of_times
 from tests.unit.watcher.records import a_watch, message
 
 pytestmark = pytest.mark.unit
@@ -61,8 +61,8 @@ def test_a_constant_that_no_pipeline_can_keep_is_no_latency(took_ms, count, step
     watch, totals = run_of(took_ms, count, step_ms=step_ms)
     assert "timestamps in out are" in totals.unmeasured
     latency, missing = judged_run(watch, totals, 60.0)
-    assert (latency["value"], latency["passed"]) == (None, False)
-    assert (missing["value"], missing["passed"]) == (0, True)
+    assert (latency.value, latency.passed) == (None, False)
+    assert (missing.value, missing.passed) == (0, True)
     told = said_of_times({"out": {"CreateTime"}}, [], None, totals.unmeasured)
     assert "cannot measure latency" in told
     assert "LogAppendTime" in told
@@ -82,7 +82,7 @@ def test_a_constant_that_no_pipeline_can_keep_is_no_latency(took_ms, count, step
 def test_latencies_that_vary_are_measured(took_ms, count):
     watch, totals = run_of(took_ms, count)
     assert totals.unmeasured == ""
-    assert all(row["passed"] for row in judged_run(watch, totals, 60.0))
+    assert all(row.passed for row in judged_run(watch, totals, 60.0))
 
 
 def test_times_of_the_broker_are_measured_whatever_they_are():

@@ -3,7 +3,7 @@
 import pytest
 
 from services.watcher.decoding import UndecodableError
-from services.watcher.event_times import microseconds
+from services.watcher.extracting import microseconds
 
 pytestmark = pytest.mark.unit
 

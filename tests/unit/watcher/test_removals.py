@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import catalogue
-from services.watcher.removed import Removed
+from services.watcher.removals import Removed
 from services.watcher.watched import Watched
 from tests.unit.watcher.records import a_watch, message
 
