@@ -3,6 +3,7 @@
 import argparse
 import re
 import textwrap
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeAlias, get_args
@@ -11,7 +12,6 @@ from schemas.content import TimeUnit
 from schemas.protocol import CITATION
 from schemas.workload import AUTO, KillTarget, Transport
 from services.console.benchmarks import benchmark_names
-from services.console.completion import SHELLS
 from services.console.help import HELP, NONE
 from services.runtime.settings import ROOT
 from services.runtime.toml_files import read_toml
@@ -27,6 +27,33 @@ did not pass, 2 the command could not be carried out, 3 a threshold failed or a
 figure is worse than the baseline, 130 interrupted.
 State is kept in --data DIR or TIDEGAUGE_DATA (default .tidegauge). Ports start
 at TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side."""
+SHELLS = ("bash", "zsh")
+
+_SCRIPT = """\
+# Completion of tidegauge for {shell}; made by: tidegauge completion {shell}
+{before}_tidegauge() {{
+    local current=${{COMP_WORDS[COMP_CWORD]}} previous=${{COMP_WORDS[COMP_CWORD-1]}} verb= word
+    COMPREPLY=()
+    local skipped=
+    for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+        case $skipped$word in
+        --data) skipped=no: ;;
+        {verbs_pattern}) verb=$word; break ;;
+        *) skipped= ;;
+        esac
+    done
+    case $verb:$previous in
+    :--data) return ;;
+{values}
+    esac
+    case $verb in
+{words}
+    *) COMPREPLY=($(compgen -W "{top}" -- "$current")) ;;
+    esac
+}}
+complete -o default -F _tidegauge tidegauge ./tidegauge
+"""
+_ZSH_BEFORE = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -374,3 +401,40 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
 def _paragraphs(*texts: str) -> str:
     found = [part for text in texts for part in text.split("\n\n") if part]
     return "\n\n".join(textwrap.fill(part, WIDTH) for part in found)
+
+
+def script(shell: str, parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> str:
+    """The script. names: possible values of arguments by their name in the parser (`pipeline`,
+    …)."""
+    verbs = verbs_of(parser)
+    values, words = [], []
+    for verb, verb_parser in verbs.items():
+        options: list[str] = []
+        positional: list[str] = []
+        for action in verb_parser._actions:
+            known = list(action.choices or names.get(f"{verb}.{action.dest}", ()))
+            options += action.option_strings
+            if action.option_strings and action.nargs != 0:
+                pattern = " | ".join(f"{verb}:{option}" for option in action.option_strings)
+                reply = f'COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$current"))'
+                values.append(f"    {pattern}) {reply if known else ':'}; return ;;")
+            elif not action.option_strings:
+                positional += known
+        offered = " ".join([*positional, *options])
+        words.append(f'    {verb}) COMPREPLY=($(compgen -W "{offered}" -- "$current")) ;;')
+    return _SCRIPT.format(
+        shell=shell,
+        before=_ZSH_BEFORE if shell == "zsh" else "",
+        verbs_pattern=" | ".join(verbs),
+        values="\n".join(values),
+        words="\n".join(words),
+        top=" ".join([*verbs, *(one for each in parser._actions for one in each.option_strings)]),
+    )
+
+
+def verbs_of(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of each verb."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}

@@ -1,16 +1,31 @@
-"""What a run consists of: the workload with the command line's options, and the pipelines."""
+"""What a command runs: the workload with the command line's options, the pipelines, and the runs of
+a series with increasing numbers of workers.
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+Each number of workers is a run preceded by a search, with the pipeline under a name of its own and
+topics with as many partitions as the workload says.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from schemas.protocol import Interleaving, Workload
+from schemas.protocol import Interleaving, Pipeline, RunRequest, Workload
+from schemas.report import Report
+from schemas.scaling import Scaled, Scaling
+from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError, first_mistake, first_sentence
 from schemas.workload import KillTarget
-from services.definitions.pipelines import DEFAULT_PIPELINE
+from services.definitions.domains import DOMAINS_DIR, Domain
+from services.definitions.pipelines import DEFAULT_PIPELINE, with_workers
 from services.definitions.workloads import changed
+from services.runtime.settings import ServiceSettings
 
 INTERLEAVED_PAIRS = 20
 FLOOR_S = 10
@@ -95,3 +110,115 @@ def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
     if given is not None:
         return tuple(dict.fromkeys(given.split(",")))
     return workload.pipelines or (DEFAULT_PIPELINE,)
+
+
+def look_into_files(
+    request: RunRequest, domain: Domain, settings: ServiceSettings, say: Callable[[str], None]
+) -> None:
+    """Read the files of a request in a process of the generator, as a run would, and say how many
+    rows it would leave out. Raises DefinitionError if it could not use them."""
+    content = request.workload.content
+    is_own = bool(domain.recording) and domain.folder.parent != DOMAINS_DIR.resolve()
+    if not content.path and not is_own:
+        return
+    given = {"request": json.loads(request.model_dump_json()), "domain": domain.place}
+    done = subprocess.run(
+        [sys.executable, "-m", "services.generator.look"],
+        env=os.environ | settings.child_variables,
+        input=json.dumps(given),
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise DefinitionError("The files of the run could not be looked into.")
+    told = json.loads(done.stdout.splitlines()[-1])
+    if told["refused"]:
+        raise DefinitionError(f"{told['refused']}.")
+    if told["bad_rows"]:
+        say(f"rows left out, as dead letters: {told['bad_rows']}; the first is {told['first']}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One run of a series; a command without a series has a single part.
+
+    scaled: without the series name, which is only known once its first run is requested.
+    """
+
+    workload: Workload
+    pipelines: tuple[Pipeline, ...]
+    scaled: Scaled | None = None
+
+    def of_series(self, request: RunRequest, before: Sequence[Report]) -> RunRequest:
+        """The request of this part, given the reports of those before it: its search starts at the
+        last rate found."""
+        if self.scaled is None:
+            return request
+        first = before[0].scalability if before else None
+        series = first.series if first else request.run_id
+        rates = [report.search.rate_per_second for report in before]
+        rate = next((rate for rate in reversed(rates) if rate), None)
+        changes: dict[str, Any] = {"scaled": self.scaled.model_copy(update={"series": series})}
+        if rate is not None:
+            changes["workload"] = request.workload.at_rate(float(f"{rate:.4g}"))
+        return request.model_copy(update=changes)
+
+
+def scaling_of(workload: Workload, given: str | None) -> Workload:
+    """The workload with the numbers of workers from --workers. Raises DefinitionError."""
+    if given is None:
+        return workload
+    if workload.search is None:
+        raise DefinitionError(
+            f"--workers needs a workload with a search, such as scalability; {workload.name} has "
+            "none."
+        )
+    try:
+        workers = tuple(int(one) for one in given.split(","))
+        scaling = workload.scaling or Scaling()
+        scaling = Scaling(workers=workers, partitions_per_worker=scaling.partitions_per_worker)
+    except ValueError as error:
+        raise DefinitionError(
+            f"--workers must be rising whole numbers such as 1,2,4, not {given!r}."
+        ) from error
+    return workload.model_copy(update={"scaling": scaling})
+
+
+def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part, ...]:
+    """The runs of a command, in order. Raises DefinitionError if the pipeline does not support a
+    number of workers."""
+    if workload.scaling is None:
+        return (Part(workload, pipelines),)
+    if len(pipelines) != 1:
+        raise DefinitionError("--workers needs one pipeline: --pipeline A.")
+    parts = [_part(workload, pipelines[0], workers) for workers in workload.scaling.workers]
+    names = [one.pipelines[0].name for one in parts]
+    return tuple(_with_thresholds(part, pipelines[0].name, names) for part in parts)
+
+
+def _with_thresholds(part: Part, pipeline: str, names: Sequence[str]) -> Part:
+    """The part with its thresholds: those for the series' pipeline or for its own, without those
+    for the others of the series. names: of the pipelines of all parts."""
+    own = part.pipelines[0].name
+    found = []
+    for one in map(parse_threshold, part.workload.thresholds):
+        if one.pipeline == pipeline:
+            found.append(one.text.replace(pipeline, own, 1))
+        elif one.pipeline == own or one.pipeline not in names:
+            found.append(one.text)
+    return replace(part, workload=part.workload.model_copy(update={"thresholds": tuple(found)}))
+
+
+def _part(workload: Workload, pipeline: Pipeline, workers: int) -> Part:
+    assert workload.scaling is not None
+    partitions = workload.partitions or workers * workload.scaling.partitions_per_worker
+    try:
+        scaled = with_workers(pipeline, workers, f"{pipeline.name}-w{workers}-p{partitions}")
+    except DefinitionError as error:
+        raise DefinitionError(f"--workers: {error}") from error
+    return Part(
+        workload.model_copy(update={"partitions": partitions, "scaling": None}),
+        (scaled,),
+        Scaled(series="", pipeline=pipeline.name, workers=workers, partitions=partitions),
+    )

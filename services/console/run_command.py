@@ -11,8 +11,7 @@ from schemas import catalogue
 from schemas.commands import CancelRun, RequestRun
 from schemas.events import BusEvent, Conclusion, ServiceStarted
 from schemas.protocol import RunRequest
-from services.console.live import View, open_view
-from services.console.progress import BUS, Progress
+from services.console.progress import BUS, Progress, View, open_view
 from services.console.terminal import is_quiet
 from services.readmodel.runs import projected
 from services.runtime.bus import Bus

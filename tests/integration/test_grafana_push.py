@@ -8,8 +8,7 @@ import pytest
 from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
-from services.console.grafana import grafana
-from services.console.grafana_push import dashboard_files
+from services.console.grafana import dashboard_files, grafana
 from tests.integration.grafana_double import GrafanaDouble, serving
 
 pytestmark = pytest.mark.integration

@@ -14,8 +14,7 @@ from schemas.validation_errors import DefinitionError
 from services.console.remote_stack import open_stack
 from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
-from services.console.studies.notebook import Note, Notebook
-from services.console.studies.plan import Plan, PlannedRun
+from services.console.studies.plan import Note, Notebook, Plan, PlannedRun
 from services.definitions.engines import load_engine
 from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions

@@ -9,8 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from services.console.remote_stack import open_stack, public_address
-from services.console.store_session import store_session
+from services.console.remote_stack import open_stack, public_address, store_session
 from services.console.terminal import is_quiet
 from services.runtime.clock import now_ms
 from services.runtime.settings import ServiceSettings

@@ -1,5 +1,8 @@
 """Verbs that measure: `run` and `evaluate`."""
 
+import os
+import subprocess
+import sys
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -36,13 +39,15 @@ from services.console.baselines import (
 )
 from services.console.choosing import (
     Overrides,
+    Part,
     chosen_pipelines,
     long_enough,
+    look_into_files,
+    parts_of,
+    scaling_of,
     with_overrides,
 )
-from services.console.evaluating import evaluate_again
 from services.console.files import check_file, report_files, write_file
-from services.console.looking import look_into_files
 from services.console.profiles import (
     MEASURE_S,
     check_quiet,
@@ -57,7 +62,6 @@ from services.console.report.several import conclusions_of
 from services.console.report.terminal import show_report
 from services.console.report.words import is_clean, verdict
 from services.console.run_command import Asked, RunError, ask, perform, publish
-from services.console.series import Part, parts_of, scaling_of
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -335,3 +339,13 @@ def _summary(reports: list[Report], profile: Profile) -> Report:
 
     report = repetition.summarise(reports)
     return cited(report, reports) if profile else report
+
+
+def evaluate_again(settings: ServiceSettings, run_id: str) -> int:
+    """Print the results beside the published ones. Returns the exit code: 0 equal, 1 different, 2
+    if the run can no longer be evaluated. The stack must be running."""
+    return subprocess.run(
+        [sys.executable, "-m", "services.evaluator.reevaluation", run_id],
+        env=os.environ | settings.child_variables,
+        check=False,
+    ).returncode

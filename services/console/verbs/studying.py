@@ -13,8 +13,7 @@ from services.console.report.build import build_report
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import Interrupted, carry_out
 from services.console.studies.content import Cells, Measured, Standing, article
-from services.console.studies.notebook import Note, Notebook, open_notebook
-from services.console.studies.plan import Plan, PlannedRun, plan_of
+from services.console.studies.plan import Note, Notebook, Plan, PlannedRun, open_notebook, plan_of
 from services.console.terminal import headed
 from services.console.verbs.common import (
     EXIT_FAILED,

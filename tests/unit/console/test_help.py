@@ -8,8 +8,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from services.console.arguments import build_parser
-from services.console.completion import script, verbs_of
+from services.console.arguments import build_parser, script, verbs_of
 from services.console.help import HELP
 from services.console.verbs import VERBS
 

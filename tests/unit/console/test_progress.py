@@ -7,8 +7,7 @@ import pytest
 
 from schemas.events import Measurement, event_of
 from schemas.report import Search
-from services.console.live import headline
-from services.console.progress import Progress
+from services.console.progress import Progress, headline
 from services.console.report.words import search_sentence
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event

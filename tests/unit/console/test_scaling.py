@@ -9,11 +9,11 @@ from schemas.protocol import Load, RunPlan, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
-from services.console.explaining import explained
+from services.console.choosing import parts_of, scaling_of
+from services.console.listing import explained
 from services.console.report import html, terminal
 from services.console.report.several import SeriesRun, judged
 from services.console.report.tables import scaling_header, scaling_rows
-from services.console.series import parts_of, scaling_of
 from services.definitions.domains import load_domain
 from services.definitions.pipelines import load_pipeline
 from services.definitions.requests import new_request

@@ -13,8 +13,7 @@ from rich.console import Console
 from schemas.events import Measurement, PhaseStarted, event_of
 from services.console.__main__ import main
 from services.console.arguments import build_parser
-from services.console.live import LiveView, NoView, PlainView, open_view
-from services.console.progress import Progress
+from services.console.progress import LiveView, NoView, PlainView, Progress, open_view
 from services.console.terminal import Terminal, heights
 from services.console.verbs import VERBS
 from services.console.verbs.common import teller

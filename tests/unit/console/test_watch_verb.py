@@ -15,8 +15,14 @@ from services.console import following
 from services.console.arguments import build_parser
 from services.console.following import Following
 from services.console.terminal import Terminal
-from services.console.verbs.gating import _followed, checked, exit_code, in_one_run
-from services.console.verbs.watching import _cluster, watch
+from services.console.verbs.watching import (
+    _cluster,
+    _followed,
+    checked,
+    exit_code,
+    in_one_run,
+    watch,
+)
 from services.definitions.watches import keep_watch, position_path
 from services.readmodel.watches import Trouble
 from services.runtime.settings import ServiceSettings

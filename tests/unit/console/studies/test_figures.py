@@ -5,7 +5,7 @@ from typing import get_args
 import pytest
 
 from schemas.study import FigureName
-from services.console.studies.figures import FIGURES, figure_of, title_of
+from services.console.studies.content import FIGURES, figure_of, title_of
 from tests.unit.console.studies.reports import cell, report
 
 pytestmark = pytest.mark.unit
