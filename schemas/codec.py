@@ -268,5 +268,5 @@ def _is_json_object(text: str) -> bool:
 # Records of the bus. Those of a domain are defined in its folder.
 BUS = Records(load_schema(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
 schema = BUS.schema
-header, schema_json = BUS.header, BUS.schema_json
-encode, identify, decode, decode_as = BUS.encode, BUS.identify, BUS.decode, BUS.decode_as
+schema_json = BUS.schema_json
+encode, decode, decode_as = BUS.encode, BUS.decode, BUS.decode_as
