@@ -4,7 +4,7 @@ import json
 import time
 import urllib.request
 from collections.abc import Callable
-from typing import Any
+from typing import TypedDict
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -16,7 +16,25 @@ from services.runtime.clickhouse import QueryError, StoreUrl, answer_of_store
 POLL_S = 0.5
 
 
-def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict[str, Any]:
+class TableStatus(TypedDict):
+    """A table before and after. equal: whether its digest is unchanged."""
+
+    table: str
+    rows_before: int
+    rows_after: int
+    equal: bool
+
+
+class Status(TypedDict):
+    """Of a rebuild. state: waiting, running, done or another end; sentence: its result."""
+
+    state: str
+    sentence: str
+    equal: bool
+    tables: list[TableStatus]
+
+
+def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> Status:
     """Request a rebuild and wait until it is done; returns the store's status.
 
     `check_stack` is called repeatedly and raises if a part of the stack has died. Raises QueryError
@@ -32,7 +50,7 @@ def rebuild(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> dict
     return status
 
 
-def show_rebuild(console: Console, status: dict[str, Any]) -> None:
+def show_rebuild(console: Console, status: Status) -> None:
     """Rows of every table before and after, and the result of the comparison."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column("table", no_wrap=True)
@@ -45,8 +63,8 @@ def show_rebuild(console: Console, status: dict[str, Any]) -> None:
     console.print(status["sentence"], soft_wrap=True)
 
 
-def _ask(url: StoreUrl, method: str, path: str) -> dict[str, Any]:
+def _ask(url: StoreUrl, method: str, path: str) -> Status:
     headers = url.headers("admin")
     request = urllib.request.Request(f"{url}{path}", headers=headers, method=method)
-    found: dict[str, Any] = json.loads(answer_of_store(url, request))
-    return found
+    status: Status = json.loads(answer_of_store(url, request))
+    return status
