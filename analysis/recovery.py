@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from schemas.load import Load
+from schemas.load import Shape
 from schemas.report import Recovery
 
 HIGH = 1.5
@@ -34,17 +34,13 @@ class Disturbance:
     until_s: int
 
 
-def planned(load: Load, load_start_s: int, end_s: int) -> list[Disturbance]:
+def planned(load: Shape, load_start_s: int, end_s: int) -> list[Disturbance]:
     """Scheduled bursts and rises of the load that end before `end_s`."""
-    if load.shape == "periodic_burst":
-        every_s, first_s, kind = load.period_s, load.period_s, "burst"
-    elif load.shape == "fluctuating":
-        every_s, first_s, kind = 2 * load.period_s, 2 * load.period_s, "rise"
-    else:
+    if load.recurring is None:
         return []
+    kind, every_s, lasts_s = load.recurring
     found: list[Disturbance] = []
-    at_s = load_start_s + first_s
-    lasts_s = load.period_s
+    at_s = load_start_s + every_s
     while at_s + lasts_s <= end_s:
         number = len(found) + 1
         until_s = int(at_s + lasts_s)

@@ -1,11 +1,11 @@
 """The events of the bus, `results.*`: one model for each of `results.lifecycle` and of
-`results.conclusions`. Those of the other topics are measurements, whose fields are columns.
+`results.conclusions`. Those of the other topics carry figures, whose fields are columns.
 
     events.publish(Drained(run_id="r1", verdicts=verdicts))
 
     match read_event(topic, message.value()):
         case Drained(verdicts=verdicts): ...
-        case Measurement(topic=catalogue.LATENCY, fields=fields): ...
+        case Figures(topic=catalogue.LATENCY, fields=fields): ...
 
 On the wire an event is a record of its topic's schema whose `detail` is the JSON of the model's
 content. Consumers can rely on the required fields: what lacks one is refused (DecodeError). Unknown
@@ -512,7 +512,7 @@ class ChangePointFound(Conclusion):
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Figures:
     """An event of another topic: columns of numbers."""
 
     topic: str
@@ -525,7 +525,7 @@ class Measurement:
 
 
 Kind = TypeVar("Kind", bound=Event)
-BusEvent = LifecycleEvent | Conclusion | Measurement
+BusEvent = LifecycleEvent | Conclusion | Figures
 _SPECIAL = (PipelineReady, SearchStepStarted)  # share their names with others
 LIFECYCLE: dict[str, type[LifecycleEvent]] = {
     kind.name: kind for kind in LifecycleEvent.__subclasses__() if kind not in _SPECIAL
@@ -568,12 +568,12 @@ def event_of(topic: str, record: Mapping[str, Any]) -> BusEvent:
         return _parsed(_lifecycle_kind(record), record)
     if topic == catalogue.CONCLUSIONS:
         return _parsed(CONCLUSIONS.get(record["kind"], Conclusion), record)
-    check_measurement(topic, record)
-    return Measurement(topic, dict(record))
+    check_figures(topic, record)
+    return Figures(topic, dict(record))
 
 
-def check_measurement(topic: str, record: Mapping[str, Any]) -> None:
-    """Raise codec.DecodeError if fields of a measurement contradict each other."""
+def check_figures(topic: str, record: Mapping[str, Any]) -> None:
+    """Raise codec.DecodeError if the fields of figures contradict each other."""
     values = VALUES.get(topic)
     if values and len(record[values]) != len(record["counts"]):
         raise codec.DecodeError(f"{values} and counts differ in length")

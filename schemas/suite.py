@@ -15,7 +15,6 @@ from schemas.workload import ThresholdLine, Workload
 
 MOST_STEPS = 200
 Kind = Literal["latency", "bursts", "searches", "failures", "calibration", "engines"]
-EVEN = ("constant", "replay")  # load shapes without bursts
 CALIBRATION = "calibration"
 
 
@@ -133,7 +132,7 @@ class Step(Model):
             return "failures"
         if all(one.engine == CALIBRATION for one in self.pipelines):
             return "calibration"
-        return "latency" if self.workload.load.shape in EVEN else "bursts"
+        return "latency" if self.workload.load.HAS_ONE_LEVEL else "bursts"
 
     def same_pipelines(self, other: "Step") -> bool:
         """Whether one run could use the pipelines of the other."""
@@ -153,7 +152,7 @@ class Step(Model):
     def label(self) -> str:
         """For display, and to identify a step after the suite's file has changed."""
         names = "+".join(pipeline.name for pipeline in self.pipelines)
-        rate, share = self.workload.load.rate_per_second, self.workload.sustainable_share
+        rate, share = self.workload.load.base_rate_per_second, self.workload.sustainable_share
         load = f" at {rate:g}/s" if rate else ""
         if share is not None:
             load = f" at {share:.0%} of the sustainable rate"

@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from schemas.content import Content
 from schemas.faults import Faults
-from schemas.load import Load
+from schemas.load import PERIODIC, Constant, Load
 from schemas.model import Model, Name, Stage
 from schemas.scaling import MOST_PARTITIONS, MOST_WORKERS, Scaling
 from schemas.search import Search
@@ -17,7 +17,6 @@ __all__ = [
     "Faults",
     "Judgement",
     "Kill",
-    "Load",
     "Phases",
     "Search",
     "Validity",
@@ -27,8 +26,6 @@ __all__ = [
 AUTO = "auto"
 LEAST_WARM_UP_S, MOST_WARM_UP_S = 10, 180
 LONG_WARM_UP_S = 60  # after which optimising JIT compilers have finished
-# Periodic loads, whose warm-up may end at any time.
-EVEN_SHAPES = ("constant", "sine", "fluctuating", "periodic_burst")
 DEFAULT_DOMAIN = "traffic"
 # `<stage>_s`, or `<stage>_slide_s` of a stage with sliding windows.
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
@@ -233,7 +230,7 @@ class Workload(Model):
 
     @model_validator(mode="after")
     def _searchable(self) -> "Workload":
-        if self.search and self.load.shape != "constant":
+        if self.search and not isinstance(self.load, Constant):
             raise ValueError("a search needs a load of the shape 'constant'")
         if not self.search and (limits := [x for x in self.thresholds if needs_search(x)]):
             raise ValueError(
@@ -242,12 +239,11 @@ class Workload(Model):
             )
         if self.scaling and not self.search:
             raise ValueError("scaling needs a search")
-        if self.sustainable_share and self.load.shape != "constant":
+        if self.sustainable_share and not isinstance(self.load, Constant):
             raise ValueError("sustainable_share needs a load of the shape 'constant'")
-        if self.phases.until_steady and self.load.shape not in EVEN_SHAPES:
+        if self.phases.until_steady and not self.load.IS_PERIODIC:
             raise ValueError(
-                "a warm-up until the stages are steady needs a load that is "
-                f"{', '.join(EVEN_SHAPES)}"
+                f"a warm-up until the stages are steady needs a load that is {', '.join(PERIODIC)}"
             )
         if self.phases.until_steady and self.pipelines_start_s:
             raise ValueError("pipelines that start after the load need a warm_up_s in seconds")

@@ -118,7 +118,7 @@ class Collecting:
         """Publish answers of other sources; sample and publish if it is time."""
         for answer in self._watching.answers():
             for fields in fields_of(answer):
-                self._events.measurement(catalogue.METRICS, self._run_id, **fields)
+                self._events.publish_figures(catalogue.METRICS, self._run_id, **fields)
         now_s = time.monotonic()
         if now_s < self._next_sample_s:
             return
@@ -142,7 +142,7 @@ class Collecting:
             ours_s = sum(used.cpu_s for owner, used in usage.items() if owner != MACHINE)
             usage[MACHINE] = replace(usage[MACHINE], cpu_s=ours_s)
         for owner, used in usage.items():
-            self._events.measurement(
+            self._events.publish_figures(
                 catalogue.RESOURCES,
                 self._run_id,
                 service=owner.service,

@@ -94,7 +94,7 @@ class Watched:
         self._told_behind_s = 0
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one measurement of the run."""
+        """Add figures of the run."""
         if topic == catalogue.RESOURCES:
             self._add_use(record)
         elif topic == catalogue.GENERATOR and record["phase"] in LOOKED_AT:

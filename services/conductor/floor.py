@@ -10,7 +10,7 @@ import structlog
 
 from schemas.domain import DomainSpec
 from schemas.events import RunRequested
-from schemas.load import Load
+from schemas.load import Constant
 from schemas.pipeline import Pipeline
 from schemas.protocol import Phases, RunRequest, floor_run_id
 from schemas.validation_errors import DefinitionError
@@ -50,7 +50,7 @@ def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
     rate = min(MOST_PER_SECOND, workload.load.peak_per_second or MOST_PER_SECOND)
     lenient = {"must_be_steady": False, "must_be_undisturbed": False}  # it is too short for these
     changes = {
-        "load": Load(shape="constant", rate_per_second=rate),
+        "load": Constant(rate_per_second=rate),
         "phases": Phases(warm_up_s=WARM_UP_S, measure_s=workload.floor_s, cool_down_s=COOL_DOWN_S),
         "stages": (stage,),
         "thresholds": (),

@@ -20,10 +20,10 @@ from schemas.commands import Drain, Measure, Prepare, Start, Stop
 from schemas.domain import DomainSpec
 from schemas.events import (
     BusEvent,
+    Figures,
     FirstOutputs,
     Killed,
     LoadFinished,
-    Measurement,
     PhaseStarted,
     Preparing,
     SteadinessObserved,
@@ -103,7 +103,7 @@ class Run:
     """Takes one request from its topics to its conclusion. `interrupted` is polled and returns a
     reason to end the run, or an empty string.
 
-    listen: receives every measurement of the run. warm: the pipelines were kept from the run
+    listen: receives the figures of the run. warm: the pipelines were kept from the run
     before.
     keep_s: how long they are kept for the next one, if they are.
     """
@@ -115,7 +115,7 @@ class Run:
         events: Events,
         interrupted: Callable[[], str],
         *,
-        listen: Callable[[Measurement], None] | None = None,
+        listen: Callable[[Figures], None] | None = None,
         warm: bool = False,
         keep_s: float = KEPT_S,
     ) -> None:
@@ -396,7 +396,7 @@ class Run:
 
     def _hear(self, event: BusEvent) -> None:
         self._state.add(event)
-        if self._listen is not None and isinstance(event, Measurement):
+        if self._listen is not None and isinstance(event, Figures):
             self._listen(event)
 
     def _phase(self, phase: str, **times_ms: int) -> None:

@@ -17,9 +17,9 @@ from schemas.events import (
     Evaluating,
     EvaluationResumed,
     Failed,
+    Figures,
     LifecycleEvent,
     LoadFinished,
-    Measurement,
     PartDown,
     PipelineDown,
     PipelineReady,
@@ -134,10 +134,10 @@ class RunState:
             return
         if isinstance(event, LifecycleEvent):
             self._add_lifecycle(event)
-        elif isinstance(event, Measurement):
-            self._add_measurement(event.topic, event.fields)
+        elif isinstance(event, Figures):
+            self._add_figures(event.topic, event.fields)
 
-    def _add_measurement(self, topic: str, record: dict[str, Any]) -> None:
+    def _add_figures(self, topic: str, record: dict[str, Any]) -> None:
         self.warming.add(topic, record)
         self.watched.add(topic, record)
         if self.measured is not None:

@@ -32,7 +32,7 @@ from analysis.steadiness import (
 from schemas import catalogue
 from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import RunRequest
-from schemas.workload import EVEN_SHAPES, Load, Workload
+from schemas.workload import Workload
 
 LEAST_BLOCK_S, MOST_BLOCK_S = 4, 40
 LOOK_BACK_S = 30  # warm-up judged like a measured phase if blocks differ by chance
@@ -148,7 +148,7 @@ class Warming:
             for one in request.domain.stages
             if one.window is not None and one.name in request.stages
         ]
-        self._cycle_s = cycle_of(request.workload.load)
+        self._cycle_s = request.workload.load.cycle_s
         turns = request.interleaved
         self._turn_s = turns.block_s if turns is not None else 0
         longest_s = max([LEAST_BLOCK_S, self._cycle_s, self._turn_s, *slides])
@@ -326,14 +326,8 @@ def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Stead
     return Steadiness(None, unknown=f"{TOO_FEW} of {', '.join(names).strip()}")
 
 
-def cycle_of(load: Load) -> int:
-    """Period of a load in seconds."""
-    periods = 2 if load.shape == "fluctuating" else 1  # high and low
-    return max(1, math.ceil(periods * load.period_s))
-
-
 def what_changes(workload: Workload) -> str:
     """What the workload changes on purpose during the measured phase; empty if nothing."""
-    if workload.load.shape not in EVEN_SHAPES or workload.pipelines_start_s:
+    if not workload.load.IS_PERIODIC or workload.pipelines_start_s:
         return "the load is neither constant nor periodic"
     return "a process is killed in the measured phase" if workload.kills else ""

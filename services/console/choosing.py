@@ -60,10 +60,10 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
     """The workload as the command changes it. Raises DefinitionError."""
     if given.rate is not None and not 0 < given.rate < float("inf"):
         raise DefinitionError("--rate must be greater than 0 and finite.")
-    if given.rate is not None and workload.load.parts:
+    if given.rate is not None and not workload.load.base_rate_per_second:
         raise DefinitionError(
-            f"--rate: the load of {workload.name} has several parts and no single rate; use "
-            "--scale, or a workload of your own."
+            f"--rate: the load of {workload.name} has no single rate; use --scale, or a "
+            "workload of your own."
         )
     if given.input is not None and not given.input.is_file():
         raise DefinitionError(f"--input: {given.input} is not a file.")

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.domain import DomainSpec
-from schemas.protocol import Load, Phases, Workload
+from schemas.load import Combined, Shape
+from schemas.protocol import Phases, Workload
 from schemas.search import Search
 from schemas.workload import LEAST_WARM_UP_S, Validity
 from services.console.asking import FORMATS
@@ -196,7 +197,7 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
     if workload.pipelines_start_s:
         lines.append(f"The pipelines start {workload.pipelines_start_s} s after the load.")
     if workload.search:
-        lines.append(_search(workload.search, load.rate_per_second))
+        lines.append(_search(workload.search, load.base_rate_per_second))
     if workload.scaling:
         lines.append(_scaling(workload))
     if workload.sustainable_share:
@@ -288,10 +289,12 @@ def _policy(search: Search) -> str:
     )
 
 
-def _given(load: Load) -> str:
+def _given(load: Shape) -> str:
     """The values of a load that differ from its shape's defaults, as in its file; parts by their
     shapes."""
     given = load.model_dump(exclude_defaults=True, exclude={"shape", "parts"})
-    texts = [f"{name} = {value}" for name, value in given.items()]
-    texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
+    names = sorted(given, key=lambda name: name == "for_s")
+    texts = [f"{name} = {given[name]}" for name in names]
+    if isinstance(load, Combined):
+        texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
     return ", ".join(texts) or "as recorded"

@@ -14,10 +14,11 @@ from typing import Any
 
 import psutil
 
+from schemas.load import PERIODIC
 from schemas.pipeline import Pipeline
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
-from schemas.workload import EVEN_SHAPES, Workload
+from schemas.workload import Workload
 from services.definitions.engines import load_engine
 
 LEAST_RUNS = 5
@@ -37,10 +38,10 @@ def runs_of(asked: int | None) -> int:
 
 def cited_workload(workload: Workload) -> Workload:
     """The workload with a long warm-up and strict rules. Raises DefinitionError."""
-    if workload.load.shape not in EVEN_SHAPES or workload.pipelines_start_s:
+    if not workload.load.IS_PERIODIC or workload.pipelines_start_s:
         raise DefinitionError(
             "--profile citation: the load must be the same at any time "
-            f"({', '.join(EVEN_SHAPES)}), so that it can be steady."
+            f"({', '.join(PERIODIC)}), so that it can be steady."
         )
     phases = workload.phases
     longer = {"warm_up_s": WARM_UP_S, "until_steady": True, "optimised": True}

@@ -22,7 +22,7 @@ from schemas.events import (
     BusEvent,
     Concluded,
     Failed,
-    Measurement,
+    Figures,
     PhaseStarted,
     PipelineReady,
     RateJudged,
@@ -107,7 +107,7 @@ class Progress:
         figures of the current step of a search."""
         if event.run_id == self.measured:
             match event:
-                case Measurement(topic, fields):
+                case Figures(topic, fields):
                     self._add_figures(topic, fields)
                 case SteadinessObserved():
                     self.steady, self.moving, self.still = event.steady, event.moving, event.still

@@ -34,6 +34,7 @@ from schemas.domain import (
     DomainSpec,
     StageSpec,
 )
+from schemas.load import Replay
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
 from services.definitions.csv_files import InputError, check_header, no_column, opened_csv
@@ -109,7 +110,7 @@ def checked(workload: Workload, domain: Domain) -> Workload:
     """A workload with all options of its content, including the domain's. Raises
     DefinitionError."""
     content = content_of(domain, workload.content)
-    if content.copies > 1 and workload.load.shape != "replay":
+    if content.copies > 1 and not isinstance(workload.load, Replay):
         raise DefinitionError("content.copies applies only to a load of the shape 'replay'.")
     return workload.model_copy(update={"content": Content.model_validate(content.model_dump())})
 

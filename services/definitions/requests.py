@@ -14,6 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
+from schemas.load import Constant
 from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
@@ -105,7 +106,7 @@ def _turns(
     counts, where no window overlaps the block before or waits for the one after."""
     refused = {
         "two pipelines: --pipeline A,B": len(pipelines) != 2,
-        "a load of the shape 'constant'": workload.load.shape != "constant",
+        "a load of the shape 'constant'": not isinstance(workload.load, Constant),
         "a workload without a search": workload.search is not None,
         "a workload without kills": bool(workload.kills),
         "pipelines that start before the load": workload.pipelines_start_s > 0,

@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas.content import Content
+from schemas.load import Shape
 from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
 from schemas.threshold import EVERY_STAGE, INPUT, PIPELINE, parse_threshold
@@ -123,7 +124,7 @@ def changed(
     """
     fields = workload.model_dump()
     if scale is not None:
-        _scale(fields, scale)
+        _scale(fields, workload.load, scale)
     if rate_per_second is not None:
         fields["load"]["rate_per_second"] = rate_per_second
         fields["sustainable_share"] = None
@@ -136,17 +137,15 @@ def changed(
     return Workload.model_validate(fields)
 
 
-def _scale(fields: dict[str, Any], share: float) -> None:
+def _scale(fields: dict[str, Any], load: Shape, share: float) -> None:
     if not 0 < share <= 1:
         raise DefinitionError("The scale (--scale) must be above 0 and at most 1.")
-    load, start_s = fields["load"], fields["pipelines_start_s"]
-    bursts = [each for each in (load, *load["parts"]) if each["burst_records"]]
-    if not bursts and not start_s:
+    start_s = fields["pipelines_start_s"]
+    if not load.bursts and not start_s:
         raise DefinitionError(
             f"The workload {fields['name']} has no burst and no backlog to scale."
         )
-    for each in bursts:
-        each["burst_records"] = max(1, round(each["burst_records"] * share))
+    fields["load"] = load.with_bursts(share).model_dump()
     if start_s:
         _scale_backlog(fields, share)
         fields["phases"]["measure_s"] -= start_s - fields["pipelines_start_s"]
@@ -156,7 +155,7 @@ def _scale_backlog(fields: dict[str, Any], share: float) -> None:
     """Shorten the time before the pipelines start and the load sent in it."""
     start_s = fields["pipelines_start_s"]
     fields["pipelines_start_s"] = max(1, round(start_s * share))
-    for part in fields["load"]["parts"]:
+    for part in fields["load"].get("parts", ()):
         part["for_s"] *= fields["pipelines_start_s"] / start_s
 
 

@@ -126,12 +126,12 @@ class Publication:
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
                 self.totals[fields["pipeline"]][fields["stage"]].update(counts)
             if self._owed is None:
-                self._events.measurement(topic, self._run_id, **fields)
+                self._events.publish_figures(topic, self._run_id, **fields)
             else:
                 self._owed.count(topic, fields)
         if self._owed is not None and frontier is not None and self._has_caught_up(frontier):
             for topic, fields in self._owed.events():
-                self._events.measurement(topic, self._run_id, **fields)
+                self._events.publish_figures(topic, self._run_id, **fields)
             self._owed = None
             log.info("caught_up", run_id=self._run_id)
 
@@ -144,7 +144,7 @@ class Publication:
         known = self._pairs.get((fields["pipeline"], fields["stage"]))
         left = fields if known is None else without(fields, known)
         if left is not None:
-            self._events.measurement(catalogue.PAIRS, self._run_id, **left)
+            self._events.publish_figures(catalogue.PAIRS, self._run_id, **left)
 
     def dead_letter(self, message: Message, reason: str) -> None:
         """Write a dead letter for an undecodable record, unless one was written before, or

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from schemas import fault_rules
 from schemas.domain import DomainSpec
 from schemas.faults import DUPLICATE, LATE, NONE
+from schemas.load import Replay
 from schemas.protocol import RunRequest
 from schemas.records import Int64s, Part, RecordedTimes, Records, Values
 from services.generator.shapes import LoadShape, ReplayShape, Slice, shape_of
@@ -171,7 +172,7 @@ def dataset_plan(
     strangers = set(records.turn) - {one.name for one in domain.inputs}
     if strangers or not records.turn:
         raise ValueError(f"the records of {domain.name} are not of its inputs: {records.turn}")
-    shape = _replay(request, records) if load.shape == "replay" else shape_of(load)
+    shape = _replay(request, load, records) if isinstance(load, Replay) else shape_of(load)
     held = faults.late * load.peak_per_second * faults.late_ms / 1000
     if held > MAX_HELD_RECORDS:
         raise ValueError(
@@ -186,11 +187,11 @@ def dataset_plan(
     return DatasetPlan(request, domain, records, shape, Shard(index, count, len(records.turn)))
 
 
-def _replay(request: RunRequest, records: Records) -> ReplayShape:
+def _replay(request: RunRequest, load: Replay, records: Records) -> ReplayShape:
     recorded: RecordedTimes | None = records.recorded_times()
     if recorded is None:
         raise ValueError("a replay needs recorded event times, and these records have none")
-    speed, times_us = request.workload.load.speed, recorded.times_us
+    speed, times_us = load.speed, recorded.times_us
     elapsed_us = ((times_us - times_us[0]) / speed).astype(np.int64)
     period_us = max(int(recorded.period_us / speed), int(elapsed_us[-1]) + 1)
     per_time = len(records.turn) * request.workload.content.copies

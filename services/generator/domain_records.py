@@ -10,6 +10,7 @@ import pyarrow as pa
 from schemas.codec import said_by
 from schemas.content import OWN_SOURCE
 from schemas.domain import HEADER, InputSpec
+from schemas.load import Replay
 from schemas.protocol import RunRequest
 from schemas.records import (
     EVENT_MS,
@@ -42,7 +43,7 @@ def new_records(domain: Domain, request: RunRequest) -> Records:
         folder=domain.folder,
         content=content_of(domain, request.workload.content),
         seed=request.seed,
-        replays=request.workload.load.shape == "replay",
+        replays=isinstance(request.workload.load, Replay),
     )
     module = domain_module(domain, "records")
     if module is None:

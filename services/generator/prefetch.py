@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from schemas.curves import SECOND_US
 from schemas.domain import DomainSpec
-from services.generator.curves import SECOND_US
 from services.generator.dataset_plan import DatasetPlan, Rows, concatenated, sent_rows
 from services.generator.message_batch import MessageBatch, RecordBuilder
 from services.generator.shapes import SLICE_RECORDS, Slice, slices

@@ -227,7 +227,7 @@ class Runs:
 
     def _publish(self, run_id: str, loading: Loading, until_ms: int | None) -> None:
         for event in loading.statistics.take_changes(until_ms):
-            self._events.measurement(catalogue.GENERATOR, run_id, **event)
+            self._events.publish_figures(catalogue.GENERATOR, run_id, **event)
             for outcome in ("intended", "sent", "acknowledged", "failed"):
                 RECORDS.labels(outcome).inc(event[outcome])
         WAITING.set(loading.thread.waiting_records)

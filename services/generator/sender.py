@@ -9,8 +9,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import NamedTuple
 
+from schemas.curves import SECOND_US
 from schemas.protocol import PhasePlan
-from services.generator.curves import SECOND_US
 from services.generator.message_batch import MessageBatch
 from services.generator.prefetch import PlannedLoad, Prefetch, Prepared
 from services.generator.producer_backend import ProducerBackend

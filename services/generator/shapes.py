@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.protocol import Load
-from services.generator.curves import NANO, SECOND_US, Integral, curve_of
+from schemas.curves import NANO, SECOND_US, Integral
+from schemas.load import Shape
 
 Int64s = NDArray[np.int64]
 
@@ -153,13 +153,10 @@ class ReplayShape:
         return np.asarray(rounds * self._period_us + self._times_us[place], dtype=np.int64)
 
 
-def shape_of(load: Load) -> LoadShape:
-    """The shape of a workload's load, except for a replay, whose times come from its data."""
-    if load.shape == "replay":
-        raise ValueError("the shape of a replay needs its recorded times")
-    if load.shape == "constant" and not load.for_s:
-        return ConstantShape(load.rate_per_second)
-    return GridShape(curve_of(load))
+def shape_of(load: Shape) -> LoadShape:
+    """The schedule of a load. Raises ValueError for a replay, whose times come from its data."""
+    rate = load.constant_per_second
+    return GridShape(load.curve()) if rate is None else ConstantShape(rate)
 
 
 @dataclass(frozen=True)

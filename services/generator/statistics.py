@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.curves import SECOND_US
 from schemas.faults import KINDS, NONE
-from schemas.protocol import Load, PhasePlan
+from schemas.load import Shape
+from schemas.protocol import PhasePlan
 from schemas.records import Int64s
-from services.generator.curves import SECOND_US
 from services.generator.dataset_plan import Shard
 from services.generator.message_batch import MessageBatch
 from services.generator.shapes import LoadShape
@@ -203,22 +204,17 @@ def histogram(delays_us: Int64s) -> tuple[list[int], list[int]]:
     return (values * DELAY_STEP_US).tolist(), counts.tolist()
 
 
-def load_summary(load: Load, max_delay_us: int, last_error: str = "") -> tuple[str, ...]:
+def load_summary(load: Shape, max_delay_us: int, last_error: str = "") -> tuple[str, ...]:
     """Sentences about a load: its largest send delay, the latest end of each burst, and the
     client's last error. The last record of a burst is scheduled within its duration, so it was sent
     at most the largest delay later."""
     late_ms = max(0, max_delay_us) / 1000
     said = [f"The largest send delay was {late_ms:.1f} ms."]
-    for burst in _bursts(load):
+    for records, within_ms in load.bursts:
         said.append(
-            f"Bursts of {burst.burst_records} records within {burst.burst_ms} ms were sent within "
-            f"at most {burst.burst_ms + late_ms:.1f} ms, {late_ms:.1f} ms late."
+            f"Bursts of {records} records within {within_ms} ms were sent within at most "
+            f"{within_ms + late_ms:.1f} ms, {late_ms:.1f} ms late."
         )
     if last_error:
         said.append(f"The last error of the Kafka client: {last_error}.")
     return tuple(said)
-
-
-def _bursts(load: Load) -> list[Load]:
-    inside = [burst for part in load.parts for burst in _bursts(part)]
-    return [load, *inside] if load.burst_records else inside

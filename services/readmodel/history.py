@@ -100,9 +100,8 @@ LAST_GOOD = (
     " AND JSONExtractFloat(l.detail, 'workload', 'sustainable_share') = {share:Float64}"
     " AND ({share:Float64} > 0"
     " OR JSONExtractFloat(l.detail, 'workload', 'load', 'rate_per_second') = {rate:Float64})"
-    " AND JSONExtractInt(l.detail, 'workload', 'load', 'burst_records') + arraySum(part ->"
-    " JSONExtractInt(part, 'burst_records'),"
-    " JSONExtractArrayRaw(l.detail, 'workload', 'load', 'parts')) = {burst_records:Int64}"
+    " AND arraySum(records -> toInt64(records), extractAll(JSONExtractRaw(l.detail, 'workload',"
+    " 'load'), '\"burst_records\":([0-9]+)')) = {burst_records:Int64}"
     " AND JSONExtractInt(l.detail, 'workload', 'phases', 'measure_s') = {measure_s:Int64}"
     " AND JSONExtract(l.detail, 'stages', 'Array(String)') = splitByChar(',', {stages:String})"
     " AND ifNull(nullIf(JSONExtractString(l.detail, 'domain', 'name'), ''),"
@@ -214,8 +213,8 @@ def last_good_runs(request: RunRequest, url: str) -> list[str]:
         suite=request.suite.name if request.suite else "",
         workload=workload.name,
         share=str(workload.sustainable_share or 0),
-        rate=str(load.rate_per_second),
-        burst_records=str(sum(part.burst_records for part in (load, *load.parts))),
+        rate=str(load.base_rate_per_second),
+        burst_records=str(sum(burst.records for burst in load.bursts)),
         measure_s=str(workload.phases.measure_s),
         domain=request.domain.name,
         stages=",".join(request.stages),

@@ -300,7 +300,7 @@ class Agent:
             if line.stage in session.plan.request.stages_of(member.pipeline):
                 fields = line.model_dump(exclude={"event", "detail"})
                 detail = json.dumps(line.detail)
-                self._events.measurement(
+                self._events.publish_figures(
                     catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
                 )
         elif isinstance(line, UndecodableLine):

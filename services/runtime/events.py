@@ -59,8 +59,8 @@ class Events:
         if flush:
             self.flush()
 
-    def measurement(self, topic: str, run_id: str, /, **fields: Any) -> None:
-        """Publish one measurement, keyed by run. Raises ValueError if it does not fit its
+    def publish_figures(self, topic: str, run_id: str, /, **fields: Any) -> None:
+        """Publish figures, keyed by run. Raises ValueError if it does not fit its
         schema."""
         head = {"run_id": run_id, "time": self._clock(), "producer": self.name}
         self._send(topic, run_id, codec.encode(catalogue.record_of(topic), head | fields))

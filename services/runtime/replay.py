@@ -17,7 +17,7 @@ from schemas.commands import (
     Stop,
     from_record,
 )
-from schemas.events import check_measurement
+from schemas.events import check_figures
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
     KafkaUnavailableError,
@@ -113,7 +113,7 @@ def decoded(messages: Iterator[Message]) -> Iterator[tuple[str, Record]]:
         name = _RECORDS.get(topic) or catalogue.record_of(topic)
         try:
             record = codec.decode_as(name, message.value())
-            check_measurement(topic, record)
+            check_figures(topic, record)
         except codec.DecodeError:
             continue  # the topic's owner writes the dead letter
         yield name, record

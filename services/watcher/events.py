@@ -1,4 +1,4 @@
-"""Measurements of a watch before they get an id and a time."""
+"""Figures of a watch before they get an id and a time."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class Event:
-    """Fields of a measurement of a run, by the run's number."""
+    """Figures of a run, by the run's number."""
 
     topic: str
     run: int

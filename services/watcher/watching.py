@@ -304,7 +304,7 @@ class Watching:
             run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
                 continue
-            self.events.measurement(event.topic, run_id, **event.fields)
+            self.events.publish_figures(event.topic, run_id, **event.fields)
 
     def _publish_event(self, event: LifecycleEvent | Conclusion) -> None:
         """Publish an event unless the previous process has."""
@@ -313,7 +313,7 @@ class Watching:
             self.events.publish(event, flush=False)
 
     def _is_told(self, event: Event, run_id: str) -> bool:
-        """Whether to skip a measurement now: it counts in a run of which the previous process has
+        """Whether to skip figures now: they count in a run of which the previous process has
         published counts, whose difference is published at the end."""
         assert self.behind is not None
         owed = self.behind.published.owed.get(run_id) if event.topic in SUMMED else None
@@ -330,7 +330,7 @@ class Watching:
         for run_id, counts in behind.published.owed.items():
             try:
                 for topic, fields in counts.events():
-                    self.events.measurement(topic, run_id, **fields)
+                    self.events.publish_figures(topic, run_id, **fields)
             except NotRepeatableError as error:
                 run = self.runs.number_of(run_id)
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
@@ -377,7 +377,7 @@ class Watching:
         if fields is not None:
             run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
             source = f"watch-{self.watch.name}"
-            self.events.measurement(catalogue.METRICS, run_id, source=source, **fields)
+            self.events.publish_figures(catalogue.METRICS, run_id, source=source, **fields)
 
     def _tell_troubles(self) -> None:
         now_s = time.monotonic()

@@ -13,7 +13,8 @@ import time
 
 import numpy as np
 
-from schemas.protocol import Content, Load, Phases, Pipeline, RunRequest, Workload
+from schemas.load import Constant
+from schemas.protocol import Content, Phases, Pipeline, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
@@ -51,7 +52,7 @@ def plan_for(run_id: str, records: int) -> DatasetPlan:
     workload = Workload(
         name="backlog",
         summary="-",
-        load=Load(rate_per_second=records),
+        load=Constant(rate_per_second=records),
         content=Content(second_ms=1000 // EVENT_SECONDS),
         phases=Phases(warm_up_s=0, measure_s=1, cool_down_s=3),
     )

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyruhvro
 
 from schemas import catalogue
+from schemas.load import Constant
 from schemas.protocol import (
     Judgement,
-    Load,
     PhasePlan,
     Phases,
     Pipeline,
@@ -97,7 +97,7 @@ def request(stages: tuple[str, ...]) -> RunRequest:
     workload = Workload(
         name="bench",
         summary="Filled beforehand.",
-        load=Load(rate_per_second=2 * SITES * LANES),
+        load=Constant(rate_per_second=2 * SITES * LANES),
         phases=Phases(warm_up_s=0, measure_s=SECONDS, cool_down_s=3),
         judgement=Judgement(deadline_ms=600_000, give_up_ms=600_000),
     )

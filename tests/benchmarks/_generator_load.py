@@ -13,8 +13,8 @@ import resource
 import sys
 import time
 
+from schemas.load import Constant
 from schemas.protocol import (
-    Load,
     PhasePlan,
     Phases,
     Pipeline,
@@ -45,7 +45,7 @@ def main() -> None:
         generator_backlog_records=100_000_000,
     )
     seconds = max(4, -(-records // SCHEDULED_PER_SECOND))
-    load = Load(rate_per_second=records / seconds)
+    load = Constant(rate_per_second=records / seconds)
     phases = Phases(warm_up_s=0, measure_s=seconds - 3, cool_down_s=3)
     workload = Workload(name="bench", summary="-", load=load, phases=phases)
     pipeline = Pipeline(

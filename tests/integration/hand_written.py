@@ -4,9 +4,9 @@ import time
 from collections import Counter
 
 from schemas.codec import DecodeError
+from schemas.load import Constant
 from schemas.protocol import (
     Judgement,
-    Load,
     Phases,
     Pipeline,
     RunRequest,
@@ -32,7 +32,7 @@ def request_of(run_id):
     workload = Workload(
         name="test",
         summary="Hand-written.",
-        load=Load(rate_per_second=1),
+        load=Constant(rate_per_second=1),
         phases=PHASES,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
         validity=Validity(max_clock_behind_ms=60_000),  # few probe records must suffice

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from schemas.protocol import Load, PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Workload
+from schemas.load import Constant
+from schemas.protocol import PhasePlan, Phases, Pipeline, RunPlan, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.runtime.settings import ServiceSettings
 from tests.integration.service_process import Reader
@@ -16,7 +17,7 @@ BRIEF = Phases(warm_up_s=1, measure_s=2, cool_down_s=3)
 
 def run_plan(run_id: str, rate: float = 0, seed: int = 0, **fields: Any) -> RunPlan:
     """The plan of a run at a constant rate, or with the workload's `fields`."""
-    fields = {"load": Load(rate_per_second=rate)} | fields if rate else fields
+    fields = {"load": Constant(rate_per_second=rate)} | fields if rate else fields
     workload = Workload(name="test", summary="A short load.", **{"phases": PHASES} | fields)
     pipeline = Pipeline(
         name="p", summary="-", engine="spark", mode="real-time", implementation="customised"

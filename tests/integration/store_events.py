@@ -56,7 +56,7 @@ def publish_latency(events, run_id, number):
     fields = latency_event(latencies_ms=[number, number + 1000], counts=[1, 2])
     for name in ("run_id", "time", "producer"):
         del fields[name]
-    events.measurement(catalogue.LATENCY, run_id, **fields)
+    events.publish_figures(catalogue.LATENCY, run_id, **fields)
 
 
 def publish_broken(settings, topic, *values):

@@ -13,11 +13,11 @@ from schemas import catalogue, protocol
 from schemas.commands import Drain, Prepare, Start, Stop
 from schemas.events import Drained, LoadFinished, Ready
 from schemas.json_format import encode_json
+from schemas.load import Constant
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import (
     Content,
     Judgement,
-    Load,
     Phases,
     Validity,
     Workload,
@@ -80,7 +80,7 @@ class CalibrationRun:
         workload = Workload(
             name="test",
             summary="-",
-            load=Load(rate_per_second=1),
+            load=Constant(rate_per_second=1),
             phases=PHASES,
             content=self.content,
             windows=self.windows,

@@ -63,7 +63,7 @@ def publish_valid_run(events, run_id, number, latencies_ms, step_of=""):
         request["pipelines"][0]["trigger_interval_ms"] = 1000
     events.publish(RunRequested(run_id=run_id, request=RunRequest.model_validate(request)))
     for stage, latency_ms in latencies_ms.items():
-        events.measurement(
+        events.publish_figures(
             catalogue.LATENCY,
             run_id,
             pipeline="spark-realtime",
@@ -181,7 +181,7 @@ def publish_hour(events, runs, run, latency_ms):
     where = {"pipeline": runs.watch.name, "stage": runs.watch.stage, "second": second}
     for event in runs.begin(run):
         events.publish(event)
-    events.measurement(
+    events.publish_figures(
         catalogue.LATENCY,
         runs.id_of(run),
         **where,

@@ -11,7 +11,8 @@ from schemas import catalogue, fault_rules, faults
 from schemas.codec import DecodeError
 from schemas.commands import Prepare, Start, Stop
 from schemas.events import LoadFinished, Ready, ServiceStarted
-from schemas.protocol import Faults, Load, Phases
+from schemas.load import PeriodicBurst
+from schemas.protocol import Faults, Phases
 from services.definitions.trusted import keep_definitions
 from services.runtime.events import open_events
 from tests.integration.kafka_broker import breakable_broker
@@ -134,7 +135,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
 
 def test_two_instances_share_a_load_and_a_burst_says_how_late_it_left(broker):
     run_id = "two-generators"
-    load = Load(shape="periodic_burst", rate_per_second=100, burst_records=2_000, period_s=3)
+    load = PeriodicBurst(rate_per_second=100, burst_records=2_000, period_s=3)
     plan = run_plan(run_id, load=load)
 
     def instance(index):

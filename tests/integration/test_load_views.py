@@ -6,7 +6,8 @@ import pytest
 
 from schemas import catalogue
 from schemas.events import Preparing
-from schemas.protocol import Load, RunPlan
+from schemas.load import Sine
+from schemas.protocol import RunPlan
 from schemas.search import Search
 from schemas.workload import Faults, Kill
 from services.runtime.grafana_macros import TimeRange
@@ -99,14 +100,10 @@ def test_what_of_a_load_is_not_by_default_tells_it_from_others(engine):
         "faults": with_workload(faults=Faults(duplicate=0.01)),
         "kills": with_workload(kills=(Kill(target="driver", at_s=5),)),
         "shape": with_workload(
-            load=Load(
-                shape="sine", rate_per_second=400, amplitude_per_second=200.5, period_s=100_000
-            )
+            load=Sine(rate_per_second=400, amplitude_per_second=200.5, period_s=100_000)
         ),
         "other shape": with_workload(
-            load=Load(
-                shape="sine", rate_per_second=400, amplitude_per_second=200.5, period_s=100_001
-            )
+            load=Sine(rate_per_second=400, amplitude_per_second=200.5, period_s=100_001)
         ),
     }
     found = loads(engine, *(requested(name, request) for name, request in changed.items()))

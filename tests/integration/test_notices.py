@@ -158,7 +158,7 @@ def test_silence_and_its_end_are_told_once_each(broker, tmp_path):
             wait_until_it_tells(broker, "notices-4", tmp_path)
             (silent,) = here.wait_for(1)
             assert silent["title"] == "No results for 0.05 minutes"
-            bus.measurement(
+            bus.publish_figures(
                 catalogue.LATENCY, "any-run", pipeline="p", stage="join", definition="latest",
                 second=1000, phase="measure", latencies_ms=[3], counts=[1],
             )  # fmt: skip

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas import catalogue
-from schemas.load import Load
+from schemas.load import SingleBurst, Together
 from schemas.suite import SuiteRun
 from services.readmodel import history
 from services.store.engine import Query
@@ -39,7 +39,8 @@ def a_run(
     run_id, at_ms = f"r{number}", BEGIN_MS + 10_000 * number
     request = (of or a_request()).model_dump(mode="json") | {"run_id": run_id, "step_of": step_of}
     request["suite"] = {"name": suite, "round": 1, "step": 1}
-    request["workload"]["load"]["rate_per_second"] = rate
+    if "rate_per_second" in request["workload"]["load"]:
+        request["workload"]["load"]["rate_per_second"] = rate
     request["workload"]["sustainable_share"] = share
     request["environment"] = MACHINE | {"cores": cores}
     row = {"threshold": "t", "pipeline": PIPELINE, "stage": "parse", "value": 2, "limit": 1}
@@ -65,18 +66,18 @@ def step(**changes):
     """A request with changes to load, phases or the request itself."""
     request = a_request()
     workload = request.workload
-    load = workload.load.model_copy(update=changes.pop("load", {}))
+    load = changes.pop("load", workload.load)
     phases = workload.phases.model_copy(update=changes.pop("phases", {}))
     workload = workload.model_copy(update={"name": "steps", "load": load, "phases": phases})
     return request.model_copy(update={"workload": workload, **changes})
 
 
 # Steps of one suite with the same workload, rate and pipelines.
-BURST = Load(shape="single_burst", rate_per_second=400, burst_records=5)
+BURST = SingleBurst(rate_per_second=400, burst_records=5)
 STEPS = (
     step(),
-    step(load={"burst_records": 1000}),
-    step(load={"shape": "sum", "parts": (BURST, BURST)}),
+    step(load=BURST.with_bursts(200)),
+    step(load=Together(parts=(BURST, BURST))),
     step(phases={"measure_s": 60}),
     step(stages=("parse", "join")),
     step(domain=TRAFFIC.model_copy(update={"name": "streets"})),

@@ -12,8 +12,9 @@ from confluent_kafka import Producer
 from schemas import catalogue
 from schemas.commands import Prepare, Stop
 from schemas.events import Failed, PipelineDown, PipelineStopped, PipelineUp, Ready, ServiceStarted
+from schemas.load import Constant
 from schemas.protocol import RunPlan, RunRequest
-from schemas.workload import Load, Workload
+from schemas.workload import Workload
 from services.definitions.pipelines import load_pipeline, stages_published
 from services.runtime.events import open_events
 from services.runtime.kafka import (
@@ -141,7 +142,7 @@ def a_plan(settings, run_id, names, domain=TRAFFIC):
     consumer = assigned_consumer(settings, "tests")
     offsets = {topic: end_offsets(consumer, topic) for topic in domain.topics}
     consumer.close()
-    workload = Workload(name="test", summary="-", load=Load(rate_per_second=1))
+    workload = Workload(name="test", summary="-", load=Constant(rate_per_second=1))
     request = RunRequest(
         run_id=run_id,
         workload=workload,
@@ -370,7 +371,7 @@ def test_a_query_that_cannot_run_is_a_failure_with_stage_and_reason(broker, agen
     _, lifecycle, _ = agent
     request = RunRequest(
         run_id="broken",
-        workload=Workload(name="test", summary="-", load=Load(rate_per_second=1)),
+        workload=Workload(name="test", summary="-", load=Constant(rate_per_second=1)),
         pipelines=(load_pipeline("spark-microbatch"),),
         stages=("ingest",),
         domain=TRAFFIC,

@@ -57,7 +57,7 @@ def test_the_same_projector_projects_into_a_server_and_goes_on_where_it_ended(br
             fields = latency_event(latencies_ms=[number], counts=[2])
             for name in ("run_id", "time", "producer"):
                 del fields[name]
-            events.measurement(catalogue.LATENCY, "served", **fields)
+            events.publish_figures(catalogue.LATENCY, "served", **fields)
         assert events.flush() == 0
         projector = open_projector(settings, server, events)
         projector.resume()

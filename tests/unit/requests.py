@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from schemas.protocol import Judgement, Load, Phases, RunRequest, Validity, Workload
+from schemas.load import Constant
+from schemas.protocol import Judgement, Phases, RunRequest, Validity, Workload
 from services.definitions.pipelines import checked_pipeline
 from tests.traffic import STAGES, TRAFFIC
 
@@ -16,7 +17,7 @@ def a_request(*pipelines: str) -> RunRequest:
         workload=Workload(
             name="latency",
             summary="a test",
-            load=Load(rate_per_second=400),
+            load=Constant(rate_per_second=400),
             phases=Phases(warm_up_s=10, measure_s=30, cool_down_s=5),
             judgement=Judgement(deadline_ms=10_000, give_up_ms=20_000),
             validity=Validity(max_send_delay_p99_ms=50, max_failed_records=0),

@@ -1,7 +1,7 @@
 """Turns the events of one search step into an Observation. Pure.
 
 events = StepEvents(run_id)
-events.add(measurement)
+events.add(figures)
 events.observation(plan, load_finished, drained, cores, trouble)
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from analysis.lateness import GENERATOR
 from schemas import catalogue, protocol
-from schemas.events import Drained, LoadFinished, Measurement
+from schemas.events import Drained, Figures, LoadFinished
 from schemas.percentiles import quantile
 from schemas.protocol import PhasePlan
 from services.conductor.search.policies import (
@@ -44,10 +44,10 @@ class StepEvents:
         self._cpu: list[tuple[int, str, float, float]] = []
         self._generator_cpu: Counter[int] = Counter()  # microseconds, by time of the sample
 
-    def add(self, measurement: Measurement) -> None:
-        """Add one measurement; other runs and topics are ignored."""
-        topic, record = measurement.topic, measurement.fields
-        if measurement.run_id != self._run_id:
+    def add(self, figures: Figures) -> None:
+        """Add figures; other runs and topics are ignored."""
+        topic, record = figures.topic, figures.fields
+        if figures.run_id != self._run_id:
             return
         if topic == catalogue.GENERATOR:
             self._pushed[record["second"]] += record["acknowledged"]

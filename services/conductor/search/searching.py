@@ -73,7 +73,7 @@ class Searching:
 
     def execute(self) -> None:
         """Search, then run at the rate found. Always concludes."""
-        guess = self.request.workload.load.rate_per_second
+        guess = self.request.workload.load.base_rate_per_second
         began_s = time.monotonic() - self._so_far.spent_s
         while not self._interrupted():
             spent_s = time.monotonic() - began_s
@@ -128,7 +128,7 @@ class Searching:
 
     def _step(self, request: RunRequest) -> tuple[Run, RunVerdict, Observation]:
         """Announce and carry out the run of the next step."""
-        rate = request.workload.load.rate_per_second
+        rate = request.workload.load.base_rate_per_second
         self._events.publish(
             SearchStepStarted(
                 run_id=self.request.run_id,
@@ -195,7 +195,7 @@ class Searching:
         if self._interrupted() or rate is None:
             why = " ".join(report["limit"] or self._lost_by)
             reason = self._reason or f"No rate was sustained: {why}"
-            request = at_rate(self.request, self.request.workload.load.rate_per_second)
+            request = at_rate(self.request, self.request.workload.load.base_rate_per_second)
             run = Run(request, self._settings, self._events, self._interrupted)
             conclusion = run.give_up(reason)
         else:

@@ -12,7 +12,7 @@ import structlog
 from confluent_kafka import KafkaException
 
 from schemas import catalogue
-from schemas.events import BusEvent, Measurement, PhaseStarted, RunRequested, SuiteChanged
+from schemas.events import BusEvent, Figures, PhaseStarted, RunRequested, SuiteChanged
 from schemas.protocol import RunRequest, Workload
 from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
 from schemas.validation_errors import DefinitionError
@@ -278,7 +278,7 @@ class Suites:
 
     def _take_in(self, event: BusEvent) -> None:
         match event:
-            case Measurement(topic=catalogue.RESOURCES, fields=fields):
+            case Figures(topic=catalogue.RESOURCES, fields=fields):
                 self._usage.add(fields)
             case PhaseStarted(phase="measure", run_id=run_id):
                 self._measured.add(run_id)

@@ -457,11 +457,7 @@ def _with_recoveries(
 
 def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance]:
     load = workload.load
-    if not (
-        workload.kills
-        or workload.pipelines_start_s
-        or load.shape in ("periodic_burst", "fluctuating")
-    ):
+    if not (workload.kills or workload.pipelines_start_s or load.recurring):
         return []
     phases = runs.phases_of(url, run_id)
     if "warm_up" not in phases or "cool_down" not in phases:

@@ -7,7 +7,7 @@ import pytest
 
 from analysis import recovery as module
 from analysis.recovery import Disturbance, planned
-from schemas.load import Load
+from schemas.load import Constant, Fluctuating, PeriodicBurst
 from schemas.report import Recovery
 
 pytestmark = pytest.mark.unit
@@ -26,9 +26,7 @@ def sentence(stage: str, recovered: dict[str, Any]) -> str:
 
 
 def test_bursts_are_those_that_end_within_the_load() -> None:
-    load = Load(
-        shape="periodic_burst", rate_per_second=400, burst_records=10, burst_ms=175, period_s=10
-    )
+    load = PeriodicBurst(rate_per_second=400, burst_records=10, burst_ms=175, period_s=10)
     assert planned(load, 1000, 1035) == [
         Disturbance("burst", "burst 1", 1010, 1020),
         Disturbance("burst", "burst 2", 1020, 1030),
@@ -36,7 +34,7 @@ def test_bursts_are_those_that_end_within_the_load() -> None:
 
 
 def test_a_fluctuating_load_rises_every_second_period() -> None:
-    load = Load(shape="fluctuating", rate_per_second=1200, period_s=20)
+    load = Fluctuating(rate_per_second=1200, period_s=20)
     assert planned(load, 1000, 1105) == [
         Disturbance("rise", "rise 1", 1040, 1060),
         Disturbance("rise", "rise 2", 1080, 1100),
@@ -44,7 +42,7 @@ def test_a_fluctuating_load_rises_every_second_period() -> None:
 
 
 def test_other_loads_have_none() -> None:
-    assert planned(Load(rate_per_second=1), 0, 100) == []
+    assert planned(Constant(rate_per_second=1), 0, 100) == []
 
 
 def test_latency_is_high_until_the_last_second_above_one_and_a_half_times_normal() -> None:

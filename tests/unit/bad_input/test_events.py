@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, protocol
-from schemas.events import LifecycleEvent, Measurement, read_event
+from schemas.events import Figures, LifecycleEvent, read_event
 from services.conductor.recovered_run import recovered_run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
@@ -106,7 +106,7 @@ def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
         count("events", "heard")
         progress.add(read)
         evidence.add(read)
-        if not isinstance(read, Measurement):
+        if not isinstance(read, Figures):
             heard.append(read)
     assert not any("\n" in reason for reason in refused)
     progress.rows()

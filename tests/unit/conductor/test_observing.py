@@ -3,7 +3,7 @@
 import pytest
 
 from analysis.slope import MOST_POINTS
-from schemas.events import Drained, LoadFinished, Measurement
+from schemas.events import Drained, Figures, LoadFinished
 from schemas.protocol import PhasePlan, Phases
 from services.conductor.search.observing import StepEvents
 from services.conductor.search.policies import Observation, Second, StageObserved
@@ -59,7 +59,7 @@ def cpu(second: int, cpu_seconds: float, pipeline: str = "spark", service: str =
 def observe(*events: tuple, cores: int | None = 2) -> Observation:
     step = StepEvents("step")
     for topic, record in events:
-        step.add(Measurement(topic, record))
+        step.add(Figures(topic, record))
     return step.observation(PLAN, LOAD, DRAINED, cores)
 
 
@@ -119,11 +119,11 @@ def test_processor_time_of_the_generator_is_told_per_record_of_the_measure_phase
 def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     step = StepEvents("step")
     for second in range(20):
-        step.add(Measurement(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
+        step.add(Figures(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
     assert step.hopeless(0.03) == "The median latency of join keeps rising."
     calm = StepEvents("step")
     for second in range(20):
-        calm.add(Measurement(*latency(second, {2_000: 5}, phase="warm_up")))
+        calm.add(Figures(*latency(second, {2_000: 5}, phase="warm_up")))
     assert calm.hopeless(0.03) == ""
 
 

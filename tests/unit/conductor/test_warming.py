@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from schemas.events import Measurement
-from schemas.load import Load
+from schemas.events import Figures
+from schemas.load import Fluctuating, PeriodicBurst, RampUp
 from schemas.protocol import Interleaving, PhasePlan, Phases, RunRequest
 from schemas.workload import Kill
 from services.conductor.run_state import RunState
@@ -180,7 +180,7 @@ def test_blocks_hold_a_whole_slide_of_every_window_and_a_whole_period_of_the_loa
     request = a_request()
     longer = request.domain.resolved({"tumbling_s": 7, "sliding_s": 21})
     assert Warming(request.model_copy(update={"domain": longer})).block_s == 7
-    waves = Load(shape="fluctuating", rate_per_second=400, period_s=9)
+    waves = Fluctuating(rate_per_second=400, period_s=9)
     assert Warming(changed(load=waves)).block_s == 18
 
 
@@ -286,14 +286,14 @@ def test_a_phase_in_which_something_is_killed_is_judged_by_the_warm_up() -> None
 
 
 def test_a_load_that_changes_says_why_nothing_is_known() -> None:
-    ramp = Load(shape="ramp", rate_per_second=400, for_s=30)
+    ramp = RampUp(rate_per_second=400, for_s=30)
     found = concluded(FALLING, 2, 40, load=ramp)
     assert found == Steadiness(None, unknown="the load is neither constant nor periodic")
 
 
 def test_what_repeats_itself_is_compared_as_a_whole() -> None:
     """A burst every ten seconds, during which the median is high for two; then each is higher."""
-    bursts = Load(shape="periodic_burst", rate_per_second=400, burst_records=9, period_s=10)
+    bursts = PeriodicBurst(rate_per_second=400, burst_records=9, period_s=10)
     level = ([90, 60] + [6] * 8) * 6
     assert concluded(level, 0, 60, load=bursts).steady is True
     rising = [value + 8 * (second // 10) for second, value in enumerate(level)]
@@ -311,7 +311,7 @@ def test_a_run_tells_whether_it_was_steady() -> None:
     state.begin_measuring(PhasePlan(load_start_ms=0, phases=Phases(warm_up_s=10, measure_s=30)))
     for second, median in enumerate(FALLING):
         for stage in STAGES:
-            state.add(Measurement("results.latency", event(stage, second, median)))
+            state.add(Figures("results.latency", event(stage, second, median)))
     told = conclude(state).detail["warm_up"]
     assert (told["steady"], told["seconds"], told["until_steady"]) == (False, 10, False)
     assert told["moving"][0] == (

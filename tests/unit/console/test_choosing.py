@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from schemas.protocol import Load, Phases, Workload
+from schemas.load import Constant, PeriodicBurst, Sequence
+from schemas.protocol import Phases, Workload
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill
@@ -23,17 +24,17 @@ pytestmark = pytest.mark.unit
 
 def a_workload(**fields: object) -> Workload:
     phases = Phases(warm_up_s=10, measure_s=60, cool_down_s=5)
-    load = fields.pop("load", Load(rate_per_second=400))
+    load = fields.pop("load", Constant(rate_per_second=400))
     return Workload(name="w", summary="-", load=load, phases=phases, **fields)
 
 
 def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
     parts = (
-        Load(shape="constant", rate_per_second=3000, for_s=20),
-        Load(shape="constant", rate_per_second=400),
+        Constant(rate_per_second=3000, for_s=20),
+        Constant(rate_per_second=400),
     )
     given = a_workload(
-        load=Load(shape="sequence", parts=parts),
+        load=Sequence(parts=parts),
         kills=(Kill(target="driver", at_s=30),),
         pipelines_start_s=20,
     )
@@ -45,11 +46,11 @@ def test_a_shorter_duration_shortens_what_lies_within_it() -> None:
 
 
 def test_a_scale_makes_bursts_smaller_and_a_backlog_shorter() -> None:
-    burst = Load(shape="periodic_burst", rate_per_second=400, burst_records=38_000, period_s=10)
+    burst = PeriodicBurst(rate_per_second=400, burst_records=38_000, period_s=10)
     small = with_overrides(a_workload(load=burst), Overrides(scale=0.25))
     assert (small.load.burst_records, small.phases.measure_s) == (9_500, 60)
-    parts = (Load(rate_per_second=6000, for_s=30), Load(rate_per_second=400))
-    backlog = a_workload(load=Load(shape="sequence", parts=parts), pipelines_start_s=30)
+    parts = (Constant(rate_per_second=6000, for_s=30), Constant(rate_per_second=400))
+    backlog = a_workload(load=Sequence(parts=parts), pipelines_start_s=30)
     shorter = with_overrides(backlog, Overrides(scale=0.1))
     assert [part.for_s for part in shorter.load.parts] == [3, 0]
     assert (shorter.pipelines_start_s, shorter.phases.measure_s) == (3, 33)
@@ -95,7 +96,7 @@ def test_a_floor_lasts_as_long_as_the_workload_says_or_ten_seconds() -> None:
 def test_one_rate_is_refused_for_a_load_of_several_parts() -> None:
     parts = [{"rate_per_second": 10, "for_s": 5}, {"rate_per_second": 20}]
     given = a_workload(load={"shape": "sequence", "parts": parts})
-    with pytest.raises(DefinitionError, match=r"--rate: the load of .* has several parts"):
+    with pytest.raises(DefinitionError, match=r"--rate: the load of .* has no single rate"):
         with_overrides(given, Overrides(rate=100))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.events import Measurement, event_of
+from schemas.events import Figures, event_of
 from schemas.report import Search
 from services.console.progress import Progress, headline
 from services.console.report.words import search_sentence
@@ -33,9 +33,9 @@ def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object
 
 def test_the_latency_shown_is_that_of_the_last_five_seconds_with_outputs() -> None:
     progress = Progress(a_request())
-    progress.add(Measurement("results.latency", latency("join", 1000, {900: 1000})))
+    progress.add(Figures("results.latency", latency("join", 1000, {900: 1000})))
     for second in range(2000, 7000, 1000):
-        progress.add(Measurement("results.latency", latency("join", second, {3: 99, 40: 1})))
+        progress.add(Figures("results.latency", latency("join", second, {3: 99, 40: 1})))
     row = next(row for row in progress.rows() if row[1] == "join")
     assert row == ("spark-realtime", "join", 3, 3, 0, 0)
 
@@ -44,9 +44,9 @@ def test_verdicts_add_up_over_events_and_everything_but_exact_is_trouble() -> No
     progress = Progress(a_request())
     zero = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
     where = {"pipeline": "spark-realtime", "stage": "parse", "phase": "measure", "second": 0}
-    progress.add(Measurement("results.verdicts", an_event(**where, **(zero | {"exact": 10}))))
+    progress.add(Figures("results.verdicts", an_event(**where, **(zero | {"exact": 10}))))
     progress.add(
-        Measurement("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
+        Figures("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
     )
     row = next(row for row in progress.rows() if row[1] == "parse")
     assert row[4:] == (15, 2)
@@ -56,9 +56,7 @@ def test_the_input_rate_leaves_out_the_second_that_is_not_over() -> None:
     progress = Progress(a_request())
     for second, records in ((1000, 400), (2000, 402), (3000, 17)):
         fields = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
-        progress.add(
-            Measurement("results.throughput", an_event(**fields, records=records, bytes=1))
-        )
+        progress.add(Figures("results.throughput", an_event(**fields, records=records, bytes=1)))
     assert progress.input_rate() == 401
 
 
@@ -139,7 +137,7 @@ def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
     words = "searching the sustainable rate: warming up at 2000 records/s"
     assert headline(progress, 0) == words
     progress.add(
-        Measurement("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
+        Figures("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
     )
     moving = json.dumps({"steady": False, "moving": ["spark-realtime join: p50 …"], "still": []})
     told = a_lifecycle_event("steadiness", moving) | {"run_id": f"{step}-warm"}
@@ -152,12 +150,12 @@ def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
     assert progress.recent_p99s("spark-realtime", "join") == []
     for run_id, ms in ((step, 7), (f"{step}-warm", 900), (RUN_ID, 800)):
         progress.add(
-            Measurement("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
+            Figures("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
         )
     assert progress.recent_p99s("spark-realtime", "join") == [7]
 
     progress.add(event_of("results.lifecycle", a_lifecycle_event("phase_started", phase="prepare")))
-    progress.add(Measurement("results.latency", latency("join", 3000, {9: 1})))
+    progress.add(Figures("results.latency", latency("join", 3000, {9: 1})))
     assert progress.recent_p99s("spark-realtime", "join") == [9]
 
 

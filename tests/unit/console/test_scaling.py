@@ -5,7 +5,8 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from schemas.protocol import Load, RunPlan, RunRequest, Workload
+from schemas.load import Constant
+from schemas.protocol import RunPlan, RunRequest, Workload
 from schemas.scaling import Scaled, Scaling
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
@@ -29,7 +30,7 @@ ENDS = ("w1-p2", "w4-p8")
 WORKLOAD = Workload(
     name="w",
     summary="-",
-    load=Load(rate_per_second=4000),
+    load=Constant(rate_per_second=4000),
     search=Search(),
     scaling=Scaling(workers=(1, 4), partitions_per_worker=2),
 )
@@ -265,4 +266,4 @@ def test_what_is_one_run_of_a_suite_or_a_study_is_no_series(tmp_path):
     with pytest.raises(DefinitionError, match="scalability is a series of runs, for `run` only"):
         load_suite(str(path))
     with pytest.raises(ValueError, match="scaling needs a search"):
-        Workload(name="w", summary="-", load=Load(rate_per_second=1), scaling=Scaling())
+        Workload(name="w", summary="-", load=Constant(rate_per_second=1), scaling=Scaling())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 from rich.console import Console
 
-from schemas.events import Measurement, PhaseStarted, event_of
+from schemas.events import Figures, PhaseStarted, event_of
 from services.console.__main__ import main
 from services.console.arguments import build_parser
 from services.console.progress import LiveView, NoView, PlainView, Progress, open_view
@@ -43,7 +43,7 @@ def a_measured_run() -> Progress:
             pipeline="spark-realtime", stage="join", definition="latest", phase="measure",
             second=1000 * second, latencies_ms=[value], counts=[5],
         )  # fmt: skip
-        progress.add(Measurement("results.latency", fields))
+        progress.add(Figures("results.latency", fields))
     detail = {"steady": False, "moving": ["spark-realtime join: p50 went from 8 to 2 ms"]}
     progress.add(event_of("results.lifecycle", a_lifecycle_event("steadiness", json.dumps(detail))))
     return progress

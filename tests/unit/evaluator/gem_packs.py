@@ -9,7 +9,8 @@ from fractions import Fraction
 from math import floor
 from typing import Any
 
-from schemas.protocol import Judgement, Load, Pipeline, RunPlan, RunRequest, Workload
+from schemas.load import Constant
+from schemas.protocol import Judgement, Pipeline, RunPlan, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.evaluator.evaluation import Evaluation
 from tests.unit.evaluator.oracle import phase_of
@@ -374,7 +375,7 @@ def a_plan(stages: tuple[str, ...] = GEM_PACKS.stage_names, domain=GEM_PACKS) ->
         name="test",
         summary="-",
         domain="gem_packs",
-        load=Load(rate_per_second=1),
+        load=Constant(rate_per_second=1),
         phases=PHASES.phases,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
     )

@@ -10,9 +10,9 @@ import numpy as np
 
 from schemas import catalogue
 from schemas.codec import DecodeError
+from schemas.load import Constant
 from schemas.protocol import (
     Judgement,
-    Load,
     PhasePlan,
     Phases,
     Pipeline,
@@ -50,7 +50,7 @@ def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
     workload = Workload(
         name="test",
         summary="-",
-        load=Load(rate_per_second=1),
+        load=Constant(rate_per_second=1),
         phases=PHASES.phases,
         judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
     )

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from schemas import catalogue
-from schemas.workload import Load, Workload
+from schemas.load import Constant
+from schemas.workload import Workload
 from services.evaluator import counters
 from services.evaluator.counters import pack_offsets, without
 from services.evaluator.evaluation import Batch
@@ -121,5 +122,5 @@ def test_what_was_published_before_is_left_out():
     ],
 )
 def test_a_workload_says_whether_pairs_are_published(pairs, rate, published):
-    workload = Workload(name="w", summary="-", load=Load(rate_per_second=rate), pairs=pairs)
+    workload = Workload(name="w", summary="-", load=Constant(rate_per_second=rate), pairs=pairs)
     assert workload.publishes_pairs is published

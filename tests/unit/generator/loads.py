@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from schemas.protocol import Load
+from schemas.load import Sine, load_of
 
 rates = st.integers(1, 20_000).map(lambda n: n / 4)
 seconds = st.integers(1, 40).map(lambda n: n / 4)
@@ -11,22 +11,22 @@ seconds = st.integers(1, 40).map(lambda n: n / 4)
 def simple_loads():
     """Loads of a single shape."""
     return st.one_of(
-        st.builds(Load, rate_per_second=rates),
+        st.builds(load_of, rate_per_second=rates),
         st.builds(
-            Load,
+            load_of,
             shape=st.just("ramp"),
             from_rate_per_second=rates,
             rate_per_second=rates,
             for_s=seconds,
         ),
         st.builds(
-            Load,
+            load_of,
             shape=st.just("steps"),
             rates_per_second=st.lists(rates, min_size=1, max_size=5).map(tuple),
             step_s=seconds,
         ),
         st.builds(
-            Load,
+            load_of,
             shape=st.just("spike"),
             rate_per_second=rates,
             peak_rate_per_second=rates,
@@ -34,19 +34,17 @@ def simple_loads():
             peak_s=seconds,
         ),
         st.tuples(rates, st.floats(0.01, 1), seconds).map(
-            lambda t: Load(
-                shape="sine", rate_per_second=t[0], amplitude_per_second=t[0] * t[1], period_s=t[2]
-            )
+            lambda t: Sine(rate_per_second=t[0], amplitude_per_second=t[0] * t[1], period_s=t[2])
         ),
-        st.builds(Load, shape=st.just("fluctuating"), rate_per_second=rates, period_s=seconds),
+        st.builds(load_of, shape=st.just("fluctuating"), rate_per_second=rates, period_s=seconds),
         st.builds(
-            Load,
+            load_of,
             shape=st.just("single_burst"),
             rate_per_second=rates,
             burst_records=st.integers(1, 5_000),
         ),
         st.builds(
-            Load,
+            load_of,
             shape=st.just("periodic_burst"),
             rate_per_second=rates,
             burst_records=st.integers(1, 5_000),
@@ -56,7 +54,7 @@ def simple_loads():
 
 
 def _timed(load, for_s):
-    return Load(**load.model_dump() | {"for_s": load.for_s or for_s})
+    return load_of(**load.model_dump() | {"for_s": load.for_s or for_s})
 
 
 timed_loads = st.builds(_timed, simple_loads(), seconds)
@@ -67,6 +65,6 @@ def all_loads():
     parts = st.lists(timed_loads, min_size=1, max_size=3).map(tuple)
     return st.one_of(
         simple_loads(),
-        st.builds(Load, shape=st.just("sequence"), parts=parts),
-        st.builds(Load, shape=st.just("sum"), parts=parts),
+        st.builds(load_of, shape=st.just("sequence"), parts=parts),
+        st.builds(load_of, shape=st.just("sum"), parts=parts),
     )

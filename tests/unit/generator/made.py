@@ -1,7 +1,8 @@
 """Loads of literal workloads, and their decoded records."""
 
 from schemas.json_format import decode_json
-from schemas.protocol import Load, Phases, Pipeline, RunRequest, Workload
+from schemas.load import Constant, Shape
+from schemas.protocol import Phases, Pipeline, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
@@ -12,8 +13,8 @@ TRAFFIC = load_domain("traffic")
 
 
 def a_request(load, seed=1, run_id="r1", domain=TRAFFIC, **fields):
-    if not isinstance(load, Load):
-        load = Load(rate_per_second=load)
+    if not isinstance(load, Shape):
+        load = Constant(rate_per_second=load)
     workload = Workload(name="w", summary="-", load=load, phases=Phases(), **fields)
     pipeline = Pipeline(
         name="p", summary="-", engine="spark", mode="real-time", implementation="customised"

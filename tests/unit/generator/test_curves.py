@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas.protocol import Load
+from schemas.load import Constant, RampUp, SingleBurst, Steps, Together, load_of
 from services.generator.shapes import GridShape, ReplayShape, shape_of
 from tests.unit.generator.loads import all_loads, rates, seconds
 from tests.unit.generator.made import records_between
@@ -20,7 +20,7 @@ S = 1_000_000
 
 def counts(load, *times_s):
     """Records between consecutive times, seconds."""
-    shape = shape_of(Load(**load))
+    shape = shape_of(load_of(**load))
     return [records_between(shape, int(a * S), int(b * S)) for a, b in pairwise(times_s)]
 
 
@@ -171,8 +171,8 @@ def test_scheduled_times_are_the_same_together_and_one_by_one(load, duration_s):
 
 @given(rates, seconds)
 def test_a_grid_counts_what_a_constant_rate_counts(rate, duration_s):
-    constant = shape_of(Load(rate_per_second=rate))
-    grid = shape_of(Load(shape="steps", rates_per_second=(rate,), step_s=1))
+    constant = shape_of(Constant(rate_per_second=rate))
+    grid = shape_of(Steps(rates_per_second=(rate,), step_s=1))
     assert isinstance(grid, GridShape)
     end_us = int(duration_s * 1000) * 1000 - 1
     assert grid.due(end_us) == constant.due(end_us)
@@ -180,7 +180,7 @@ def test_a_grid_counts_what_a_constant_rate_counts(rate, duration_s):
 
 @given(rates, rates, seconds, st.integers(1, 40_000))
 def test_a_ramp_is_the_area_under_it(start, end, for_s, until_ms):
-    load = Load(shape="ramp", from_rate_per_second=start, rate_per_second=end, for_s=for_s)
+    load = RampUp(from_rate_per_second=start, rate_per_second=end, for_s=for_s)
     until_s = min(until_ms / 1000, for_s)
     area = start * until_s + (end - start) * until_s**2 / (2 * for_s)
     area += end * (until_ms / 1000 - until_s)
@@ -212,9 +212,9 @@ def test_a_replays_due_is_the_inverse_of_scheduled(times, more, per_time, elapse
 @pytest.mark.parametrize(
     ("load", "reason"),
     [
-        ({}, "the shape constant needs rate_per_second"),
-        ({"rate_per_second": 1, "period_s": 2}, "the shape constant does not take period_s"),
-        ({"shape": "ramp", "rate_per_second": 5}, "the shape ramp needs for_s"),
+        ({}, r"constant\.rate_per_second\n.*required"),
+        ({"rate_per_second": 1, "period_s": 2}, r"constant\.period_s\n.*not permitted"),
+        ({"shape": "ramp", "rate_per_second": 5}, r"ramp\.for_s\n.*required"),
         (
             {"shape": "sine", "rate_per_second": 5, "amplitude_per_second": 6, "period_s": 1},
             "amplitude_per_second must not exceed rate_per_second",
@@ -225,7 +225,7 @@ def test_a_replays_due_is_the_inverse_of_scheduled(times, more, per_time, elapse
         ),
         (
             {"shape": "sum", "parts": ({"shape": "replay"},)},
-            "a replay cannot be part of a sum",
+            "a replay cannot be part of another load",
         ),
         (
             {
@@ -240,11 +240,26 @@ def test_a_replays_due_is_the_inverse_of_scheduled(times, more, per_time, elapse
 )
 def test_a_load_that_makes_no_sense_is_refused(load, reason):
     with pytest.raises(ValidationError, match=reason):
-        Load(**load)
+        load_of(**load)
 
 
 def test_the_peak_of_a_load_counts_its_bursts():
-    burst = Load(shape="single_burst", rate_per_second=100, burst_records=350)
+    burst = SingleBurst(rate_per_second=100, burst_records=350)
     assert burst.peak_per_second == 2100
-    both = Load(shape="sum", parts=(burst, Load(rate_per_second=50)))
+    both = Together(parts=(burst, Constant(rate_per_second=50)))
     assert both.peak_per_second == 2150
+
+
+def test_a_load_with_the_fields_of_all_shapes_is_read():
+    other = {
+        "for_s": 0,
+        "period_s": 0,
+        "burst_records": 0,
+        "burst_ms": 175,
+        "speed": 60,
+        "parts": [],
+    }
+    other |= {"low_rate_per_second": None}
+    assert load_of(shape="constant", rate_per_second=5, **other) == Constant(rate_per_second=5)
+    with pytest.raises(ValidationError, match=r"constant\.speed"):
+        load_of(shape="constant", rate_per_second=5, **other | {"speed": 61})

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from schemas.protocol import Load
+from schemas.load import Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.csv_files import InputError
 from services.definitions.domains import load_domain
@@ -171,7 +171,7 @@ def test_a_column_may_be_true_or_false(tmp_path, monkeypatch):
 def test_a_replay_has_the_recorded_times_and_copies_keys(tmp_path):
     rows = ("b,2,1,1,,2026-01-01T00:00:03Z", "a,1,1,1,,2026-01-01T00:00:01Z")
     write(tmp_path, "mine.csv", *rows, header=f"{HEADER},at")
-    load = Load(shape="replay", speed=2)
+    load = Replay(speed=2)
     records = records_of(load, 3, domain=a_domain(tmp_path), content={"copies": 2})
     assert [(record["sensor"], record["at"] - START_MS) for _, record in records] == [
         ("a", 0),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.protocol import Load
+from schemas.load import Replay
 from services.generator.look import looked
 from tests.unit.generator.made import a_request
 from tests.unit.generator.test_domain_records import HEADER, a_domain, write
@@ -37,12 +37,12 @@ def test_a_file_without_a_usable_row_is_refused_with_its_first_mistake(tmp_path)
 def test_a_time_that_the_load_does_not_use_refuses_nothing(tmp_path):
     rows, header = (f"{GOOD},01.02.2026 13:00",), f"{HEADER},at"
     assert look(tmp_path, *rows, header=header)["refused"] == ""
-    replay = Load(shape="replay")
+    replay = Replay()
     assert "01.02.2026" in look(tmp_path, *rows, header=header, load=replay)["refused"]
 
 
 def test_a_unit_of_the_times_is_used_by_a_replay(tmp_path):
     rows, header = (f"{GOOD},1767225600", f"{GOOD},1767225610"), f"{HEADER},at"
-    replay = Load(shape="replay")
+    replay = Replay()
     assert "seconds" in look(tmp_path, *rows, header=header, load=replay)["refused"]
     assert look(tmp_path, *rows, header=header, load=replay, time_unit="s")["refused"] == ""

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.protocol import Load, PhasePlan, Phases
+from schemas.load import Constant, PeriodicBurst, Together
+from schemas.protocol import PhasePlan, Phases
 from services.generator.dataset_plan import Shard
 from services.generator.message_batch import MESSAGE, MessageBatch
 from services.generator.shapes import ConstantShape
@@ -161,18 +162,20 @@ def test_instances_intend_their_shares():
 
 
 def test_the_largest_delay_is_always_said():
-    assert load_summary(Load(rate_per_second=1), 1_260) == ("The largest send delay was 1.3 ms.",)
+    assert load_summary(Constant(rate_per_second=1), 1_260) == (
+        "The largest send delay was 1.3 ms.",
+    )
 
 
 def test_a_burst_says_by_how_much_it_missed_its_time():
-    burst = Load(shape="periodic_burst", rate_per_second=1, burst_records=38_000, period_s=10)
-    load = Load(shape="sum", parts=(burst, Load(rate_per_second=5)))
+    burst = PeriodicBurst(rate_per_second=1, burst_records=38_000, period_s=10)
+    load = Together(parts=(burst, Constant(rate_per_second=5)))
     assert load_summary(load, 4_200)[1] == (
         "Bursts of 38000 records within 175 ms were sent within at most 179.2 ms, 4.2 ms late."
     )
 
 
 def test_the_last_error_of_the_client_is_passed_on():
-    assert load_summary(Load(rate_per_second=1), 0, "no broker")[-1] == (
+    assert load_summary(Constant(rate_per_second=1), 0, "no broker")[-1] == (
         "The last error of the Kafka client: no broker."
     )

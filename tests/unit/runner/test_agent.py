@@ -13,8 +13,9 @@ from confluent_kafka import KafkaException
 from schemas import codec
 from schemas.commands import Malformed, Start, Stop
 from schemas.engine import EnginePlan
+from schemas.load import Constant
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
-from schemas.workload import Judgement, Load, Phases, Workload
+from schemas.workload import Judgement, Phases, Workload
 from services.definitions.engines import installed, load_engine
 from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.runner.__main__ import handle_command
@@ -48,7 +49,7 @@ class Said:
         detail = None if event.name == "stopped" else event.detail
         self.events.append((event.name, event.run_id, event.pipeline or None, detail))
 
-    def measurement(self, topic, run_id, **fields):
+    def publish_figures(self, topic, run_id, **fields):
         self.others.append((topic, run_id, fields))
 
     def dead_letter(self, letter, run_id):
@@ -59,7 +60,7 @@ def plan(run_id, *names, engine="spark", stages=("join",), **settings):
     workload = Workload(
         name="w",
         summary="-",
-        load=Load(rate_per_second=1),
+        load=Constant(rate_per_second=1),
         phases=Phases(),
         judgement=Judgement(deadline_ms=7_000),
     )

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from schemas.domain import DomainSpec
+from schemas.load import Constant
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
-from schemas.workload import Load, Workload
+from schemas.workload import Workload
 from services.definitions.domains import load_domain
 from services.definitions.engines import load_engine, load_engines, make_folders_absolute
 from services.definitions.pipelines import (
@@ -26,7 +27,7 @@ from tests.traffic import TRAFFIC
 pytestmark = pytest.mark.unit
 
 GEM_PACKS = load_domain("gem_packs").spec
-WORKLOAD = Workload(name="w", summary="-", load=Load(rate_per_second=1))
+WORKLOAD = Workload(name="w", summary="-", load=Constant(rate_per_second=1))
 
 
 def pipeline(**fields: object) -> Pipeline:

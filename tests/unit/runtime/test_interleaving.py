@@ -3,7 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from schemas.protocol import Interleaving, Load, Phases, RunPlan, RunRequest, Workload
+from schemas.load import Constant, Sine
+from schemas.protocol import Interleaving, Phases, RunPlan, RunRequest, Workload
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import load_domain
 from services.definitions.pipelines import load_pipeline
@@ -14,7 +15,7 @@ from services.runtime.settings import ServiceSettings
 pytestmark = pytest.mark.unit
 TRAFFIC, GEM_PACKS = load_domain("traffic").spec, load_domain("gem_packs").spec
 A, B = "spark-realtime", "spark-microbatch"
-WORKLOAD = Workload(name="w", summary="-", load=Load(rate_per_second=400), phases=Phases())
+WORKLOAD = Workload(name="w", summary="-", load=Constant(rate_per_second=400), phases=Phases())
 
 
 def asked(workload=WORKLOAD, stages=("join",), names=(A, B), domain=TRAFFIC, **fields):
@@ -78,7 +79,7 @@ def test_pipelines_of_one_run_on_the_same_input_are_no_pipelines_of_one_in_turns
         ({"names": (A,)}, "two pipelines: --pipeline A,B"),
         ({"names": (A, B, "calibration")}, "two pipelines: --pipeline A,B"),
         (
-            {"load": Load(shape="sine", rate_per_second=4, amplitude_per_second=1, period_s=9)},
+            {"load": Sine(rate_per_second=4, amplitude_per_second=1, period_s=9)},
             "a load of the shape 'constant'",
         ),
         ({"transport": "tcp"}, "records sent directly to Kafka"),

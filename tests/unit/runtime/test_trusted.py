@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from schemas.content import Content
+from schemas.load import Constant
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
-from schemas.workload import Load, Workload
+from schemas.workload import Workload
 from services.definitions.domains import DOMAINS_DIR, Domain, load_domain
 from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.definitions.requests import new_request
@@ -36,7 +37,7 @@ def program(name: str, *command: str) -> Pipeline:
 
 def workload(path: str) -> Workload:
     content = Content(source="file", path=path)
-    return Workload(name="w", summary="-", load=Load(rate_per_second=1), content=content)
+    return Workload(name="w", summary="-", load=Constant(rate_per_second=1), content=content)
 
 
 def test_a_pipeline_of_this_installation_is_started(tmp_path: Path) -> None:

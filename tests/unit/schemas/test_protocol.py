@@ -3,10 +3,10 @@
 import pytest
 from pydantic import ValidationError
 
+from schemas.load import Constant, RampUp
 from schemas.protocol import (
     PHASES,
     Judgement,
-    Load,
     PhasePlan,
     Phases,
     Pipeline,
@@ -128,7 +128,7 @@ def test_a_plan_is_the_same_after_its_way_over_the_bus():
     ],
 )
 def test_engines_compile_for_the_shortest_warm_up_unless_code_must_be_optimised(changes, seconds):
-    given = {"name": "x", "summary": "x", "load": Load(rate_per_second=1)} | changes
+    given = {"name": "x", "summary": "x", "load": Constant(rate_per_second=1)} | changes
     assert Workload.model_validate(given).least_warm_up_s == seconds
 
 
@@ -138,9 +138,9 @@ def test_a_warm_up_until_steady_has_a_cap_and_an_even_load():
     assert Phases.model_validate(auto.model_dump()) == auto
     with pytest.raises(ValidationError, match="at least 10"):
         Phases(warm_up_s=5, until_steady=True)
-    even = {"name": "x", "summary": "x", "load": Load(rate_per_second=1), "phases": auto}
+    even = {"name": "x", "summary": "x", "load": Constant(rate_per_second=1), "phases": auto}
     assert Workload.model_validate(even).phases.until_steady
-    ramp = Load(shape="ramp", rate_per_second=9, for_s=9)
+    ramp = RampUp(rate_per_second=9, for_s=9)
     with pytest.raises(ValidationError, match="constant, sine, fluctuating, periodic_burst"):
         Workload.model_validate(even | {"load": ramp})
     with pytest.raises(ValidationError, match="a warm_up_s in seconds"):

@@ -22,9 +22,9 @@ class Bus:
 
     def publish(self, event, *, flush=True):
         record = event.record("watcher", 0)
-        self.measurement(event.TOPIC, record.pop("run_id"), **record)
+        self.publish_figures(event.TOPIC, record.pop("run_id"), **record)
 
-    def measurement(self, topic, run_id, /, **fields):
+    def publish_figures(self, topic, run_id, /, **fields):
         self.events.append((topic, run_id, fields))
 
     def flush(self, _timeout_s=0):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.content import Content
-from schemas.protocol import Load
+from schemas.load import Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import checked, content_of, load_domain
 from services.definitions.files import names
@@ -209,13 +209,13 @@ def test_copies_are_refused_unless_the_load_is_a_replay():
     workload = workload.model_copy(update={"content": Content(copies=2)})
     with pytest.raises(DefinitionError, match=r"content\.copies applies only to a load of the sha"):
         checked(workload, GEM_PACKS)
-    replay = workload.model_copy(update={"load": Load(shape="replay")})
+    replay = workload.model_copy(update={"load": Replay()})
     assert checked(replay, GEM_PACKS).content.copies == 2
 
 
 def test_a_replay_is_refused_for_there_are_no_recorded_times():
     with pytest.raises(ValueError, match="these records have none"):
-        a_plan(Load(shape="replay"), domain=GEM_PACKS)
+        a_plan(Replay(), domain=GEM_PACKS)
 
 
 def test_a_workload_whose_load_is_changed_gives_no_windows_of_another_domain():

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from schemas.protocol import Load
+from schemas.load import RampUp, Replay
 from services.generator.probe import probe_set
 from tests.unit.generator.made import a_load, a_plan, messages_of
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.unit
 FAULTS = {"late": 0.1, "late_ms": 300, "duplicate": 0.1, "undecodable": 0.05, "impossible": 0.1}
 MANY_KEYS = {"distribution": "zipf", "sites": 50, "exponent": 1.2}
 NORMAL_KEYS = {"distribution": "normal", "sites": 50, "spread": 0.2}
-REPLAY = Load(shape="replay", speed=60)
+REPLAY = Replay(speed=60)
 
 # Generated with revision f3903cb, in which traffic was the only domain.
 BYTES = [
@@ -56,7 +56,7 @@ BYTES = [
         "04aafd314246f3aafc205e501c7102ce",
     ),
     ("second_ms", 400, 3, {"content": {"second_ms": 50}}, "6a5fc68fad240c652379bb3256205d80"),
-    ("a replay", Load(shape="replay", speed=120), 3, {}, "2c7e7e5a8793f27daf6245c8c3123943"),
+    ("a replay", Replay(speed=120), 3, {}, "2c7e7e5a8793f27daf6245c8c3123943"),
     (
         "a replay with copies and faults",
         REPLAY,
@@ -75,7 +75,7 @@ BYTES = [
     ("faults", 400, 4, {"faults": FAULTS, "seed": 42}, "bfbf0806cc7c18d37cc542a0345ec6d7"),
     (
         "a ramp",
-        Load(shape="ramp", from_rate_per_second=10, rate_per_second=900, for_s=2),
+        RampUp(from_rate_per_second=10, rate_per_second=900, for_s=2),
         3,
         {},
         "7b99ef80457b192f129fa60391a28b9c",

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.content import Content
-from schemas.protocol import Load
+from schemas.load import Constant, Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import content_of
 from services.generator.dataset_plan import Shard
@@ -227,7 +227,7 @@ def test_windows_are_complete_whatever_the_key_distribution(keys, rate):
 
 
 def test_a_replay_keeps_recorded_times_at_its_speed_and_copies_sites():
-    load = Load(shape="replay", speed=120)
+    load = Replay(speed=120)
     records = records_of(load, 2, content={"copies": 2})
     # 19 lanes × 2 kinds × 2 copies every recorded minute, which lasts half a second.
     due = Counter(record["scheduled_at"] - START_MS * 1000 for _, record in records)
@@ -243,7 +243,7 @@ def test_a_replay_keeps_recorded_times_at_its_speed_and_copies_sites():
 
 
 def test_json_has_the_values_that_avro_has():
-    load = Load(rate_per_second=76)
+    load = Constant(rate_per_second=76)
     assert records_of(load, 3, content={"format": "json"}) == records_of(load, 3)
 
 

@@ -9,13 +9,11 @@ A curve is a sequence of pieces. Its integral is an integer in billionths of a r
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import pi, sin
 from typing import Protocol
-
-from schemas.protocol import Load
 
 NANO = 1_000_000_000
 SECOND_US = 1_000_000
@@ -112,78 +110,20 @@ class Chain:
         return total
 
 
-def curve_of(load: Load) -> Integral:
-    """The curve of a load of any shape except replay."""
-    if load.shape == "sequence":
-        return Chain([(_endless(part), _duration_us(part.for_s)) for part in load.parts])
-    if load.shape == "sum":
-        return _limited(Sum([curve_of(part) for part in load.parts]), load.for_s)
-    return _endless(load) if load.shape == "ramp" else _limited(_endless(load), load.for_s)
+def constant(rate: int) -> Curve:
+    """The same rate for ever, in thousandths of a record per second."""
+    return Curve((), hold=rate)
 
 
-def _endless(load: Load) -> Integral:
-    """The curve of a load without the limit `for_s`, which only a ramp needs here."""
-    if load.parts:
-        return curve_of(load.model_copy(update={"for_s": 0.0}))
-    return _CURVES[load.shape](load)
+def limited(curve: Integral, for_s: float) -> Integral:
+    """A curve until a time; 0: without end."""
+    return Chain(((curve, microseconds(for_s)),)) if for_s else curve
 
 
-def _constant(load: Load) -> Integral:
-    return Curve((), hold=_milli(load.rate_per_second))
-
-
-def _ramp(load: Load) -> Integral:
-    start, end = _milli(load.from_rate_per_second), _milli(load.rate_per_second)
-    return Curve((Ramp(_us(load.for_s), start, end),), hold=end)
-
-
-def _steps(load: Load) -> Integral:
-    rates = [_milli(each) for each in load.rates_per_second]
-    return Curve([Ramp(_us(load.step_s), each, each) for each in rates], hold=rates[-1])
-
-
-def _spike(load: Load) -> Integral:
-    rate, peak = _milli(load.rate_per_second), _milli(load.peak_rate_per_second)
-    before = (Ramp(_us(load.at_s), rate, rate),) if load.at_s else ()
-    return Curve((*before, Ramp(_us(load.peak_s), peak, peak)), hold=rate)
-
-
-def _fluctuating(load: Load) -> Integral:
-    high = _milli(load.rate_per_second)
-    given = load.low_rate_per_second
-    low = high // 3 if given is None else _milli(given)
-    half_us = _us(load.period_s)
-    return Curve((Ramp(half_us, high, high), Ramp(half_us, low, low)), repeats=True)
-
-
-def _single_burst(load: Load) -> Integral:
-    burst = Curve((Burst(load.burst_ms * 1000, load.burst_records),))
-    return Sum((_constant(load), burst))
-
-
-def _periodic_burst(load: Load) -> Integral:
-    return Sum((_constant(load), _bursts(load)))
-
-
-def _sine(load: Load) -> Integral:
-    return Curve(_wave(load), repeats=True)
-
-
-def _bursts(load: Load) -> Integral:
-    """A burst at the start of every period except the first."""
-    burst_us = load.burst_ms * 1000
-    quiet_us = _us(load.period_s) - burst_us
-    pieces: list[Ramp | Burst] = [Burst(burst_us, load.burst_records)]
-    if quiet_us:
-        pieces.append(Ramp(quiet_us, 0, 0))
-    return Chain(((Curve(()), _us(load.period_s)), (Curve(pieces, repeats=True), None)))
-
-
-def _wave(load: Load) -> tuple[Ramp, ...]:
+def wave(period_s: float, mean: int, height: int) -> tuple[Ramp, ...]:
     """A sine wave approximated by ramps between integer rates, so that it integrates exactly. The
     corners lie on the sine, and a full wave has the mean rate."""
-    cuts_us = [_us(load.period_s) * step // WAVE_PIECES for step in range(WAVE_PIECES + 1)]
-    mean, height = _milli(load.rate_per_second), _milli(load.amplitude_per_second)
+    cuts_us = [microseconds(period_s) * step // WAVE_PIECES for step in range(WAVE_PIECES + 1)]
     quarter = [round(height * sin(2 * pi * step / WAVE_PIECES)) for step in range(91)]
     half = quarter + quarter[-2::-1]
     rates = [mean + swing for swing in half] + [mean - swing for swing in half[1:]]
@@ -194,29 +134,11 @@ def _wave(load: Load) -> tuple[Ramp, ...]:
     )
 
 
-def _limited(curve: Integral, for_s: float) -> Integral:
-    return Chain(((curve, _us(for_s)),)) if for_s else curve
-
-
-def _duration_us(for_s: float) -> int | None:
-    return _us(for_s) if for_s else None
-
-
-def _us(seconds: float) -> int:
+def microseconds(seconds: float) -> int:
+    """A duration in microseconds, at least one."""
     return max(1, round(seconds * SECOND_US))
 
 
-def _milli(rate_per_second: float) -> int:
+def thousandths(rate_per_second: float) -> int:
+    """A rate in thousandths of a record per second."""
     return round(rate_per_second * 1000)
-
-
-_CURVES: dict[str, Callable[[Load], Integral]] = {
-    "constant": _constant,
-    "ramp": _ramp,
-    "steps": _steps,
-    "spike": _spike,
-    "sine": _sine,
-    "fluctuating": _fluctuating,
-    "single_burst": _single_burst,
-    "periodic_burst": _periodic_burst,
-}
