@@ -1,0 +1,128 @@
+"""The attacks of sql_attacks.toml through every place of a request where a query may stand.
+
+A real server in this process; `Watched` records what its judge accepts, so that no later defence
+takes part.
+"""
+
+import http.client
+import re
+import urllib.parse
+from http import HTTPStatus
+
+import pytest
+
+from services.store.http_server import HttpServer
+from services.store.http_interface import serve_sql
+from services.store.native_blocks import framed
+from services.store.settings import StoreSettings
+from services.store.users import Users
+from tests.integration.kafka_broker import free_base_port
+from tests.security.test_sql_attacks import CANARY, GROUPS, Site
+
+pytestmark = pytest.mark.security
+
+BOUNDARY = "tidegauge-boundary"
+CHOICE = re.compile(r"USE system\b")
+NOTHING = "SELECT 1 WHERE 0 FORMAT Null"
+FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+
+
+class Served(Site):
+    """An engine behind a server, and a connection to it."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        settings = StoreSettings(data=folder / "data", base_port=free_base_port())
+        self.server: HttpServer = serve_sql(settings, Users(*self.secrets), self.engine, bool)
+        self.connection = http.client.HTTPConnection("127.0.0.1", settings.port("store"), 60)
+
+    def close(self):
+        self.connection.close()
+        self.server.shutdown()
+        self.engine.close()
+
+    def answer(self, parameters, body=b"", headers=None):
+        """(status, body) of a POST."""
+        target = f"/query?{urllib.parse.urlencode(parameters)}"
+        self.connection.request("POST", target, body, headers or {})
+        with self.connection.getresponse() as response:
+            return response.status, response.read().decode(errors="replace")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    started = Served(tmp_path_factory.mktemp("attacked"))
+    yield started
+    started.close()
+
+
+def form(fields):
+    """A multipart/form-data body."""
+    parts = (
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+        for name, value in fields.items()
+    )
+    return ("".join(parts) + f"--{BOUNDARY}--\r\n").encode()
+
+
+def in_the_url(text, others):
+    return others | {"query": text}, b"", {}
+
+
+def in_two_halves(text, others):
+    return others | {"query": text.partition(" ")[0]}, text.partition(" ")[2].encode(), {}
+
+
+def in_the_body(text, others):
+    return others, text.encode(), {}
+
+
+def in_a_form(text, others):
+    return {}, form(others | {"query": text}), FORM
+
+
+def in_a_block(text, others):
+    return others | {"decompress": "1"}, b"".join(framed(text.encode())), {}
+
+
+def in_a_session(text, others):
+    return others | {"session_id": "attacker"}, text.encode(), {}
+
+
+def with_headers(text, others):
+    headers = {
+        "X-ClickHouse-Format": others.pop("default_format"),
+        "X-ClickHouse-Database": "system",
+    }
+    return others, text.encode(), headers
+
+
+PLACES = (
+    *(in_the_url, in_two_halves, in_the_body, in_a_form, in_a_block, in_a_session, with_headers),
+)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("user", ["reader", "admin"])
+def test_an_attack_is_refused_wherever_it_stands(served, place, user):
+    password = served.secrets[user == "admin"]
+    login = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
+    for group in GROUPS:
+        if user not in group["users"]:
+            continue
+        asked = {"default_format": group.get("format", "TabSeparated")}
+        asked |= {name: served.filled(value) for name, value in group.get("settings", {}).items()}
+        for name, value in group.get("parameters", {}).items():
+            asked[f"param_{name}"] = served.filled(value)
+        for text in group["texts"]:
+            served.judge.passed.clear()
+            parameters, body, headers = place(served.filled(text), dict(asked))
+            status, answer = served.answer(parameters, body, headers | login)
+            if CHOICE.match(text) and status == HTTPStatus.OK:
+                # The choice of a session: the engine gets a query without a result in its place.
+                assert served.judge.passed == [NOTHING], text
+                continue
+            assert status >= HTTPStatus.BAD_REQUEST, (text, answer)
+            assert not served.judge.passed, text
+            assert not any(secret in answer for secret in (CANARY, *served.secrets)), text
+    assert served.files(served.folder) == served.before
