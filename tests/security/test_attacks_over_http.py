@@ -11,8 +11,8 @@ from http import HTTPStatus
 
 import pytest
 
-from services.store.http_server import HttpServer
 from services.store.http_interface import serve_sql
+from services.store.http_server import HttpServer
 from services.store.native_blocks import framed
 from services.store.settings import StoreSettings
 from services.store.users import Users
@@ -103,13 +103,11 @@ PLACES = (
 
 
 @pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
-@pytest.mark.parametrize("user", ["reader", "admin"])
-def test_an_attack_is_refused_wherever_it_stands(served, place, user):
-    password = served.secrets[user == "admin"]
-    login = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
+def test_an_attack_is_refused_wherever_it_stands(served, place):
     for group in GROUPS:
-        if user not in group["users"]:
-            continue
+        user = group["users"][-1]  # the admin, where both are refused
+        password = served.secrets[user == "admin"]
+        login = {"X-ClickHouse-User": user, "X-ClickHouse-Key": password}
         asked = {"default_format": group.get("format", "TabSeparated")}
         asked |= {name: served.filled(value) for name, value in group.get("settings", {}).items()}
         for name, value in group.get("parameters", {}).items():
