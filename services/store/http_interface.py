@@ -60,6 +60,7 @@ from services.store.sql_settings import (
 )
 from services.store.sql_tokens import TextError
 from services.store.users import ANONYMOUS, Role, Users, credentials
+from services.store.view_queries import NOTHING, ViewQueries
 from services.store.wall import NOT_RAISED, Wall
 
 INSERT_TIMEOUT_S: Final = 600.0  # for the body of an admin's request
@@ -147,6 +148,7 @@ class _Interface:
     def __init__(self, served: Served, settings: StoreSettings) -> None:
         self._served = served
         self._sessions = Sessions()
+        self.views = ViewQueries()
         self.bounds = bounds(settings, {})
         self._running: dict[str, tuple[str, str]] = {}
         most = max(1, http_server.CONNECTIONS // 2)
@@ -371,7 +373,7 @@ class _Asked:
             session.database = database_of(used)
         else:
             return query
-        return replace(query, text="SELECT 1 WHERE 0 FORMAT Null", settings={})
+        return replace(query, text=NOTHING, settings={})
 
     async def _answer(self, query: Query, client: Client) -> Answer:
         connection, ask = connection_of(self._request), self._interface.ask
@@ -379,6 +381,8 @@ class _Asked:
         if killed is not None and client.role is Role.READER:
             is_running = await self._interface.kill(client, killed)
             query = replace(query, text=_as_killed(client, killed, is_running))
+        elif client.role is Role.READER:
+            query = replace(query, text=self._interface.views.in_place_of(client.name, query.text))
         number = _version(self._given)
         if not is_hello(query.text, query.output_format, number):
             return await ask(query, connection, client, self._given.get("query_id", ""))

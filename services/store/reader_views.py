@@ -39,7 +39,7 @@ def _readable(database: str, table: str) -> str:
 
 
 _BARE: Final[Mapping[str, str]] = {
-    "tables": "* REPLACE ([]::Array(String) AS data_paths, '' AS metadata_path)",
+    "tables": "* REPLACE (arrayMap(path -> '', data_paths) AS data_paths, '' AS metadata_path)",
     "databases": "* REPLACE ('' AS data_path, '' AS metadata_path)",
     "parts": "* REPLACE ('' AS path)",
     "settings": (

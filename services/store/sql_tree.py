@@ -240,12 +240,15 @@ class _Judge:
         whole = parts if len(parts) > 1 else (self._database, *parts)
         self._with_paths |= ".".join(whole) in WITH_PATHS
 
-    def _identifier(self, node: Node, _place: str, _parent: Node) -> None:
+    def _identifier(self, node: Node, _place: str, parent: Node) -> None:
         """A column may have any name that does not begin with the name of a database other than the
-        projection's. A name after IN may refer to a table."""
+        projection's. A name after IN may refer to a table. Whether there are paths may be asked:
+        the JDBC driver tells tables from remote ones by it."""
         parts = _parts(node)
         _want_short_text(str(node["name"]))
-        if PATH_COLUMNS.intersection(".".join(parts).lower().split(".")):
+        is_asked_for = str(parent.get("name", "")).lower() in ("empty", "notempty")
+        names = ".".join(parts).lower().split(".")
+        if PATH_COLUMNS.intersection(names[:-1] if is_asked_for else names):
             raise RefusedError(f"{node['name']} cannot be read here.")
         database, dot, _ = ".".join(parts).partition(".")
         if dot and database.lower() in ("system", "information_schema", "default"):
