@@ -33,7 +33,7 @@ from tests.integration.test_python_client import WRITE
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]
 
-PROGRAM_TIMEOUT_S = 240
+PROGRAM_TIMEOUT_S = 600  # clickhouse-sqlalchemy takes minutes for a million rows
 CANCELLED = "394"
 CANCELLED_WITHIN_S = 15
 WRITE_THE_TABLE = "TIDEGAUGE_WRITE_CLIENTS_TABLE"
