@@ -28,6 +28,7 @@ final class Topology {
     private static final long TRANSACTION_INTERVALS = 10;
     private static final long MIN_TRANSACTION_MS = 60_000;
     private static final long MAX_TRANSACTION_MS = 900_000;
+    private static final Duration ALIGNED_EVERY = Duration.ofMillis(100);
 
     /** A stream with one schema. */
     private record Branch(DataStream<Event> events, int source, Schema schema) {}
@@ -81,6 +82,10 @@ final class Topology {
         var strategy = WatermarkStrategy
             .<Event>forBoundedOutOfOrderness(Duration.ofMillis(plan.number("out_of_order_ms")))
             .withTimestampAssigner((event, appendedMs) -> event.eventMs);
+        if (plan.number("alignment_s") > 0) {
+            strategy = strategy.withWatermarkAlignment("inputs",
+                Duration.ofSeconds(plan.number("alignment_s")), ALIGNED_EVERY);
+        }
         var idleMs = plan.number("idle_timeout_ms");
         return idleMs > 0 ? strategy.withIdleness(Duration.ofMillis(idleMs)) : strategy;
     }

@@ -3,6 +3,7 @@
 Steady: runs of the workload `latency` at 400 records/s after a warm-up, with the requested stages
 at once. Backlog: see _catch_up.py, one stage at a time; it also measures the time from the start of
 the program to its first output. The floor is the toy engine of `examples/`: a loop in plain Python.
+Flink is also compared with a job written by hand for these records (`examples/plain_flink`).
 A figure is the median over the rounds, with a bootstrap interval as `_low` and `_high`; after a
 single round a latency has the interval of the blocks of its run. `_doubtful_runs` is the number of
 these runs that were not steady or were disturbed, `_heap_limited_runs` the number of those that the
@@ -51,8 +52,13 @@ FLOOR_ONLY = {FLOOR_NAME: "floor"}
 # By pipeline, what it is compared with and how that is called in a ratio; others with the floor.
 PEERS = {
     FLOOR_NAME: {},
+    "plain-flink": FLOOR_ONLY,
+    "flink": FLOOR_ONLY | {"plain-flink": "plain"},
     "spark-realtime": FLOOR_ONLY | {"flink": "flink", "kafka-streams": "kafka-streams"},
 }
+# Programs written by hand for the domain traffic, each measured beside the engine that it is a peer
+# of.
+PLAIN = {"flink": "examples/plain_flink/pipeline.toml"}
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor")
 LIMITED = "_heap_limited_runs"
@@ -153,6 +159,8 @@ def what_is_asked() -> Asked:
     given = filter(None, get("TIDEGAUGE_BENCH_PIPELINES", every).split(","))
     stages = parse_stages(get("TIDEGAUGE_BENCH_STAGES", "1-3"), STAGES)
     files = {FLOOR_NAME: str(ROOT / FLOOR)} | {load_pipeline(file).name: file for file in given}
+    peers = [str(ROOT / PLAIN[name]) for name in files if name in PLAIN]
+    files |= {load_pipeline(file).name: file for file in peers}
     return Asked(
         files,
         stages,
