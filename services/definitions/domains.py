@@ -47,6 +47,7 @@ MAX_FILES = 10_000
 
 
 _TIME = "timestamp-millis"
+_LOGICAL_TYPES = (_TIME, "timestamp-micros", "date")  # those that pyruhvro reads
 Types = dict[str, dict[str, Any]]  # the Avro type of each column, by record
 
 
@@ -211,12 +212,15 @@ def folder_of(name: str, directory: Path) -> Path:
 
 
 def check_columns(spec: DomainSpec) -> None:
-    """Raise ValueError if an input or stage names a missing record or column, or a time in another
-    unit than milliseconds."""
+    """Raise ValueError if an input or stage names a missing record or column, a time in another
+    unit than milliseconds, or a column has a logical type that is not read."""
     types: Types = {
         name: {field["name"]: field["type"] for field in json.loads(text)["fields"]}
         for name, text in spec.schemas.items()
     }
+    for record, columns in types.items():
+        for column, kind in columns.items():
+            _check_logical_type(record, column, kind)
     for one in spec.inputs:
         _require(one.record in types, f"there is no schema {one.record}")
         needed = (one.impossible.column,) if one.impossible else ()
@@ -309,6 +313,16 @@ def _check_inputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
         check_all("changes", (one.of for one in stage.changes), aggregates)
     elif stage.complete:
         check_all("complete", [stage.complete.column], known.every)
+
+
+def _check_logical_type(record: str, column: str, kind: Any) -> None:
+    for part in kind if isinstance(kind, list) else [kind]:
+        logical = part.get("logicalType", _TIME) if isinstance(part, dict) else _TIME
+        _require(
+            logical in _LOGICAL_TYPES,
+            f"the column {column!r} of {record} has the logical type {logical};"
+            f" there are: {', '.join(_LOGICAL_TYPES)}",
+        )
 
 
 def _check_time(types: Types, record: str, column: str) -> None:

@@ -54,6 +54,24 @@ def test_a_time_that_is_not_in_milliseconds_is_refused(
         load_domain(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("base", "logical"),
+    [
+        ("string", "uuid"),
+        ("long", "time-micros"),
+        ("bytes", "decimal"),
+        ("long", "timestamp-nanos"),
+    ],
+)
+def test_a_logical_type_that_the_columnar_codec_does_not_read_is_refused(
+    folder: Path, base: str, logical: str
+) -> None:
+    kind = ["null", {"type": base, "logicalType": logical, "precision": 9, "scale": 2}]
+    change_fields(folder, "gem_packs_parsed", geo=kind)
+    with pytest.raises(DefinitionError, match=f"gem_packs_parsed has the logical type {logical}"):
+        load_domain(str(folder))
+
+
 def test_a_time_of_an_output_may_be_null(folder: Path) -> None:
     millis = {"type": "long", "logicalType": "timestamp-millis"}
     change_fields(folder, "gem_packs_parsed", time=["null", millis])
