@@ -45,7 +45,7 @@ def submit(statements: Statements, flink: dict[str, str], gateway: int) -> str:
     """Start the job; returns its id. gateway: port of the JVM's gateway."""
     os.environ["PYFLINK_GATEWAY_PORT"] = str(gateway)
     # No function of the job is in Python: without this, PyFlink serves one at every address.
-    os.environ["_python_worker_execution_mode"] = "process"
+    os.environ["_python_worker_execution_mode"] = "process"  # noqa: SIM112
     from py4j.protocol import Py4JError
     from pyflink.common import Configuration
     from pyflink.java_gateway import get_gateway
