@@ -89,7 +89,7 @@ def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> 
     whole: name of the object, used if it is invalid as a whole; within: the field that contains it,
     which then comes first.
     """
-    place = _place(error.errors()[0])
+    place = _place(error.errors()[0], of_a_load="tagged-union[" in error.title)
     field = ".".join((within, *place) if within else place) or whole
     return f"{field}: {first_sentence(error)}" if field else first_sentence(error)
 
@@ -136,13 +136,19 @@ def allowed(pattern: str) -> str:
     return ""
 
 
-def _place(error: ErrorDetails) -> tuple[str, ...]:
-    """The field of an error, as in the file."""
-    return tuple(str(one) for one in error["loc"] if not _LABEL.fullmatch(str(one)))
+def _place(error: ErrorDetails, *, of_a_load: bool = False) -> tuple[str, ...]:
+    """The field of an error, as in the file. pydantic adds the shape of a load after `load`, and
+    after each of its parts. of_a_load: what was validated is a load itself."""
+    place = [str(part) for part in error["loc"] if not _LABEL.fullmatch(str(part))]
+    at = 0 if of_a_load else place.index("load") + 1 if "load" in place else len(place)
+    while at < len(place):
+        del place[at]
+        at = at + 2 if place[at : at + 1] == ["parts"] else len(place)
+    return tuple(place)
 
 
 def _is_in_union(error: ErrorDetails) -> bool:
-    return len(_place(error)) < len(error["loc"])
+    return any(_LABEL.fullmatch(str(part)) for part in error["loc"])
 
 
 def _allows_only_empty(error: ErrorDetails) -> bool:

@@ -106,7 +106,8 @@ def test_the_table_has_a_row_for_each_pipeline_the_fastest_first():
 def test_latencies_of_runs_that_were_not_steady_or_were_disturbed_are_marked():
     found = Found()
     cell = {"latency_ms": {"latest": {"p50": 2, "p95": 3, "p99": 5}}}
-    report = {"pipelines": {"toy": {"stages": {"join": cell}, "resources": {}}}}
+    run = {"run_id": "a", "valid": True, "input": {}}
+    report = run | {"pipelines": {"toy": {"stages": {"join": cell}, "resources": {}}}}
     for name, doubt in (("toy", {"steady": False}), ("other", {"steady": True})):
         note_run(found, name, report)
         note_run(found, name, report | doubt)

@@ -20,6 +20,7 @@ from analysis.intervals import (
     student_t,
 )
 from schemas.percentiles import quantile
+from schemas.report import Latency
 
 pytestmark = pytest.mark.unit
 PER_SECOND = 40
@@ -169,10 +170,10 @@ def test_students_t_is_as_in_the_tables(freedom: float, confidence: float, expec
 
 
 def test_the_margin_is_to_the_farther_bound() -> None:
-    latency = {"p50": 9, "p99": 30, "intervals": {"p50": [8, 11], "p99": None}}
+    latency = Latency(p50=9, p99=30, intervals={"p50": [8, 11], "p99": None})
     assert (margin(latency, "p50"), margin(latency, "p99"), margin(latency, "max")) == (
         2,
         None,
         None,
     )
-    assert margin({"p50": 9, "intervals": None}, "p50") is None
+    assert margin(Latency(p50=9), "p50") is None
