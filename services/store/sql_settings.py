@@ -45,7 +45,7 @@ def settings_of(text: str) -> dict[str, str] | None:
     """The settings of a SET statement, or None for another statement. Raises TextError."""
     if text.lstrip()[:3].upper() != "SET":
         return None
-    tokens = _whole(scan(text))
+    tokens = whole(scan(text))
     return _assigned(tokens[1:]) if tokens and tokens[0].word == "SET" else None
 
 
@@ -53,7 +53,7 @@ def used_database(text: str) -> str | None:
     """The database of a USE statement, or None for another statement. Raises TextError."""
     if text.lstrip()[:3].upper() != "USE":
         return None
-    tokens = _whole(scan(text))
+    tokens = whole(scan(text))
     if len(tokens) == 3 and tokens[1].word == "DATABASE":
         del tokens[1]
     is_name = len(tokens) == 2 and tokens[1].kind in (Kind.WORD, Kind.NAME)
@@ -65,7 +65,7 @@ def killed_query(text: str) -> str | None:
     if text.lstrip()[:4].upper() != "KILL":
         return None
     try:
-        tokens = _whole(scan(text))
+        tokens = whole(scan(text))
     except TextError:
         return None
     words = [token.text.upper() for token in tokens]
@@ -100,7 +100,7 @@ def filters_of(value: str) -> dict[str, str] | None:
 
 
 def _without_settings(text: str) -> tuple[str, dict[str, str]]:
-    tokens = _whole(scan(text))
+    tokens = whole(scan(text))
     first = next((token.word for token in tokens if _sign(token) != "("), "")
     if first not in (*READS, "DESC"):
         return text, {}
@@ -116,8 +116,8 @@ def _without_settings(text: str) -> tuple[str, dict[str, str]]:
     return text, {}
 
 
-def _whole(tokens: list[Token]) -> list[Token]:
-    """Without the semicolon at the end."""
+def whole(tokens: list[Token]) -> list[Token]:
+    """The tokens of a statement without the semicolon at its end."""
     return tokens[:-1] if tokens and _sign(tokens[-1]) == ";" else tokens
 
 

@@ -8,6 +8,7 @@ instead. It is judged as any other when it runs.
 from collections.abc import Sequence
 from typing import Final
 
+from services.store.sql_settings import whole
 from services.store.sql_tokens import Kind, TextError, Token, scan
 from services.store.tables import DATABASE
 
@@ -29,11 +30,9 @@ class ViewQueries:
         if not first.startswith(("CREATE", "DESC", "DROP")):
             return text
         try:
-            tokens = scan(text)
+            tokens = whole(scan(text))
         except TextError:
             return text  # is refused when it is judged
-        while tokens and tokens[-1].text == ";":
-            tokens.pop()
         words = [token.word for token in tokens]
         if words[:2] == ["CREATE", "VIEW"]:
             return self._created(user, text, tokens[2:])

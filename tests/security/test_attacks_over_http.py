@@ -16,6 +16,7 @@ from services.store.http_server import HttpServer
 from services.store.native_blocks import framed
 from services.store.settings import StoreSettings
 from services.store.users import Users
+from services.store.view_queries import NOTHING, PREFIX
 from tests.integration.kafka_broker import free_base_port
 from tests.security.test_sql_attacks import CANARY, GROUPS, Site
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.security
 
 BOUNDARY = "tidegauge-boundary"
 CHOICE = re.compile(r"USE system\b")
-NOTHING = "SELECT 1 WHERE 0 FORMAT Null"
+# Texts that are attacks by their settings or formats alone.
+OF_A_SETTING = {"SELECT 1", "SELECT * FROM system.one"}
 FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 
 
@@ -122,5 +124,19 @@ def test_an_attack_is_refused_wherever_it_stands(served, place):
                 continue
             assert status >= HTTPStatus.BAD_REQUEST, (text, answer)
             assert not served.judge.passed, text
+            assert not any(secret in answer for secret in (CANARY, *served.secrets)), text
+    assert served.files(served.folder) == served.before
+
+
+def test_an_attack_in_the_view_of_a_query_is_refused(served):
+    login = {"X-ClickHouse-User": "reader", "X-ClickHouse-Key": served.secrets[0]}
+    texts = {served.filled(text) for group in GROUPS for text in group["texts"]}
+    for text in texts - OF_A_SETTING:
+        for statement in (f"CREATE VIEW {PREFIX}_x AS {text}", f"DESCRIBE {PREFIX}_x"):
+            served.judge.passed.clear()
+            status, answer = served.answer({}, statement.encode(), login)
+            assert status >= HTTPStatus.BAD_REQUEST, (text, answer)
+            # Of a query that is not remembered, the name alone is looked up.
+            assert served.judge.passed in ([], [f"DESCRIBE TABLE `{PREFIX}_x`"]), text
             assert not any(secret in answer for secret in (CANARY, *served.secrets)), text
     assert served.files(served.folder) == served.before
