@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from schemas.protocol import VERDICTS, floor_run_id
+from schemas.report import Number
 from services.runtime.clickhouse import query, query_as
 
 Span: TypeAlias = tuple[int, int]
-Number: TypeAlias = int | float
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,6 @@ _LATENCIES = (
     " mean_ms AS mean, middle_ms AS middle FROM tidegauge.latency_summary"
     " WHERE run_id = {run_id:String} AND phase = 'measure'"
 )
-_RECORDS = "SELECT sum(records) AS total FROM tidegauge.results_throughput WHERE"
 
 
 def verdicts(url: str, run_id: str) -> list[Verdicts]:
@@ -224,22 +223,19 @@ def sent(url: str, run_id: str) -> Sent:
 
 def sent_until_ms(url: str, run_id: str) -> int:
     """End of the last second of the measure phase in which records were sent; 0 without one."""
-    rows = query(
-        url,
-        "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
-        " FROM tidegauge.results_generator"
-        " WHERE run_id = {run_id:String} AND phase = 'measure' HAVING count() > 0",
-        run_id=run_id,
-    )
-    return int(rows[0]["until_ms"]) if rows else 0
+    return _until_ms(url, "results_generator WHERE phase = 'measure' AND", run_id)
 
 
 def read_until_ms(url: str, run_id: str) -> int:
     """End of the last second in which a watch read a record; 0 without one."""
+    return _until_ms(url, "results_throughput WHERE", run_id)
+
+
+def _until_ms(url: str, source: str, run_id: str) -> int:
     rows = query(
         url,
         "SELECT toUnixTimestamp64Milli(max(second)) + 1000 AS until_ms"
-        " FROM tidegauge.results_throughput WHERE run_id = {run_id:String} HAVING count() > 0",
+        f" FROM tidegauge.{source} run_id = {{run_id:String}} HAVING count() > 0",
         run_id=run_id,
     )
     return int(rows[0]["until_ms"]) if rows else 0
@@ -247,7 +243,12 @@ def read_until_ms(url: str, run_id: str) -> int:
 
 def input_records(url: str, run_id: str) -> int:
     """Input records of a watch's run, counted from the topics."""
-    rows = query(url, f"{_RECORDS} run_id = {{run_id:String}} AND pipeline = ''", run_id=run_id)
+    rows = query(
+        url,
+        "SELECT sum(records) AS total FROM tidegauge.results_throughput"
+        " WHERE run_id = {run_id:String} AND pipeline = ''",
+        run_id=run_id,
+    )
     return int(rows[0]["total"])
 
 
