@@ -189,7 +189,9 @@ class Progress:
                 self.phase, self.phase_end_ms = event.phase, event.end_ms
                 self._measure(self.request.run_id)
             case Ready() | PipelineReady():
-                self.ready.append(event.about)
+                # A service that starts during `prepare` answers it twice.
+                if event.about not in self.ready:
+                    self.ready.append(event.about)
             case StartAgain():
                 self.search.append(start_again_line(event))
             case Failed():

@@ -90,6 +90,14 @@ def test_a_conclusion_ends_it() -> None:
     assert (progress.done, progress.valid, progress.clean) == (True, True, False)
 
 
+def test_a_service_that_answers_twice_is_shown_as_ready_once() -> None:
+    progress = Progress(a_request())
+    for producer in ("collector", "generator", "collector"):
+        event = a_lifecycle_event("ready", "{}") | {"producer": producer}
+        progress.add(event_of("results.lifecycle", event))
+    assert progress.ready == ["collector", "generator"]
+
+
 def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
     progress = Progress(a_request())
     detail = json.dumps({"reason": "a worker failed to connect back", "try": 2})
