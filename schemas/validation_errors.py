@@ -89,7 +89,7 @@ def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> 
     whole: name of the object, used if it is invalid as a whole; within: the field that contains it,
     which then comes first.
     """
-    place = _place(error.errors()[0], of_a_load="tagged-union[" in error.title)
+    place = _place(error.errors()[0], of_a_load="tagged-union[Constant," in error.title)
     field = ".".join((within, *place) if within else place) or whole
     return f"{field}: {first_sentence(error)}" if field else first_sentence(error)
 

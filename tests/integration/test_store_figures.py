@@ -58,8 +58,8 @@ def test_settings_are_columns(figures, request_of_the_run):
         assert (row["warm_up_s"], row["steady"]) == (7, False)
         assert (row["cores"], row["java"]) == (environment["cores"], environment["java"])
         assert row["packages"] == environment["packages"]
-        assert (row["mode"], row["topology"]) == (pipeline["mode"], "chained")
-        assert row["settings"]["watermark_s"] == str(pipeline["watermark_s"])
+        assert (row["mode"], row["topology"]) == (pipeline.get("mode", ""), "chained")
+        assert row["settings"]["max_restarts"] == str(pipeline["max_restarts"])
         assert row["partitions"] == 1
         assert row["load_settings"]["shape"] == row["load_shape"] == "constant"
         assert float(row["load_settings"]["rate_per_second"]) == row["rate_per_second"]

@@ -79,16 +79,6 @@ def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine
         assert [row["name"] for row in found] == table.columns.names
 
 
-def test_a_table_of_an_earlier_version_gets_the_columns_it_lacks(engine_to_alter):
-    names = [name for name in TABLES[catalogue.RESOURCES].columns.names if name != "steal_seconds"]
-    engine_to_alter.execute(["ALTER TABLE tidegauge.results_resources DROP COLUMN steal_seconds"])
-    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
-    assert [row["name"] for row in found] == names
-    engine_to_alter.execute(ddl_statements())
-    found = engine_to_alter.rows("DESCRIBE TABLE tidegauge.results_resources")
-    assert [row["name"] for row in found] == TABLES[catalogue.RESOURCES].columns.names
-
-
 def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
     query = Query("SELECT count() FROM latency_summary")
     with ThreadPoolExecutor(4) as pool:
