@@ -15,9 +15,8 @@ import faust
 from confluent_kafka import KafkaException
 
 from schemas.events import ServiceStarted, ServiceStopped
-from services.evaluator.app import build_app
-from services.evaluator.session import RunSession
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.run.app import build_app
+from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.logs import configure_logs

@@ -16,10 +16,9 @@ import psutil
 from schemas import protocol
 from schemas.commands import Prepare, Start, Stop
 from schemas.protocol import RunPlan
-from services.evaluator.decode import decode
-from services.evaluator.reader import Reader, Shard
-from services.evaluator.session import RunSession
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.columnar.decode import decode
+from services.evaluator.run.reader import Reader, Shard
+from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.memory import release_memory, warm_up_process

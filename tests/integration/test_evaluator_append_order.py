@@ -9,8 +9,8 @@ from schemas import catalogue, protocol
 from schemas.commands import Prepare, Start, Stop
 from schemas.events import Ready
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
-from services.evaluator.reevaluation import evaluate, past_run
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.run.reevaluation import evaluate, past_run
+from services.evaluator.run.session import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client
 from services.runtime.replay import read_commands

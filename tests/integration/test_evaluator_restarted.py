@@ -35,7 +35,7 @@ GONE = "The first records of the run in traffic.flow are no longer retained"
 BREAKS = """
 import sys
 from services.evaluator import __main__
-from services.evaluator.session import RunSession
+from services.evaluator.run.session import RunSession
 def fail(*_):
     raise RuntimeError("nobody foresaw this")
 setattr(RunSession, sys.argv.pop(), fail)

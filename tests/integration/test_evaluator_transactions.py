@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import Producer
 
 from schemas.catalogue import Topic
-from services.evaluator.reader import FETCHING, Reader, end_offsets_by
+from services.evaluator.run.reader import FETCHING, Reader, end_offsets_by
 from services.runtime.kafka import admin_client, assigned_consumer, client_properties
 from services.runtime.topics import ensure_topics
 from tests.integration.local_stack.stand_in import eventually

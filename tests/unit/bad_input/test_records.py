@@ -10,8 +10,8 @@ from schemas import catalogue, codec
 from schemas.commands import Malformed, from_record
 from schemas.events import RunRefused, RunRequested
 from services.conductor.__main__ import announced
-from services.evaluator.decode import decode as decode_columns
-from services.evaluator.decode import decode_json_values
+from services.evaluator.columnar.decode import decode as decode_columns
+from services.evaluator.columnar.decode import decode_json_values
 from services.runtime.events import Commands, Events
 from tests.contract.avro_values import values_of
 from tests.traffic import CODEC, RELEASED_NAMES

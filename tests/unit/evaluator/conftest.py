@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.evaluator import columns
+from services.evaluator.columnar import columns
 
 
 @pytest.fixture(scope="module", params=["dense", "sparse"])

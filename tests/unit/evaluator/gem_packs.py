@@ -12,7 +12,7 @@ from typing import Any
 from schemas.load import Constant
 from schemas.protocol import Judgement, Pipeline, RunPlan, RunRequest, Workload
 from services.definitions.domains import load_domain
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.pairing.evaluation import Evaluation
 from tests.unit.evaluator.oracle import phase_of
 from tests.unit.evaluator.records import (
     DEADLINE_MS,

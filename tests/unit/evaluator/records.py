@@ -20,8 +20,8 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
-from services.evaluator.decode import Refused
-from services.evaluator.evaluation import Batch, Evaluation
+from services.evaluator.columnar.decode import Refused
+from services.evaluator.pairing.evaluation import Batch, Evaluation
 from tests.traffic import CODEC, TRAFFIC
 
 RUN_ID = "run"

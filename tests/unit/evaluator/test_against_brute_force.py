@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.evaluator.single_rows import BLOCK
+from services.evaluator.expected.rows import BLOCK
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (

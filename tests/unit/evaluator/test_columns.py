@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.evaluator import columns
-from services.evaluator.columns import (
+from services.evaluator.columnar import columns
+from services.evaluator.columnar.columns import (
     MAX_DENSE_CELLS,
     UNKNOWN,
     Group,

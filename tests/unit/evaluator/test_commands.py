@@ -8,11 +8,10 @@ from confluent_kafka import KafkaError, KafkaException
 from schemas.commands import from_record
 from schemas.protocol import RunPlan
 from services.definitions.domains import load_domain
-from services.evaluator import session
-from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.evaluation import check_judged
-from services.evaluator.session import RunSession
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.columnar.column_mapping import NotJudgedError
+from services.evaluator.pairing.evaluation import check_judged
+from services.evaluator.run import session
+from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import Events
 from tests.unit.evaluator import gem_packs
 from tests.unit.evaluator.records import a_plan

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.domain import Aggregate
-from services.evaluator.values import Combination, Values
-from services.evaluator.window_recipe import by_group
+from services.evaluator.columnar.column_mapping import Combination, Values
+from services.evaluator.expected.window_recipe import by_group
 from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said, a_run, expectations
 from tests.unit.evaluator.records import DEADLINE_MS, FAR_MS, MEASURE_MS, START_MS
 from tests.unit.evaluator.test_other_stages import WINDOW, verdicts, window, with_stage

@@ -9,7 +9,7 @@ from schemas import fault_rules
 from schemas.faults import DUPLICATE, NONE, Faults
 from schemas.json_format import encode_json
 from schemas.protocol import Content
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import CODEC
 from tests.unit.evaluator.records import (
     FAR_MS,

@@ -4,9 +4,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from services.evaluator import evaluation, value_codes
-from services.evaluator.columns import UNKNOWN, TooMuchStateError
-from services.evaluator.value_codes import Dictionary, Pairs
+from services.evaluator.columnar import value_codes
+from services.evaluator.columnar.columns import UNKNOWN, TooMuchStateError
+from services.evaluator.columnar.value_codes import Dictionary, Pairs
+from services.evaluator.pairing import evaluation
 from tests.unit.evaluator.records import (
     FAR_MS,
     START_MS,

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from schemas import catalogue
-from services.evaluator import ledger
+from services.evaluator.pairing import ledger
 from services.runtime.reconciling import CountReconciler
 from tests.unit.evaluator.gem_packs import Event, Said, a_run
 from tests.unit.evaluator.records import (

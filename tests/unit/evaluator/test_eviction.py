@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from services.evaluator import counters, evaluation
-from services.evaluator.columns import UNKNOWN
-from services.evaluator.counters import EvictedMissing
+from services.evaluator.columnar.columns import UNKNOWN
+from services.evaluator.pairing import counters, evaluation
+from services.evaluator.pairing.counters import EvictedMissing
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
     FAR_MS,

@@ -3,8 +3,8 @@
 import pytest
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
 
-from services.evaluator import reader
-from services.evaluator.reader import Frontier, Reader
+from services.evaluator.run import reader
+from services.evaluator.run.reader import Frontier, Reader
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,9 @@ import pytest
 
 from schemas import catalogue
 from schemas.protocol import Interleaving, Pipeline, RunPlan
-from services.evaluator import evaluation
-from services.evaluator.evaluation import Batch, Evaluation
-from services.evaluator.interleaved import InterleavedEvaluation, evaluation_of
+from services.evaluator.pairing import evaluation
+from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.run.publishing import InterleavedEvaluation, evaluation_of
 from tests.unit.evaluator.records import FAR_MS, PHASES, START_MS, Output, Reading, a_plan, parsed
 
 pytestmark = pytest.mark.unit

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from schemas.domain import DomainSpec
-from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.columnar.column_mapping import NotJudgedError
+from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator import gem_packs
 from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said

@@ -6,10 +6,10 @@ import pytest
 from schemas import catalogue
 from schemas.load import Constant
 from schemas.workload import Workload
-from services.evaluator import counters
-from services.evaluator.counters import pack_offsets, without
-from services.evaluator.evaluation import Batch
-from services.evaluator.stages import Expected
+from services.evaluator.expected.stages import Expected
+from services.evaluator.pairing import counters
+from services.evaluator.pairing.counters import pack_offsets, without
+from services.evaluator.pairing.evaluation import Batch
 from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
 
 pytestmark = pytest.mark.unit

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.protocol import RunPlan
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.pairing.evaluation import Evaluation
 from tests.unit.evaluator.records import (
     BUILT_IN,
     FAR_MS,

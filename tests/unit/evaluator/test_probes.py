@@ -5,8 +5,8 @@ import pytest
 
 from schemas.json_format import encode_json
 from schemas.protocol import Content, probe_run_id
-from services.evaluator.clock_offset import ClockOffset
-from services.evaluator.evaluation import Batch
+from services.evaluator.pairing.evaluation import Batch
+from services.evaluator.run.reader import ClockOffset
 from tests.traffic import CODEC
 from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from schemas.events import ClockOffsetMeasured, Ready
-from services.evaluator.clock_offset import PATIENCE_MS, Readiness
-from services.evaluator.evaluation import Batch
-from services.evaluator.reader import Shard, reached
+from services.evaluator.pairing.evaluation import Batch
+from services.evaluator.run.reader import PATIENCE_MS, Readiness, Shard, reached
 from tests.unit.evaluator.records import START_MS, a_plan
 from tests.unit.evaluator.test_probes import probe
 

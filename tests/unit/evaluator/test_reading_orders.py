@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from schemas.protocol import Pipeline, RunPlan
-from services.evaluator.counters import MAX_SAMPLES
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.pairing.counters import MAX_SAMPLES
+from services.evaluator.pairing.evaluation import Evaluation
 from services.runtime.reconciling import CountReconciler
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge

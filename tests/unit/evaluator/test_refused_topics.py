@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
-from services.evaluator.reader import Reader, TimestampError, check_topics
+from services.evaluator.run.reader import Reader, TimestampError, check_topics
 from services.runtime.kafka import KafkaUnavailableError
 from tests.unit.kafka_clients import Client
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.domain import DomainSpec, InputSpec, StageSpec
-from services.evaluator.evaluation import Batch, Evaluation
+from services.evaluator.pairing.evaluation import Batch, Evaluation
 from tests.unit.evaluator.gem_packs import a_plan
 from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, PHASES, RUN_ID, START_MS, samples_of
 

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.commands import Drain, Malformed, Measure, Prepare, RequestRun, Start, Stop
-from services.evaluator import publishing, session
-from services.evaluator.publishing import Publication, Published
-from services.evaluator.reader import DeletedError, Frontier, check_kept
-from services.evaluator.session import RunSession
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.run import publishing, session
+from services.evaluator.run.publishing import Publication, Published
+from services.evaluator.run.reader import DeletedError, Frontier, check_kept
+from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
 from services.runtime.reconciling import CountReconciler, NotRepeatableError

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.evaluator import value_codes
-from services.evaluator.columns import UNKNOWN
-from services.evaluator.value_codes import Pairs
+from services.evaluator.columnar import value_codes
+from services.evaluator.columnar.columns import UNKNOWN
+from services.evaluator.columnar.value_codes import Pairs
 
 pytestmark = pytest.mark.unit
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from schemas.protocol import VERDICTS
-from services.evaluator.counters import StageCounters
+from services.evaluator.pairing.counters import StageCounters
 from services.runtime.reconciling import MAX_SAMPLES
 from tests.unit.evaluator.outputs import (
     FLOW,

@@ -6,9 +6,9 @@ import pytest
 from schemas.protocol import RunPlan
 from services.definitions.domains import load_domain
 from services.definitions.workloads import load_workload_of
-from services.evaluator import evaluation
-from services.evaluator.column_mapping import InputRows
-from services.evaluator.evaluation import Evaluation
+from services.evaluator.columnar.column_mapping import InputRows
+from services.evaluator.pairing import evaluation
+from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import (
     BUILT_IN,

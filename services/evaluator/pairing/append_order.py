@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from services.evaluator.column_mapping import InputRows
-from services.evaluator.columns import UNKNOWN, Bools, Ints
-from services.evaluator.ledger import Ledger
-from services.evaluator.window_state import WindowState
+from services.evaluator.columnar.column_mapping import InputRows
+from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
+from services.evaluator.expected.counted_windows import WindowState
+from services.evaluator.pairing.ledger import Ledger
 from services.runtime.cells import by_value
 
 _EVER = np.iinfo(np.int64).max

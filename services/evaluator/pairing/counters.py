@@ -22,11 +22,19 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
-from services.evaluator.columns import UNKNOWN, Ints
-from services.evaluator.outputs import Outputs
-from services.evaluator.stages import Expected, Stage
+from services.evaluator.columnar.columns import UNKNOWN, Ints
+from services.evaluator.columnar.outputs import Outputs
+from services.evaluator.expected.stages import Expected, Stage
 from services.runtime.cells import by_value, count_cells
 from services.runtime.reconciling import MAX_SAMPLES, histograms
+
+MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
+MAX_PAIRS_PER_EVENT = 2_000
+OFFSET_BITS = 48
+_OFFSETS = (1 << OFFSET_BITS) - 1
+Column = np.ndarray[Any, Any]
+MAX_EVICTED_MISSING = 2_000_000  # 8 bytes each
+MAX_KEY_CHARACTERS = 200
 
 
 @dataclass
@@ -127,9 +135,6 @@ class Throughput:
         ]
 
 
-MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
-
-
 def _text_of(sample: dict[str, Any]) -> str:
     """A sample as JSON; of a long one the verdict and the beginning."""
     text = json.dumps(sample, default=str)
@@ -137,12 +142,6 @@ def _text_of(sample: dict[str, Any]) -> str:
         return text
     beginning = text[: MAX_SAMPLE_CHARACTERS // 2]
     return json.dumps({"verdict": sample["verdict"], "truncated": beginning})
-
-
-MAX_PAIRS_PER_EVENT = 2_000
-OFFSET_BITS = 48
-_OFFSETS = (1 << OFFSET_BITS) - 1
-Column = np.ndarray[Any, Any]
 
 
 def pack_offsets(partition: Ints, offset: Ints) -> Ints:
@@ -199,9 +198,6 @@ def without(fields: dict[str, Any], published: Ints) -> dict[str, Any] | None:
     }
 
 
-MAX_EVICTED_MISSING = 2_000_000  # 8 bytes each
-
-
 class EvictedMissing:
     """Missing outputs of one stage of one pipeline that were evicted, at most MAX_EVICTED_MISSING.
     Beyond that, every output of an older group counts as one of them, so that none goes
@@ -236,9 +232,6 @@ class EvictedMissing:
         self._by_group[group] = left
         self._count -= len(known) - len(left)
         return len(known) - len(left)
-
-
-MAX_KEY_CHARACTERS = 200
 
 
 def missing_sample(stage: Stage, group: int, index: int) -> dict[str, Any]:

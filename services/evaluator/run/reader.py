@@ -7,6 +7,10 @@ those of a single one.
 
 >>> Shard(1, 2).of({"t": (10, 20, 30, 40)})
 {('t', 1): 20, ('t', 3): 40}
+
+`ClockOffset` serves the time between `prepare` and `ready`: an evaluator is ready when it has
+measured the offset of the generator's clock from the broker's on the probe traffic, and the offset
+is acceptable.
 """
 
 from collections.abc import Callable
@@ -20,15 +24,33 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from services.evaluator.columns import Ints
-from services.evaluator.counters import pack_offsets
-from services.evaluator.evaluation import Batch
+from schemas.events import ClockOffsetMeasured, Ready
+from schemas.protocol import RunPlan, probe_run_id
+from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.decode import Decoded, input_decoder
+from services.evaluator.pairing.counters import pack_offsets
+from services.evaluator.pairing.evaluation import Batch
 from services.runtime.cells import by_value, int_pairs
 from services.runtime.clock import Clock, now_ms
+from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
 
 TopicPartition = tuple[str, int]  # topic and partition
 Offsets = dict[str, tuple[int, ...]]  # by topic, per partition
+# Prefetch enough for the next reads, and refill soon after they have taken records. Stop if records
+# were deleted before they were read: skipping them corrupts verdicts. The end of a partition is
+# reported because markers of transactions take offsets and are not delivered.
+FETCHING = {
+    "auto.offset.reset": "error",
+    "enable.partition.eof": True,
+    "fetch.min.bytes": 1 << 20,
+    "fetch.wait.max.ms": 250,
+    "fetch.queue.backoff.ms": 5,
+    "queued.min.messages": 200_000,
+    "queued.max.messages.kbytes": 64 * 1024,
+}
+EndOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
+PATIENCE_MS = 30_000  # time to wait for a probe record with a short transit time
 
 
 @dataclass(frozen=True)
@@ -56,29 +78,12 @@ def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int
     return all(positions[place] >= end for place, end in ends.items())
 
 
-# Prefetch enough for the next reads, and refill soon after they have taken records. Stop if records
-# were deleted before they were read: skipping them corrupts verdicts. The end of a partition is
-# reported because markers of transactions take offsets and are not delivered.
-FETCHING = {
-    "auto.offset.reset": "error",
-    "enable.partition.eof": True,
-    "fetch.min.bytes": 1 << 20,
-    "fetch.wait.max.ms": 250,
-    "fetch.queue.backoff.ms": 5,
-    "queued.min.messages": 200_000,
-    "queued.max.messages.kbytes": 64 * 1024,
-}
-
-
 class TimestampError(RuntimeError):
     """The topics cannot be measured: no LogAppendTime, or several leaders."""
 
 
 class DeletedError(RuntimeError):
     """Records of the run have been deleted, so it cannot be counted from its start."""
-
-
-EndOffsets = Callable[[list[TopicPartition]], dict[TopicPartition, int]]
 
 
 def end_offsets_by(admin: AdminClient) -> EndOffsets:
@@ -274,3 +279,100 @@ def check_kept(consumer: Consumer, begins: dict[TopicPartition, int]) -> None:
                 f"The first records of the run in {place[0]} are no longer retained, so the run "
                 "cannot be recounted."
             )
+
+
+class ClockOffset:
+    """The minimum difference between append time and send time. It bounds the clock offset: it is
+    the offset plus the shortest transit time to the broker."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        workload = plan.request.workload
+        self._codec = plan.request.domain.codec
+        self._records = {
+            one.topic: one.record for domain in plan.request.domains for one in domain.inputs
+        }
+        self._run_id = probe_run_id(plan.request.run_id)
+        self._decode = input_decoder(workload.content.format)
+        self._rules = workload.validity
+        self.records = 0
+        self.offset_ms = float("inf")
+
+    def add(self, batch: Batch) -> None:
+        """Add records of an input topic; records of other runs are ignored."""
+        for rows in self._decoded(batch):
+            mine = rows.of_run(self._run_id)
+            if not len(mine):
+                continue
+            # LogAppendTime is truncated to milliseconds: on average half a millisecond is missing.
+            away_us = (batch.appended_ms[mine.places] * 1000 + 500) - mine.ints("scheduled_at")
+            self.records += len(mine)
+            self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
+
+    def _decoded(self, batch: Batch) -> list[Decoded]:
+        return self._decode(self._codec, (self._records[batch.topic],), batch.values)[0]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether the generator's clock is too far ahead. More records cannot change that."""
+        return self.offset_ms < -self._rules.max_clock_ahead_ms
+
+    def complaint(self) -> str:
+        """Why nothing can be measured with these clocks; empty if it can."""
+        if self.is_ahead:
+            return (
+                f"The generator's clock is at least {-self.offset_ms:.1f} ms ahead of the "
+                "broker's, so latencies from the scheduled time would be too small."
+            )
+        if self.records and self.offset_ms > self._rules.max_clock_behind_ms:
+            return (
+                f"The fastest probe record was appended {self.offset_ms:.0f} ms after it was sent, "
+                f"allowed {self._rules.max_clock_behind_ms:g} ms (max_clock_behind_ms): the "
+                "generator's clock is behind the broker's, or the broker is slow."
+            )
+        return ""
+
+
+class Readiness:
+    """Reads the probe traffic of one run until it can report ready or the reason why not."""
+
+    def __init__(self, plan: RunPlan, shard: Shard, events: Events, clock: Clock = now_ms) -> None:
+        self._run_id = plan.request.run_id
+        self._shard = shard
+        self._events = events
+        self._clock = clock
+        self._clocks = ClockOffset(plan)
+        self._first_seen_ms: int | None = None
+
+    def add(self, batch: Batch) -> None:
+        """Add records of an input topic."""
+        self._clocks.add(batch)
+
+    def tell(self) -> str | None:
+        """Publish the clock offset and, if it is acceptable, `ready`.
+
+        Returns None while undecided, an empty string once ready, else the reason why nothing can be
+        measured.
+        """
+        probes = self._clocks
+        if not probes.records:
+            return None
+        if self._first_seen_ms is None:
+            self._first_seen_ms = self._clock()
+        complaint = probes.complaint()
+        is_patient = self._clock() - self._first_seen_ms < PATIENCE_MS
+        if complaint and is_patient and not probes.is_ahead:
+            return None
+        offset_ms, records = round(probes.offset_ms, 1), probes.records
+        self._events.publish(
+            ClockOffsetMeasured(run_id=self._run_id, offset_ms=offset_ms, records=records)
+        )
+        if not complaint:
+            self._events.publish(
+                Ready(
+                    run_id=self._run_id,
+                    service="evaluator",
+                    instance_index=self._shard.index,
+                    instance_count=self._shard.count,
+                )
+            )
+        return complaint

@@ -1,7 +1,10 @@
-"""Stages whose outputs are single input records: copy, decode, filter and lookup.
+"""The oracles of stages that need no window: copy, decode, filter and lookup, whose outputs are
+single input records, and the join, with one output per set of records, one of each input, with the
+same keys and event time.
 
-Outputs are addressed by the sequence number of their record. Of repeated records, the first in
-topic order counts.
+Outputs of single records are addressed by their sequence number, those of a join by event time and
+keys. Of repeated records, and of several of one input with the same keys and event time, the first
+in topic order counts.
 """
 
 from typing import Any
@@ -11,21 +14,39 @@ import numpy as np
 from schemas import fault_rules
 from schemas.domain import SEQUENCE, StageSpec
 from schemas.faults import DUPLICATE, Faults
-from services.evaluator.column_mapping import (
+from services.evaluator.columnar.column_mapping import (
     Column,
+    Combination,
     InputRows,
     NeededColumns,
     RowSteps,
+    Source,
+    Values,
     column_types,
     dtype_of,
+    equal_columns,
     nullable_columns,
 )
-from services.evaluator.columns import UNKNOWN, Bools, Columns, Ints, first_of_each
-from services.evaluator.decode import Decoded
-from services.evaluator.output_columns import Context, OutputColumns
-from services.evaluator.outputs import Outputs
-from services.evaluator.stages import GROUP_CELLS, NEVER, Expected, Oracle
-from services.evaluator.values import equal_columns
+from services.evaluator.columnar.columns import (
+    UNKNOWN,
+    Bools,
+    Columns,
+    Group,
+    Groups,
+    Ints,
+    first_of_each,
+)
+from services.evaluator.columnar.decode import Decoded
+from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
+from services.evaluator.columnar.value_codes import KeyCodes
+from services.evaluator.expected.stages import (
+    GROUP_CELLS,
+    NEVER,
+    Expected,
+    KeyedOracle,
+    Oracle,
+    kinds_of,
+)
 from services.runtime.cells import by_value
 
 BLOCK = 1 << 16  # sequence numbers per block
@@ -309,3 +330,148 @@ class SingleRows(Oracle):
             found = codes | numbers
         none = np.zeros(len(at), np.int64)
         return {name: found.get(name, none) for name in self._compared}
+
+
+class JoinState:
+    """By event time and keys: the append time of the first record of each input, and the columns
+    that the output needs from it. Bounded by `evict`.
+
+    kinds: indices of the inputs. sources: input columns that outputs are made of, with dtype.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        sources: dict[Source, Any],
+        steps: RowSteps,
+    ) -> None:
+        kinds = kinds_of(context.domain, spec)
+        self.keys = KeyCodes([context.names[key] for key in spec.keys])
+        self.kinds = kinds
+        self._names = spec.keys
+        self._sources = sources
+        self._steps = steps
+        cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
+        cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
+        cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
+        self.instants = Groups(cells)
+        self.newest_ms: dict[int, int] = {}
+        self._touched: set[int] = set()
+        self._evicted_before: int | None = None
+
+    def add(self, rows: InputRows) -> None:
+        """Store input rows. Raises TooMuchStateError."""
+        if rows.kind not in self.kinds:
+            return
+        rows = self._steps.applied(rows)
+        if not len(rows):
+            return
+        key = self.keys.of([rows.codes[name] for name in self._names])
+        every = np.arange(len(rows))
+        for instant, stretch in by_value(rows.event_ms):
+            if self._evicted_before is None or instant >= self._evicted_before:
+                self._add_instant(instant, rows, key, every[stretch])
+
+    def _add_instant(self, instant: int, rows: InputRows, key: Ints, picked: Ints) -> None:
+        cells, at = self.instants.add(instant, key[picked], len(self.keys))
+        appended_ms = cells[f"appended_ms {rows.kind}"]
+        new = first_of_each(at) & (appended_ms[at] == NEVER)
+        picked, at = picked[new], at[new]
+        if not len(at):
+            return
+        self._touched.add(instant)
+        newest_ms = int(rows.appended_ms[picked].max())
+        self.newest_ms[instant] = max(self.newest_ms.get(instant, NEVER), newest_ms)
+        appended_ms[at] = rows.appended_ms[picked]
+        np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+        for source in self._sources:
+            if source.kind == rows.kind:
+                cells[str(source)][at] = rows.column(source.column)[picked]
+
+    def take_touched(self) -> set[int]:
+        """Event times at which a record was added since the last call."""
+        taken, self._touched = self._touched, set()
+        return taken
+
+    def evict(self, before: int) -> None:
+        """Remove the event times before `before`."""
+        self._evicted_before = before
+        for instant in self.instants.evict(before):
+            self.newest_ms.pop(instant, None)
+
+    def cells(self) -> int:
+        """Cells in memory."""
+        return self.instants.size + GROUP_CELLS * len(self.instants)
+
+
+class Join(KeyedOracle):
+    """The oracle of a join."""
+
+    state: JoinState
+
+    def __init__(
+        self,
+        context: Context,
+        spec: StageSpec,
+        state: JoinState,
+        combinations: list[tuple[Combination, list[Source]]],
+    ) -> None:
+        self.spec = spec
+        self.state = state
+        self._combinations = combinations
+        self._base_ms = context.base_ms
+        self.columns = OutputColumns(context, spec)
+        self._event_time = context.domain.inputs_of(spec.name)[0].event_time
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
+        """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        return [one.column for one in self.spec.aggregates]
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Event times and key codes."""
+        keys = self.columns.keys(decoded, self.spec.keys)
+        index = self.state.keys.of(keys, of_outputs=True)
+        return decoded.ints(self._event_time), index
+
+    def cells_of(self, group: int) -> Group | None:
+        """The cells of an event time."""
+        return self.state.instants.get(group)
+
+    def expected(self, group: int, at: Ints) -> Expected:
+        """Expected outputs at some indices."""
+        cells, base_ms = self.state.instants[group], self._base_ms
+        times = [cells[f"appended_ms {kind}"][at] for kind in self.state.kinds]
+        implied: Bools = np.logical_and.reduce([one != NEVER for one in times])
+        total = np.where(implied, np.add.reduce([one - base_ms for one in times]), 0)
+        return Expected(
+            implied,
+            np.maximum.reduce(times),
+            np.full(len(at), len(times)),
+            total,
+            cells["scheduled_us"][at],
+            base_ms,
+        )
+
+    def content(self, group: int, at: Ints) -> dict[str, Values]:
+        """The aggregates."""
+        cells = self.state.instants[group]
+        found = {}
+        for one, (combination, sources) in zip(
+            self.spec.aggregates, self._combinations, strict=True
+        ):
+            values: list[Column] = [cells[str(source)][at] for source in sources]
+            times = [cells[f"appended_ms {source.kind}"][at] for source in sources]
+            found[one.column] = combination.of(values, times)
+        return found
+
+    def named(self, group: int, code: int) -> dict[str, Any]:
+        """Keys and event time."""
+        keys = zip(self.spec.keys, self.state.keys.values(code), strict=True)
+        return dict(keys) | {self._event_time: group}

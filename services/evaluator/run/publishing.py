@@ -2,20 +2,27 @@
 
 A process that takes over a run counts everything again from the run's first record. It publishes
 the difference from what was published before (services/runtime/reconciling.py).
+
+A run that measures its pipelines alternately has an `Evaluation` for each
+(`InterleavedEvaluation`), since each pipeline has input topics of its own.
 """
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import structlog
 from confluent_kafka import Message
 
 from schemas import catalogue, protocol
-from services.evaluator.columns import Ints
-from services.evaluator.counters import pack_offsets, without
-from services.evaluator.interleaved import AnyEvaluation
-from services.evaluator.reader import Frontier, TopicPartition, reached
+from schemas.protocol import PhasePlan, RunPlan
+from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.decode import Refused
+from services.evaluator.pairing.counters import pack_offsets, without
+from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.run.reader import Frontier, TopicPartition, reached
 from services.runtime.events import MAX_LETTERS, Events, dead_letter_of
 from services.runtime.kafka import assigned_consumer
 from services.runtime.reconciling import COUNTED, CountReconciler, Fields
@@ -23,6 +30,55 @@ from services.runtime.replay import Record, Spans, decoded, read_spans, spans_si
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
+log = structlog.get_logger()
+
+
+class InterleavedEvaluation:
+    """Several evaluations; a batch goes to the one that reads its topic."""
+
+    def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
+        shares = [plan.model_copy(update={"request": one}) for one in plan.request.shares]
+        self._parts = tuple(Evaluation(share, phases, len(shares)) for share in shares)
+        self._of_topic = {topic: part for part in self._parts for topic in part.topics}
+        self.run_id = plan.request.run_id
+        self.inputs = plan.request.input_topics
+        self.where = {topic: place for part in self._parts for topic, place in part.where.items()}
+
+    def replan(self, phases: PhasePlan) -> None:
+        for part in self._parts:
+            part.replan(phases)
+
+    def cells(self) -> int:
+        return sum(part.cells() for part in self._parts)
+
+    def add(self, batch: Batch) -> list[Refused]:
+        return self._of_topic[batch.topic].add(batch)
+
+    def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
+        for part in self._parts:
+            part.advance(input_frontier_ms, output_frontier_ms)
+
+    def open_in_measure(self) -> int:
+        return sum(part.open_in_measure() for part in self._parts)
+
+    @property
+    def came_forgotten(self) -> int:
+        return sum(part.came_forgotten for part in self._parts)
+
+    def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for part in self._parts:
+            yield from part.take_events()
+
+
+AnyEvaluation = Evaluation | InterleavedEvaluation
+
+
+def evaluation_of(plan: RunPlan, phases: PhasePlan) -> AnyEvaluation:
+    """Create the evaluation of a run."""
+    if plan.request.interleaved is not None:
+        return InterleavedEvaluation(plan, phases)
+    (request,) = plan.request.shares  # includes the topics that it reads
+    return Evaluation(plan.model_copy(update={"request": request}), phases)
 
 
 @dataclass
@@ -72,9 +128,6 @@ def read_published(
     finally:
         consumer.close()
     return found
-
-
-log = structlog.get_logger()
 
 
 class Publication:

@@ -19,7 +19,7 @@ import pyruhvro
 from schemas.codec import HEADER_BYTES, DecodeError, Records, said_by
 from schemas.columnar import decode_columns
 from schemas.json_format import decode_json
-from services.evaluator.columns import UNKNOWN, Bools, Ints
+from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 
 Value = TypeVar("Value")
 

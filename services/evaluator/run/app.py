@@ -20,11 +20,14 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 
 from schemas import catalogue, codec
 from schemas.commands import decode
-from services.evaluator.reader import Frontier, Reader, TimestampError
-from services.evaluator.session import RunSession
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.run.reader import Frontier, Reader, TimestampError
+from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.kafka_security import security
 from services.runtime.memory import release_memory
+
+LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
+CHANNEL_BATCHES = 16
+IDLE_S = 0.25
 
 
 def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
@@ -48,11 +51,6 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
             ssl_context=context,
         )
     return faust.SSLCredentials(context) if context is not None else None
-
-
-LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
-CHANNEL_BATCHES = 16
-IDLE_S = 0.25
 
 
 def build_app(

@@ -16,16 +16,16 @@ import numpy as np
 from schemas import catalogue
 from schemas.domain import StageSpec
 from schemas.protocol import PhasePlan, RunPlan
-from services.evaluator.append_order import AppendOrder
-from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.columns import Ints
-from services.evaluator.counters import Throughput
-from services.evaluator.decode import Decoded, Refused, at_places, decode, input_decoder
-from services.evaluator.ledger import Ledger
-from services.evaluator.oracles import Oracles
-from services.evaluator.outputs import Keys, UndecodableCopies, judged_keys
-from services.evaluator.stages import State
-from services.evaluator.window_recipe import PARTITION
+from services.evaluator.columnar.column_mapping import NotJudgedError
+from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.decode import Decoded, Refused, at_places, decode, input_decoder
+from services.evaluator.columnar.outputs import Keys, UndecodableCopies, judged_keys
+from services.evaluator.expected.oracles import Oracles
+from services.evaluator.expected.stages import State
+from services.evaluator.expected.window_recipe import PARTITION
+from services.evaluator.pairing.append_order import AppendOrder
+from services.evaluator.pairing.counters import Throughput
+from services.evaluator.pairing.ledger import Ledger
 
 MAX_CELLS = 12_000_000  # about 1 GB of pairing state
 KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated after a restart

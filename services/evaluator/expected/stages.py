@@ -10,12 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from schemas.domain import DomainSpec, StageSpec
-from services.evaluator.column_mapping import InputRows
-from services.evaluator.columns import Bools, Floats, Group, Ints
-from services.evaluator.decode import Decoded
-from services.evaluator.output_columns import OutputColumns
-from services.evaluator.outputs import Outputs
-from services.evaluator.values import Values
+from services.evaluator.columnar.column_mapping import InputRows, Values
+from services.evaluator.columnar.columns import Bools, Floats, Group, Ints
+from services.evaluator.columnar.decode import Decoded
+from services.evaluator.columnar.outputs import OutputColumns, Outputs
 
 GROUP_CELLS = 32  # overhead of a group, in cells
 NEVER = np.iinfo(np.int64).min

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from services.evaluator.columns import UNKNOWN, Columns, Ints, TooMuchStateError
+from services.evaluator.columnar.columns import UNKNOWN, Columns, Ints, TooMuchStateError
 
 MAX_TABLE_CELLS = 1 << 24
 MAX_NAMES = 1 << 21

@@ -1,6 +1,6 @@
 """Evaluates a past run again, from the retained topics and with today's definitions:
 
-    python -m services.evaluator.reevaluation RUN_ID
+    python -m services.evaluator.run.reevaluation RUN_ID
 
 Compares every count with the one published live. Exit code 0: all are equal, except those explained
 by the time at which the live evaluator stopped. 1: others differ. 2: the run can no longer be
@@ -16,10 +16,9 @@ from confluent_kafka import KafkaException
 from schemas import catalogue
 from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.protocol import PhasePlan, RunPlan
-from services.evaluator.column_mapping import NotJudgedError
-from services.evaluator.interleaved import AnyEvaluation, evaluation_of
-from services.evaluator.publishing import read_published
-from services.evaluator.reader import (
+from services.evaluator.columnar.column_mapping import NotJudgedError
+from services.evaluator.run.publishing import AnyEvaluation, evaluation_of, read_published
+from services.evaluator.run.reader import (
     ALL,
     FETCHING,
     DeletedError,
@@ -30,7 +29,7 @@ from services.evaluator.reader import (
     offsets_at,
     reached,
 )
-from services.evaluator.settings import EvaluatorSettings
+from services.evaluator.run.session import EvaluatorSettings
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
 from services.runtime.memory import warm_up_process
@@ -70,7 +69,7 @@ class PastRun:
 def main() -> int:
     """Evaluate the run named on the command line and print the result."""
     if len(sys.argv) != 2:
-        print("usage: python -m services.evaluator.reevaluation RUN_ID", file=sys.stderr)
+        print("usage: python -m services.evaluator.run.reevaluation RUN_ID", file=sys.stderr)
         return EXIT_USAGE
     settings = load_settings(EvaluatorSettings)
     configure_logs("evaluator-again", "warning")

@@ -6,7 +6,7 @@ of its own records, if no other of them was appended within that deadline. Recor
 GRACE_MS after closing still belong to the window; later ones do not.
 
 An output is addressed by the start of its window and its position in the window's expected outputs.
-These are computed once, when the window closes (`window_results.py`). Until then its outputs wait.
+These are computed once, when the window closes (`window_recipe.py`). Until then its outputs wait.
 """
 
 from collections import defaultdict
@@ -17,15 +17,12 @@ from typing import Any
 import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, StageSpec, Window
-from services.evaluator.column_mapping import InputRows, RowSteps
-from services.evaluator.columns import UNKNOWN, Bools, Ints
-from services.evaluator.decode import Decoded
-from services.evaluator.output_columns import Context, OutputColumns
-from services.evaluator.outputs import Outputs
-from services.evaluator.stages import GROUP_CELLS, Expected, Oracle, kinds_of
-from services.evaluator.values import Values
-from services.evaluator.window_recipe import Recipe, joined_rows
-from services.evaluator.window_results import Results
+from services.evaluator.columnar.column_mapping import InputRows, RowSteps, Values
+from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
+from services.evaluator.columnar.decode import Decoded
+from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
+from services.evaluator.expected.stages import GROUP_CELLS, Expected, Oracle, kinds_of
+from services.evaluator.expected.window_recipe import Recipe, Results, joined_rows
 from services.runtime.cells import by_value
 
 GRACE_MS = 1_000

@@ -25,8 +25,10 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columns import Columns, Ints, first_of_each
-from services.evaluator.counters import (
+from services.evaluator.columnar.columns import Columns, Ints, first_of_each
+from services.evaluator.columnar.outputs import Outputs, Unread, Waiting
+from services.evaluator.expected.stages import Expected, Stage
+from services.evaluator.pairing.counters import (
     EvictedMissing,
     MatchLog,
     StageCounters,
@@ -35,8 +37,6 @@ from services.evaluator.counters import (
     unexpected_sample,
     wrong_sample,
 )
-from services.evaluator.outputs import Outputs, Unread, Waiting
-from services.evaluator.stages import Expected, Stage
 from services.runtime.cells import by_value
 from services.runtime.reconciling import MAX_SAMPLES
 

@@ -1,0 +1,1 @@
+"""One run of the evaluator as a process: commands in, topics read, counts published."""
