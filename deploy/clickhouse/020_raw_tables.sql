@@ -4,7 +4,7 @@
 -- A record with paired arrays (values and their counts) becomes one row per value if it contains
 -- nothing else (results_latency). It keeps its arrays if it also contains counts that must not be
 -- repeated (results_generator; see the view generator_send_delays).
--- Old data is dropped in whole parts of a month: services/store/schema.py sets the TTL from the
+-- Old data is dropped in whole parts of a month: services/store/engines/schema.py sets the TTL from the
 -- settings.
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_lifecycle

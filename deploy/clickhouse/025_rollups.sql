@@ -1,6 +1,6 @@
--- Sums of raw tables. They remain when raw rows expire (services/store/schema.py), and give exactly
+-- Sums of raw tables. They remain when raw rows expire (services/store/engines/schema.py), and give exactly
 -- the same results as a scan of the raw rows: a percentile needs the count of every value, and
--- counts are additive. services/store/rollups.py keeps them consistent with the raw tables.
+-- counts are additive. services/store/engines/schema.py keeps them consistent with the raw tables.
 
 CREATE TABLE IF NOT EXISTS tidegauge.latency_minutes
 (

@@ -6,9 +6,9 @@ import sys
 from services.runtime.memory import disable_thread_caches, let_arrow_use_malloc
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
+from services.store.engines.wall import raise_wall, sealed
 from services.store.settings import StoreSettings
 from services.store.users import known_users
-from services.store.wall import raise_wall, sealed
 
 
 def main() -> None:

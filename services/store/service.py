@@ -15,18 +15,18 @@ from services.runtime.logs import configure_logs
 from services.runtime.memory import leave_out_pandas, limit_arenas, map_large_blocks
 from services.runtime.stopping import stop_on_signals
 from services.runtime.topics import ensure_topics
-from services.store.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
+from services.store.api.http_interface import serve_sql
 from services.store.engine import Engine, EngineError
-from services.store.http_interface import serve_sql
-from services.store.projector import open_projector
-from services.store.rebuild import Rebuilds
-from services.store.schema import bring_up
-from services.store.server_engine import ServerEngine
+from services.store.engines.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
+from services.store.engines.schema import bring_up
+from services.store.engines.server_engine import ServerEngine
+from services.store.engines.wall import Wall
+from services.store.projection.inserting import ProjectionError
+from services.store.projection.projector import open_projector
+from services.store.projection.rebuild import Rebuilds
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from services.store.users import Users
-from services.store.wall import Wall
-from services.store.writing import ProjectionError
 
 PARENT_POLL_S = 1.0
 REASONS_TO_STOP = (

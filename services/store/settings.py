@@ -9,12 +9,12 @@ from pydantic import Field, SecretStr
 from services.runtime.hosts import LOOPBACK
 from services.runtime.secret_files import given_secret
 from services.runtime.settings import ServiceSettings
-from services.store.dashboard_files import DASHBOARDS_DIR
+from services.store.dashboards.queries import DASHBOARDS_DIR
 from services.store.engine import EngineError
 
-# Bounds for parsing a query. services/store/sql_tokens.py bounds the text before that. The tree of
-# a query grows where it refers to an alias or a WITH clause repeatedly. max_query_size also bounds
-# the tree as JSON.
+# Bounds for parsing a query. services/store/policy/sql_tokens.py bounds the text before that. The
+# tree of a query grows where it refers to an alias or a WITH clause repeatedly. max_query_size also
+# bounds the tree as JSON.
 PARSING: Final = {
     "max_query_size": 8 * 1024 * 1024,
     "max_parser_depth": 1000,
@@ -42,7 +42,7 @@ class StoreSettings(ServiceSettings):
     anonymous_reads: whether a client without a password is the reader; if unset, only on a loopback
     address. allowed_hosts: names under which clients reach the store, in addition to loopback and
     `host`; `*` for any. keep_*_days: minimum retention of rows; 0 keeps them forever. See
-    services/store/schema.py.
+    services/store/engines/schema.py.
     dashboards_dir: folder of the Grafana dashboard files that `/dashboards/` shows.
     clickhouse_url: a server to use instead of the embedded engine. clickhouse_user may create
     databases, tables and users there; no users if clickhouse_manage_reader is off.

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from schemas.protocol import DEFINITIONS
-from services.store.chdb_engine import ChdbEngine
-from services.store.rollups import LATENCY_KEY, PLACE_KEY
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import LATENCY_KEY, PLACE_KEY
 from services.store.tables import DATABASE, TABLES
 from tests.benchmarks._results import NEW_YEAR_MS, PIPELINES, SERIES, VALUES
 from tests.traffic import STAGES

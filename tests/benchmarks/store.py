@@ -26,13 +26,10 @@ import pyarrow as pa
 
 from schemas import catalogue, codec
 from services.runtime.grafana_macros import TimeRange
-from services.store.batch import batch_blocks, translate
-from services.store.blocks import blocks
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import DDL_DIR, ddl_statements
 from services.store.engine import Query
-from services.store.rollups import ROLLUPS
-from services.store.rows import Record
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import DDL_DIR, ROLLUPS, ddl_statements
+from services.store.projection.rows import Record, batch_blocks, blocks, translate
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES, Table
 from tests.benchmarks._history import BETWEEN_S, COPIED, RUNS, copy_runs, fill_latencies

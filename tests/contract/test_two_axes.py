@@ -31,7 +31,7 @@ OF_SPARK = (
     "deploy/local/jars.py",  # Ivy is bundled with it
     "deploy/local/java.py",
     "pipelines/",
-    "services/store/functions.toml",  # names of ClickHouse's functions
+    "services/store/policy/functions.toml",  # names of ClickHouse's functions
 )
 
 

@@ -10,14 +10,11 @@ import pytest
 
 from schemas import catalogue, codec
 from services.runtime import clickhouse
-from services.store.batch import translate
-from services.store.blocks import blocks
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
 from services.store.engine import Engine, Query
-from services.store.rebuild import drop_statements
-from services.store.rollups import ROLLUPS
-from services.store.rows import Record
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import ROLLUPS, ddl_statements
+from services.store.projection.rebuild import drop_statements
+from services.store.projection.rows import Record, blocks, translate
 from services.store.settings import StoreSettings
 from services.store.tables import POSITIONS, TABLES
 from tests.unit.store.test_rows import latency_event

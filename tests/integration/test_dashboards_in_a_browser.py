@@ -13,8 +13,8 @@ import pytest
 
 from services.runtime.grafana_macros import TimeRange
 from services.runtime.settings import ServiceSettings
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import ddl_statements
 from services.store.settings import StoreSettings
 from tests.benchmarks._results import NEW_YEAR_MS, latency_events, run_events
 from tests.integration.dashboard_queries import chosen, dashboards, panel_queries

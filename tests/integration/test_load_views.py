@@ -11,8 +11,8 @@ from schemas.protocol import RunPlan
 from schemas.search import Search
 from schemas.workload import Faults, Kill
 from services.runtime.grafana_macros import TimeRange
-from services.store.ddl import DDL_DIR
 from services.store.engine import Query
+from services.store.engines.schema import DDL_DIR
 from tests.benchmarks._results import NEW_YEAR_MS, latency_events, run_events, run_id_of
 from tests.integration.dashboard_queries import dashboards, queries
 from tests.integration.store_engine import insert_events, project

@@ -14,15 +14,13 @@ from confluent_kafka.admin import NewPartitions
 from schemas import catalogue
 from schemas.events import Ready, RecordsLost
 from services.runtime.kafka import admin_client
-from services.store.batch import translate
-from services.store.blocks import blocks
 from services.store.engine import EngineError
-from services.store.inserting import Inserter
-from services.store.projector import open_projector
-from services.store.rollups import ROLLUPS
+from services.store.engines.schema import ROLLUPS
+from services.store.projection.inserting import Inserter, ProjectionError
+from services.store.projection.projector import open_projector
+from services.store.projection.rows import blocks, translate
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
-from services.store.writing import ProjectionError
 from tests.integration.kafka_broker import own_broker, running_broker  # noqa: F401
 from tests.integration.service_process import DEADLINE_S
 from tests.integration.store_events import (

@@ -19,8 +19,8 @@ RUN_ID = run_of(EVENTS)
 WRITE = """
 import sys
 from pathlib import Path
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import ddl_statements
 from services.store.settings import StoreSettings
 from schemas import catalogue
 from tests.integration.recorded_run import recorded

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.store.schema_page import COLUMNS, PAGE, TABLES, schema_page
+from services.store.engines.schema_page import COLUMNS, PAGE, TABLES, schema_page
 
 pytestmark = pytest.mark.integration
 

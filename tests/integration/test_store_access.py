@@ -12,7 +12,7 @@ import urllib.request
 import pytest
 
 from services.runtime.settings import ROOT
-from services.store.permissions import FORMATS, TABLE_FUNCTIONS
+from services.store.policy.permissions import FORMATS, TABLE_FUNCTIONS
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.store_http import SECRET, ask, password, refused
 

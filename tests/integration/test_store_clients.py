@@ -8,7 +8,7 @@ import struct
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
 
-from services.store.native_blocks import unframed
+from services.store.api.native import unframed
 from tests.integration.store_http import ask, client, password, refused
 
 pytestmark = pytest.mark.integration

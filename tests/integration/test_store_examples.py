@@ -6,8 +6,8 @@ import re
 import pytest
 
 from schemas import catalogue
-from services.store.ddl import DDL_DIR
 from services.store.engine import Query
+from services.store.engines.schema import DDL_DIR
 from tests.benchmarks._results import NEW_YEAR_MS, latency_events, run_events
 from tests.integration.store_engine import project
 

@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import pytest
 
 from schemas import catalogue
-from services.store.chdb_engine import ChdbEngine, FolderTakenError
-from services.store.ddl import ddl_statements
-from services.store.digests import rows_before
 from services.store.engine import EngineError, Query
-from services.store.rebuild import REFUSED, rebuild
-from services.store.schema import TABLE_SETTINGS, bring_up, setting_statements
+from services.store.engines.chdb_engine import ChdbEngine, FolderTakenError
+from services.store.engines.schema import (
+    TABLE_SETTINGS,
+    bring_up,
+    ddl_statements,
+    setting_statements,
+)
+from services.store.projection.rebuild import REFUSED, rebuild, rows_before
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.integration.store_engine import insert_events, insert_latencies

@@ -14,13 +14,12 @@ from schemas import catalogue
 from services.runtime.events import Events
 from services.runtime.kafka import event_producer
 from services.runtime.settings import ServiceSettings
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import DDL_DIR
 from services.store.engine import EngineError, Query
-from services.store.permissions import quoted
-from services.store.projector import open_projector
-from services.store.schema import bring_up
-from services.store.server_engine import ServerEngine, reader_statements
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import DDL_DIR, bring_up
+from services.store.engines.server_engine import ServerEngine, reader_statements
+from services.store.policy.permissions import quoted
+from services.store.projection.projector import open_projector
 from services.store.settings import StoreSettings
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import DEADLINE_S, running_service

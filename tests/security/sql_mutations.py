@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterator
 from itertools import pairwise
 
-from services.store.sql_tokens import Kind, TextError, Token, scan
+from services.store.policy.sql_tokens import Kind, TextError, Token, scan
 
 KEYWORDS = (
     "SELECT FROM WITH AS IN INTO OUTFILE WHERE GROUP ORDER BY FORMAT SETTINGS UNION ALL DESCRIBE"

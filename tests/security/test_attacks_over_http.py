@@ -11,12 +11,12 @@ from http import HTTPStatus
 
 import pytest
 
-from services.store.http_interface import serve_sql
-from services.store.http_server import HttpServer
-from services.store.native_blocks import framed
+from services.store.api.http_interface import serve_sql
+from services.store.api.http_server import HttpServer
+from services.store.api.native import framed
+from services.store.policy.reader_views import NOTHING, PREFIX
 from services.store.settings import StoreSettings
 from services.store.users import Users
-from services.store.view_queries import NOTHING, PREFIX
 from tests.integration.kafka_broker import free_base_port
 from tests.security.test_sql_attacks import CANARY, GROUPS, Site
 

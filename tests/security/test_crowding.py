@@ -10,7 +10,7 @@ import pytest
 
 from services.runtime.clickhouse import query, store_url
 from services.runtime.settings import ServiceSettings
-from services.store.http_server import CONNECTIONS
+from services.store.api.http_server import CONNECTIONS
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready

@@ -16,8 +16,8 @@ import pytest
 from services.console.doctor import examine
 from services.runtime.landlock import MIN_ABI, LandlockError, abi
 from services.runtime.settings import ROOT, ServiceSettings
+from services.store.engines.wall import rules_of, want_secrets_outside
 from services.store.settings import StoreSettings
-from services.store.wall import rules_of, want_secrets_outside
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready
@@ -308,7 +308,7 @@ def test_the_store_itself_stands_behind_the_wall(tmp_path):
 def test_a_process_with_threads_is_not_told_to_stand_behind_a_wall(tmp_path):
     """Existing threads would keep their access."""
     text = (
-        "import threading; from services.store.wall import raise_wall;"
+        "import threading; from services.store.engines.wall import raise_wall;"
         "from services.store.settings import StoreSettings;"
         "from pathlib import Path; import sys; stop = threading.Event();"
         "threading.Thread(target=stop.wait, daemon=True).start();"

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from services.store.chdb_engine import ChdbEngine
-from services.store.ddl import ddl_statements
 from services.store.engine import EngineError, Query
-from services.store.permissions import quoted
-from services.store.query_policy import JUDGE
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.engines.schema import ddl_statements
+from services.store.policy.permissions import quoted
+from services.store.policy.query_policy import JUDGE
 from services.store.settings import PARSING, StoreSettings
 from services.store.users import kept_passwords
 from tests.security.sql_mutations import mutations

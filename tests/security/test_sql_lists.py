@@ -3,7 +3,7 @@ somebody has reviewed them."""
 
 import pytest
 
-from services.store.permissions import (
+from services.store.policy.permissions import (
     ADMIN_SETTINGS,
     AGGREGATES,
     BY_TEXT,
@@ -13,8 +13,8 @@ from services.store.permissions import (
     REFUSED_FUNCTIONS,
     TABLE_FUNCTIONS,
 )
+from services.store.policy.sql_tokens import Kind, TextError, tokens
 from services.store.settings import PARSING
-from services.store.sql_tokens import Kind, TextError, tokens
 from tests.integration.store_engine import engine_folder, module_engine
 from tests.security.test_sql_attacks import GROUPS, HARMLESS
 

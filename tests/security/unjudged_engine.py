@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 from services.store.engine import EngineError, Query
+from services.store.engines.wall import NOT_RAISED, raise_wall
 from services.store.settings import StoreSettings
-from services.store.wall import NOT_RAISED, raise_wall
 
 
 def main() -> None:
@@ -22,8 +22,8 @@ def main() -> None:
     settings = StoreSettings(data=Path(asked["folder"]), offline=True, query_max_seconds=5)
     wall = raise_wall(settings) if sys.argv[1] == "walled" else NOT_RAISED
 
-    from services.store.chdb_engine import ChdbEngine
-    from services.store.query_policy import Statement
+    from services.store.engines.chdb_engine import ChdbEngine
+    from services.store.policy.query_policy import Statement
 
     class LetsAllPass:
         def settings(self, query, _bounds):

@@ -13,12 +13,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.runtime.health import serve_health
+from services.store.api.http_interface import serve_sql
+from services.store.api.http_request import (
+    BodyError,
+    decoded,
+    form_of,
+    intrusion,
+    parameters_of,
+    query_of,
+)
+from services.store.api.native import BlockError, unframed
 from services.store.engine import Answer, EngineError, Query
-from services.store.http_guard import intrusion
-from services.store.http_interface import serve_sql
-from services.store.http_query import parameters_of, query_of
-from services.store.http_request import BodyError, decoded, form_of
-from services.store.native_blocks import BlockError, unframed
 from services.store.settings import StoreSettings
 from services.store.users import Role, Users, credentials, known_users
 from tests.unit.bad_input.outcomes import count, fuzzed

@@ -10,10 +10,16 @@ import lz4.frame
 import pyarrow as pa
 import pytest
 
+from services.store.api.http_request import (
+    BodyError,
+    accepted,
+    decoded,
+    encoded,
+    form_of,
+    intrusion,
+)
+from services.store.api.native import hello, is_hello
 from services.store.engine import EngineError
-from services.store.http_guard import intrusion
-from services.store.http_request import BodyError, accepted, decoded, encoded, form_of
-from services.store.native_hello import hello, is_hello
 from services.store.users import Role, Users, credentials, kept_passwords
 
 pytestmark = pytest.mark.unit

@@ -2,12 +2,12 @@
 
 import pytest
 
-from services.store.ddl import ddl_statements, split_statements
+from services.store.api.http_request import content_type_of, parameters_of, query_of, status_of
 from services.store.engine import EngineError, Query
-from services.store.http_query import content_type_of, parameters_of, query_of, status_of
-from services.store.permissions import is_function, quoted, refused_setting
-from services.store.positions import starts
-from services.store.query_policy import JUDGE
+from services.store.engines.schema import ddl_statements, split_statements
+from services.store.policy.permissions import is_function, quoted, refused_setting
+from services.store.policy.query_policy import JUDGE
+from services.store.projection.positions import starts
 from services.store.settings import PARSING, StoreSettings, bounds
 
 pytestmark = pytest.mark.unit

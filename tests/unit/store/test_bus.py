@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from schemas import catalogue
-from services.store import bus
-from services.store.bus import Bus
+from services.store.projection import projector
+from services.store.projection.projector import Bus
 
 pytestmark = pytest.mark.unit
 
@@ -42,7 +42,7 @@ class Consumer:
 def test_a_batch_ends_at_a_conclusion(
     monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...], polled: int
 ) -> None:
-    monkeypatch.setattr(bus, "Message", Message)
-    monkeypatch.setattr(bus, "POLL_RECORDS", 3)
+    monkeypatch.setattr(projector, "Message", Message)
+    monkeypatch.setattr(projector, "POLL_RECORDS", 3)
     consumer: Any = Consumer(*topics)
     assert len(Bus(consumer).poll(60, lambda: False)) == polled

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from services.store import chdb_engine
-from services.store.chdb_engine import ChdbEngine
 from services.store.engine import EngineError, Query
-from services.store.query_policy import JUDGE, EngineReads, Statement
+from services.store.engines import chdb_engine
+from services.store.engines.chdb_engine import ChdbEngine
+from services.store.policy.query_policy import JUDGE, EngineReads, Statement
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit

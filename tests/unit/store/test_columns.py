@@ -6,10 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, codec
-from services.store.batch import batch_blocks, translate
-from services.store.blocks import blocks
-from services.store.columns import column_blocks
-from services.store.rows import YEAR_2100_MS, Record
+from services.store.projection.rows import (
+    YEAR_2100_MS,
+    Record,
+    batch_blocks,
+    blocks,
+    column_blocks,
+    translate,
+)
 from services.store.tables import TABLES
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record
 

@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from services.store.dashboard_files import (
+from services.store.dashboards.queries import (
     DASHBOARDS_DIR,
+    AskingError,
     Dashboard,
     NotThereError,
+    asked_from,
     dashboard,
     load_dashboards,
     panel_of,
+    query_for,
 )
-from services.store.dashboard_queries import AskingError, asked_from, query_for
 
 pytestmark = pytest.mark.unit
 

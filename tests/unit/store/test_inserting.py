@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from services.store.engine import EngineError, InsertTimeoutError
-from services.store.inserting import Inserter, RefusedValuesError
+from services.store.projection.inserting import Inserter, RefusedValuesError
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from clickhouse_cityhash.cityhash import CityHash128
 
-from services.store.native_blocks import BlockError, framed, unframed
+from services.store.api.native import BlockError, framed, unframed
 
 pytestmark = pytest.mark.unit
 

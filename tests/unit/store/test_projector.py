@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Message
 
 from schemas.catalogue import DEAD_LETTER
-from services.store.projector import Projector
+from services.store.projection.projector import Projector
 from services.store.settings import StoreSettings
 from services.store.tables import POSITIONS
 

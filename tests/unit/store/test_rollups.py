@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import catalogue
-from services.store.batch import translate
-from services.store.blocks import blocks
-from services.store.digests import Digest
-from services.store.rebuild import drop_statements, verdict
-from services.store.rollups import fresh, latency_minutes
-from services.store.schema import TABLE_SETTINGS, retention_statements, setting_statements
+from services.store.engines.schema import (
+    TABLE_SETTINGS,
+    fresh,
+    latency_minutes,
+    retention_statements,
+    setting_statements,
+)
+from services.store.projection.rebuild import Digest, drop_statements, verdict
+from services.store.projection.rows import blocks, translate
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 from tests.unit.store.test_rows import NEW_YEAR_MS, latency_event, record

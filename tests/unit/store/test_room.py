@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from services.store import chdb_engine
-from services.store.chdb_engine import MEBIBYTE, ChdbEngine, NoRoomError
+from services.store.engines import chdb_engine
+from services.store.engines.chdb_engine import MEBIBYTE, ChdbEngine, NoRoomError
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit

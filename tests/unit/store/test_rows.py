@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue, codec
-from services.store.batch import batch_blocks, translate
-from services.store.blocks import blocks, halves
-from services.store.rows import Record, Rows, UnusableError, project, stand_in
+from services.store.projection.rows import (
+    Record,
+    Rows,
+    UnusableError,
+    batch_blocks,
+    blocks,
+    halves,
+    project,
+    stand_in,
+    translate,
+)
 from services.store.tables import TABLES
 
 pytestmark = pytest.mark.unit

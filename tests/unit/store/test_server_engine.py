@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from services.store.engine import EngineError, InsertTimeoutError, Query
-from services.store.query_policy import JUDGE, EngineReads, Statement
-from services.store.server_engine import OVERHEAD_S, STATEMENT_TIMEOUT_S, ServerEngine
+from services.store.engines.server_engine import OVERHEAD_S, STATEMENT_TIMEOUT_S, ServerEngine
+from services.store.policy.query_policy import JUDGE, EngineReads, Statement
 from services.store.settings import StoreSettings
 
 pytestmark = pytest.mark.unit

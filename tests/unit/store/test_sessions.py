@@ -2,8 +2,8 @@
 
 import pytest
 
+from services.store.api.http_server import MOST_SESSIONS, Sessions
 from services.store.engine import EngineError
-from services.store.sessions import MOST_SESSIONS, Sessions
 
 pytestmark = pytest.mark.unit
 

@@ -13,9 +13,9 @@ from urllib.parse import urlencode
 import pytest
 
 from services.runtime.settings import PORT_OFFSETS
-from services.store import http_server
+from services.store.api import http_server
+from services.store.api.http_interface import serve_sql
 from services.store.engine import Answer, Query
-from services.store.http_interface import serve_sql
 from services.store.settings import StoreSettings
 from services.store.users import known_users
 

@@ -3,9 +3,8 @@
 import pytest
 
 from services.store.engine import EngineError, Query
-from services.store.reader_views import redirected
-from services.store.settings import StoreSettings, bounds
-from services.store.sql_settings import (
+from services.store.policy.reader_views import redirected
+from services.store.policy.sql_statements import (
     filters_of,
     killed_query,
     lifted,
@@ -13,6 +12,7 @@ from services.store.sql_settings import (
     used_database,
     want_tighter,
 )
+from services.store.settings import StoreSettings, bounds
 
 pytestmark = pytest.mark.unit
 MOST = bounds(StoreSettings(), {})

@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from services.store.sql_statements import NotAllowedError, data_begins, plain, substituted
-from services.store.sql_tokens import Kind, TextError, scan, tokens
+from services.store.policy.sql_statements import NotAllowedError, data_begins, plain, substituted
+from services.store.policy.sql_tokens import Kind, TextError, scan, tokens
 
 pytestmark = pytest.mark.unit
 

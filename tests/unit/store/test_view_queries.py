@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.store.view_queries import MOST_BYTES, MOST_VIEWS, NOTHING, PREFIX, ViewQueries
+from services.store.policy.reader_views import MOST_BYTES, MOST_VIEWS, NOTHING, PREFIX, ViewQueries
 
 V = f"{PREFIX}_x"
 

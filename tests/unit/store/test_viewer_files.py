@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from services.store.dashboards_site import TYPES, VIEWER_DIR
+from services.store.dashboards.site import TYPES, VIEWER_DIR
 
 pytestmark = pytest.mark.unit
 VENDOR = VIEWER_DIR / "vendor"

@@ -1,0 +1,1 @@
+"""ClickHouse's HTTP interface for clients: server within bounds, requests, answers."""

@@ -1,0 +1,1 @@
+"""Which statements, settings and parts of the database a user reaches."""

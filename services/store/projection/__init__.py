@@ -1,0 +1,1 @@
+"""Events of the bus become rows, each exactly once, and can be built again."""
