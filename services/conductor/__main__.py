@@ -20,11 +20,14 @@ from schemas.protocol import RunRequest
 from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from services.conductor.cancellation import Cancellation, refuse
-from services.conductor.floor import measure_floor
 from services.conductor.notices.telling import Telling
-from services.conductor.orphaned_runs import conclude_orphan, conclude_steps, read_back
-from services.conductor.recovered_run import recovered_run
-from services.conductor.run import Run
+from services.conductor.orphaned_runs import (
+    conclude_orphan,
+    conclude_steps,
+    read_back,
+    recovered_run,
+)
+from services.conductor.run import Run, measure_floor
 from services.conductor.search.bisection import SoFar
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings

@@ -3,6 +3,10 @@
 Every step waits for an event on the bus with a deadline. A failure, a cancellation or a missed
 deadline ends the run early; it is then concluded as not valid, with the reason, and everything
 that was started for it is stopped.
+
+The floor of a run is the latency of a plain copy on the same stack, measured before the run. It is
+a separate run, `<run>-floor`, on the pipeline `floor`, which copies the records of one stage at a
+rate that any machine sustains. A failed floor does not end the run.
 """
 
 import math
@@ -26,17 +30,21 @@ from schemas.events import (
     LoadFinished,
     PhaseStarted,
     Preparing,
+    RunRequested,
     SteadinessObserved,
 )
-from schemas.protocol import PhasePlan, RunPlan, RunRequest
+from schemas.load import Constant
+from schemas.pipeline import Pipeline
+from schemas.protocol import PhasePlan, Phases, RunPlan, RunRequest, floor_run_id
 from schemas.threshold import Threshold
+from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S
 from services.conductor.fault_injection import kill, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
-from services.conductor.steady_outputs import SteadyOutputs
-from services.conductor.warming import KNOWN_AFTER_MS
+from services.conductor.warming import KNOWN_AFTER_MS, SteadyOutputs
+from services.definitions.pipelines import load_pipeline
 from services.runtime.bus import Bus
 from services.runtime.clock import now_ms
 from services.runtime.events import Events
@@ -61,6 +69,11 @@ WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
 """Whether the pipelines of a run are kept for the next one."""
+
+FLOOR_PIPELINE = "floor"
+FLOOR_KINDS = ("copy", "decode")
+MOST_FLOOR_RECORDS_PER_SECOND = 1_000.0
+WARM_UP_S, COOL_DOWN_S, KEEP_UP_S = 4, 3, 4
 
 
 def start_offsets(
@@ -402,3 +415,66 @@ class Run:
     def _phase(self, phase: str, **times_ms: int) -> None:
         """Announce a phase; phases of the load include their scheduled start and end."""
         self._events.publish(PhaseStarted(run_id=self.request.run_id, phase=phase, **times_ms))
+
+
+def measure_floor(
+    request: RunRequest,
+    settings: ConductorSettings,
+    events: Events,
+    interrupted: Callable[[], str],
+) -> None:
+    """Measure the floor and conclude it."""
+    try:
+        floor = floor_request(request, load_pipeline(FLOOR_PIPELINE))
+    except DefinitionError as error:
+        log.warning("no_floor", run_id=request.run_id, reason=str(error))
+        return
+    events.publish(RunRequested(run_id=floor.run_id, request=floor))
+    Run(floor, settings, events, interrupted).execute()
+
+
+def floor_request(request: RunRequest, pipeline: Pipeline) -> RunRequest:
+    """The run that measures the floor of another. Raises DefinitionError for a domain without a
+    stage of kind copy."""
+    stage = _copied(request.domain)
+    workload = request.workload
+    rate = min(
+        MOST_FLOOR_RECORDS_PER_SECOND,
+        workload.load.peak_per_second or MOST_FLOOR_RECORDS_PER_SECOND,
+    )
+    lenient = {"must_be_steady": False, "must_be_undisturbed": False}  # it is too short for these
+    changes = {
+        "load": Constant(rate_per_second=rate),
+        "phases": Phases(warm_up_s=WARM_UP_S, measure_s=workload.floor_s, cool_down_s=COOL_DOWN_S),
+        "stages": (stage,),
+        "thresholds": (),
+        "kills": (),
+        "search": None,
+        "scaling": None,
+        "partitions": None,
+        "pipelines_start_s": 0,
+        "keep_up_s": KEEP_UP_S,
+        "floor_s": 0,
+        "validity": workload.validity.model_copy(update=lenient),
+    }
+    return request.model_copy(
+        update={
+            "run_id": floor_run_id(request.run_id),
+            "step_of": request.run_id,
+            "workload": workload.model_copy(update=changes),
+            "pipelines": (pipeline,),
+            "stages": (stage,),
+            "published": {pipeline.name: (stage,)},
+            "topologies": {pipeline.name: "independent"},
+            "interleaved": None,
+            "scaled": None,
+        }
+    )
+
+
+def _copied(domain: DomainSpec) -> str:
+    for kind in FLOOR_KINDS:
+        for stage in domain.stages:
+            if stage.kind == kind and stage.reads[0] not in domain.stage_names:
+                return stage.name
+    raise DefinitionError("The domain has no stage that a plain copy can publish.")

@@ -14,7 +14,7 @@ from deploy.grafana.program import sql
 from deploy.grafana.program.panels import PLUGIN
 from schemas.protocol import FAILED_VERDICTS
 from schemas.suite import NoticeKind
-from services.conductor.notices import watches
+from services.conductor.notices import notice
 
 # Not the dashboards' folder: Grafana provisions both concurrently, and each creates its folder.
 FOLDER: Final = "Tidegauge alerts"
@@ -33,7 +33,7 @@ run_id NOT IN (
 """.strip()
 
 
-REPORTED: Final = ", ".join(f"'{kind}'" for kind in watches.REPORTED)
+REPORTED: Final = ", ".join(f"'{kind}'" for kind in notice.REPORTED)
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,7 @@ def unplanned(in_range: str) -> str:
 
 def limited(in_range: str) -> str:
     """Runs of watches and verdicts that a threshold limits, so that fewer are no problem
-    (services/conductor/notices/watches.py). in_range: as in `unplanned`."""
+    (services/conductor/notices/notice.py). in_range: as in `unplanned`."""
     names = ", ".join(f"'{name}'" for name in FAILED_VERDICTS)
     return f"""
     SELECT run_id, arrayJoin(if(figure = 'not_exact', [{names}], [figure])) AS verdict

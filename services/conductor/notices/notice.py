@@ -3,10 +3,12 @@
 Looking(...).at(event, place)     # a Notice, or None
 """
 
+import hashlib
 from collections import OrderedDict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
@@ -27,11 +29,19 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import RunRequest
 from schemas.report import Judged
 from schemas.suite import NoticeKind
+from schemas.watch import WatchRun
 from services.conductor.cancellation import was_asked_for
-from services.conductor.notices import watches
-from services.conductor.notices.watches import Told
-from services.conductor.recovered_run import search_of
+from services.conductor.orphaned_runs import search_of
 
+MOST_TOLD: Final = 1_000
+DIGITS: Final = 16  # of a digest
+# By kind of `watch_trouble`, what is reported although the run stays valid.
+REPORTED: Final = {
+    "undecodable": "records of {} are not judged",
+    "not_readable": "{} cannot be read",
+    "group_not_read": "the lag of the group {} is unknown",
+    "ended": "its process died",
+}
 TOPICS = (catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 MOST_RUNS = 100
 MOST_LINES = 20
@@ -39,6 +49,66 @@ HOUR_MS = 3_600_000
 FLOOR = protocol.floor_run_id("")
 ON_PURPOSE_MS = 60_000  # ignore deaths this soon after a deliberate kill
 PLANTS = "_one_in"  # suffix of the settings with which a pipeline plants faults
+_WORDS: dict[NoticeKind, str] = {
+    "threshold": "a threshold failed",
+    "invalid": "INVALID",
+    "unclean": "outputs were not exact",
+}
+
+
+class Problem(NamedTuple):
+    """A problem of a watch. key: of one that is the same."""
+
+    kind: NoticeKind
+    key: tuple[str, ...]
+    title: str
+    lines: tuple[str, ...]
+
+
+class Told:
+    """The last MOST_TOLD reported problems and change points, as digests, so that each is reported
+    once."""
+
+    def __init__(self, saved: Iterable[str] = ()) -> None:
+        self._digests = dict.fromkeys(saved)
+
+    def note(self, *parts: str) -> bool:
+        """Note a problem; whether it was not noted before. parts: what identifies it."""
+        digest = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:DIGITS]
+        if digest in self._digests:
+            return False
+        self._digests[digest] = None
+        if len(self._digests) > MOST_TOLD:
+            del self._digests[next(iter(self._digests))]
+        return True
+
+    def saved(self) -> list[str]:
+        """The digests, oldest first."""
+        return list(self._digests)
+
+
+def problem(trouble: WatchTrouble, run: str) -> Problem | None:
+    """The problem to report; None if it is not reported. run: title of its run."""
+    kind, reason, subject = trouble.kind, trouble.reason, trouble.topic or trouble.group
+    if trouble.invalid:
+        return Problem("invalid", (kind, subject), f"{run}: INVALID", (trouble.invalid,))
+    if kind not in REPORTED:
+        return None
+    title = f"watch {trouble.watch}: {REPORTED[kind].format(subject or 'the cluster')}"
+    key, lines = [kind, subject], [reason] if reason else []
+    if kind == "undecodable":
+        key.append(reason)
+        lines.append(f"The first is in partition {trouble.partition} at {trouble.offset}.")
+    if kind == "ended":
+        lines = lines or [f"exit code {trouble.code}"]
+        lines.append(f"It is restarted in {trouble.again_in_s or 0:g} s.")
+    return Problem("watch_trouble", tuple(key), title, tuple(lines))
+
+
+def title_of(run: WatchRun) -> str:
+    """A run of a watch: `watch orders, 2026-05-04 03:00 UTC`."""
+    begin = datetime.fromtimestamp(run.start_ms / 1000, UTC)
+    return f"watch {run.workload.name}, {begin:%Y-%m-%d %H:%M} UTC"
 
 
 class Notice(BaseModel):
@@ -86,7 +156,7 @@ class Looking:
             case RunRequested():
                 self._remember(event.run_id, _asked(event.request))
             case WatchBegun():
-                self._remember(event.run_id, Asked(watches.title_of(event.run), frozenset()))
+                self._remember(event.run_id, Asked(title_of(event.run), frozenset()))
             case Killed():
                 self._killed_ms[event.target] = event.time
             case PartDown():
@@ -113,7 +183,7 @@ class Looking:
         """That a run of a watch becomes invalid, once for each kind of problem and topic; any other
         problem once an hour."""
         run_id, at_ms = event.run_id, event.time
-        found = watches.problem(event, self._asked(run_id).title)
+        found = problem(event, self._asked(run_id).title)
         by_us = event.kind == "ended" and self._is_on_purpose("broker", at_ms)
         if found is None or by_us:
             return None
@@ -206,13 +276,6 @@ def _asked(request: RunRequest) -> Asked:
 
 def _plants_faults(pipeline: Pipeline) -> bool:
     return any(name.endswith(PLANTS) and value for name, value in pipeline)
-
-
-_WORDS: dict[NoticeKind, str] = {
-    "threshold": "a threshold failed",
-    "invalid": "INVALID",
-    "unclean": "outputs were not exact",
-}
 
 
 def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> list[str]:

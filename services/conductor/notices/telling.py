@@ -2,29 +2,43 @@
 
 telling = Telling(settings, stack_id, lambda: suite.notify, lambda: True)
 telling.start(); …; telling.close()
+
+Unsent notifications and the read position on the bus are in one small file, so that nothing is lost
+or sent twice after a kill. A notification is added together with the position after its event. It
+is removed after the receiver has accepted it; a kill between the two sends it again with the same
+id.
+
+It also notices that no results arrive, overall or from one watch, and that they have resumed.
 """
 
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from schemas import catalogue, codec
-from schemas.events import LifecycleEvent, read_event
+from schemas.events import Concluded, LifecycleEvent, WatchBegun, read_event
 from schemas.suite import Notify
-from services.conductor.notices.notice import TOPICS, Looking, Notice
-from services.conductor.notices.outbox import Outbox, Quiet
-from services.conductor.notices.posting import NotTakenError, post
-from services.conductor.notices.shapes import SHAPES
-from services.conductor.notices.silences import Silences
+from services.conductor.notices.notice import TOPICS, Looking, Notice, Told, end_of_silence, silence
+from services.conductor.notices.posting import SHAPES, NotTakenError, post
 from services.runtime.clock import now_ms
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
 from services.runtime.webhooks import Webhook, WebhookSettings
+from services.runtime.whole_files import write_whole
 
+MOST_WAITING: Final = 500
+MOST_BYTES: Final = 16 * 1024 * 1024
+log = structlog.get_logger()
+MOST_WATCHES: Final = 100
+MOST_RUNS: Final = 10 * MOST_WATCHES  # whose watches are remembered
+MINUTE_MS: Final = 60_000
 POLL_S = 0.5
 MAX_RECORDS = 1_000
 LOOK_FOR_RESULTS_S = 5.0
@@ -32,7 +46,152 @@ KEEP_POSITION_S = 30.0
 AGAIN_S = 5.0  # retry interval while the broker is unreachable
 CLOSE_TIMEOUT_S = 2.0
 SENT = Counter("tidegauge_notices", "Messages to webhooks", ["webhook", "outcome"])
-log = structlog.get_logger()
+_QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
+
+
+class Quiet(BaseModel):
+    """Start of a time without results. end: next offset of the topic; told: whether it was
+    reported."""
+
+    end: int = -1
+    since_ms: int = 0
+    told: bool = False
+
+
+class OutboxFile(BaseModel):
+    """Content of the file. next: offset by topic. waiting: notifications by webhook, oldest
+    first. told: of `Told`. watches: times without results of each. watched_runs: the watch of each
+    of its runs."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    stack_id: str = ""
+    next: dict[str, int] = Field(default_factory=dict)
+    waiting: dict[str, list[Notice]] = Field(default_factory=dict)
+    quiet: Quiet = Quiet()
+    told: list[str] = Field(default_factory=list)
+    watches: dict[str, Quiet] = Field(default_factory=dict)
+    watched_runs: dict[str, str] = Field(default_factory=dict)
+
+
+class Outbox:
+    """The file `notices.json` of a data folder. For one thread.
+
+    names: of the configured webhooks; notifications for others are dropped. An invalid file counts
+    as empty. Changes are saved by `write`.
+    """
+
+    def __init__(self, data: Path, names: tuple[str, ...], stack_id: str) -> None:
+        self._path = data / "notices.json"
+        found = self._read()
+        self.next = found.next
+        self.told = Told(found.told)
+        is_of_stack = found.stack_id == stack_id
+        self.quiet = found.quiet if is_of_stack else Quiet()
+        self.watches = found.watches if is_of_stack else {}
+        self.watched_runs = found.watched_runs if is_of_stack else {}
+        self._stack_id = stack_id
+        self._waiting = {name: found.waiting.get(name, []) for name in names}
+
+    def add(self, notice: Notice, names: tuple[str, ...]) -> None:
+        """Queue a notification for these webhooks; evicts the oldest from a full queue."""
+        for name in names:
+            queue = self._waiting[name]
+            queue.append(notice)
+            if len(queue) > MOST_WAITING:
+                log.warning("notice_dropped", webhook=name, title=queue.pop(0).title)
+
+    def first(self, name: str) -> Notice | None:
+        """The next notification for a webhook."""
+        queue = self._waiting[name]
+        return queue[0] if queue else None
+
+    def done(self, name: str) -> None:
+        """Remove the first: it was sent or is dropped."""
+        self._waiting[name].pop(0)
+
+    def write(self) -> None:
+        """Save all changes. Raises OSError."""
+        kept = OutboxFile(
+            stack_id=self._stack_id,
+            next=self.next,
+            waiting=self._waiting,
+            quiet=self.quiet,
+            told=self.told.saved(),
+            watches=self.watches,
+            watched_runs=self.watched_runs,
+        )
+        write_whole(self._path, kept.model_dump_json())
+
+    def _read(self) -> OutboxFile:
+        try:
+            with self._path.open("rb") as file:
+                return OutboxFile.model_validate_json(file.read(MOST_BYTES))
+        except FileNotFoundError:
+            return OutboxFile()
+        except ValidationError:
+            aside = self._path.with_suffix(".unreadable")
+            self._path.replace(aside)
+            log.warning("notices_set_aside", path=str(aside))
+            return OutboxFile()
+
+
+class Silences:
+    """Times without results; its state is the outbox's.
+
+    has_suite: whether there is a suite; then only results of runs count for the silence of
+    everything, not those of watches. A watch counts from the event that begins it until the one
+    that ends it.
+    """
+
+    def __init__(self, outbox: Outbox, has_suite: Callable[[], bool]) -> None:
+        self._outbox, self._has_suite = outbox, has_suite
+
+    def event(self, event: LifecycleEvent, now_ms: int) -> None:
+        """Note that a watch begins a run or ends."""
+        watches, runs = self._outbox.watches, self._outbox.watched_runs
+        match event:
+            case WatchBegun(run_id=run_id, run=run):
+                runs[run_id] = run.workload.name
+                watches.setdefault(run.workload.name, Quiet(since_ms=now_ms))
+                while len(watches) > MOST_WATCHES:
+                    del watches[next(iter(watches))]
+                while len(runs) > MOST_RUNS:
+                    del runs[next(iter(runs))]
+            case Concluded(ended=True):
+                watches.pop(runs.get(event.run_id, ""), None)
+
+    def result(self, run_id: str, end: int, now_ms: int) -> list[Notice]:
+        """Note a result of a run. end: next offset of its topic."""
+        outbox, found = self._outbox, []
+        name = outbox.watched_runs.get(run_id, "")
+        known = outbox.watches.get(name)
+        if known is not None:
+            outbox.watches[name] = Quiet(since_ms=now_ms)
+            found += [end_of_silence(known.since_ms, now_ms, name)] if known.told else []
+        if name and self._has_suite():
+            outbox.quiet = outbox.quiet.model_copy(update={"end": end})
+            return found
+        before, outbox.quiet = outbox.quiet, Quiet(end=end, since_ms=now_ms)
+        return [*found, end_of_silence(before.since_ms, now_ms)] if before.told else found
+
+    def look(self, minutes: float, now_ms: int) -> list[Notice]:
+        """The silences that last for these minutes now. That of everything includes all watches."""
+        outbox, found = self._outbox, []
+
+        def is_due(quiet: Quiet) -> bool:
+            return not quiet.told and 0 < minutes * MINUTE_MS <= now_ms - quiet.since_ms
+
+        if is_due(outbox.quiet):
+            found.append(silence(outbox.quiet.since_ms, minutes, now_ms))
+            outbox.quiet = outbox.quiet.model_copy(update={"told": True})
+        if outbox.quiet.told:
+            return found
+        for name, quiet in outbox.watches.items():
+            if is_due(quiet):
+                found.append(silence(quiet.since_ms, minutes, now_ms, name))
+                outbox.watches[name] = quiet.model_copy(update={"told": True})
+        return found
 
 
 @dataclass
@@ -199,6 +358,3 @@ class Telling:
     def _pause_s(self, attempts: int) -> float:
         doubled = self._settings.webhook_retry_s * 2.0 ** min(attempts - 1, 30)
         return min(doubled, self._settings.webhook_most_retry_s)
-
-
-_QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}

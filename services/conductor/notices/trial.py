@@ -6,8 +6,7 @@ import json
 import uuid
 
 from services.conductor.notices.notice import Notice
-from services.conductor.notices.posting import NotTakenError, post
-from services.conductor.notices.shapes import SHAPES
+from services.conductor.notices.posting import SHAPES, NotTakenError, post
 from services.runtime.clock import now_ms
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings

@@ -4,30 +4,42 @@ that a restarted conductor resumes.
     suites = Suites(settings, events, notes)
     request = suites.due()                  # polled while nothing runs
     suites.concluded(request, interrupted)  # after it was carried out
+
+Pipelines stay warm between two runs of a suite. Whether the machine is idle is seen in
+`results.resources` (`Usage`). A threshold with `baseline` is resolved against a named run, or the
+medians of the last good runs.
 """
 
-from dataclasses import dataclass, replace
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
 
+from analysis.thresholds import resolved
 from schemas import catalogue
 from schemas.events import BusEvent, Figures, PhaseStarted, RunRequested, SuiteChanged
-from schemas.protocol import RunRequest, Workload
-from schemas.suite import Notify, Step, Suite, SuitePosition, SuiteRun
+from schemas.protocol import COLLECTOR, MACHINE, RunRequest, Workload
+from schemas.suite import Notify, Pace, Step, Suite, SuitePosition, SuiteRun
+from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.conductor.run_state import RunState
+from services.conductor.search.bisection import can_stay_warm
+from services.conductor.search.searching import keeps_up
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
-from services.conductor.suites.baselines import with_baseline
-from services.conductor.suites.keeping import Keeping, go_on
-from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
-from services.conductor.suites.suite_state import SuiteState
-from services.conductor.suites.usage import Usage
+from services.conductor.suites.suite_state import (
+    Place,
+    SuiteState,
+    next_place,
+    pause_ms,
+    skip_pause_ms,
+)
 from services.definitions.domains import load_domain
 from services.definitions.engines import installed, load_engine
 from services.definitions.requests import new_request
-from services.readmodel.history import at_sustainable_share
+from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.clock import Clock, now_ms
@@ -35,8 +47,123 @@ from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
 
+PREPARING_MS = 10_000  # kept pipelines must not expire while a run asks for them
+WINDOW_MS = 10_000
+MOST_SAMPLES = 10_000
 log = structlog.get_logger()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
+
+
+@dataclass
+class Keeping:
+    """Kept pipelines and their expiry, epoch milliseconds; none if `served` is empty."""
+
+    served: tuple[object, ...] = ()
+    until_ms: int = 0
+
+    def keep(self, request: RunRequest, state: RunState, until_ms: int) -> bool:
+        """Keep the pipelines of an ending run if possible; returns whether they are kept."""
+        if not can_stay_warm(request) or not keeps_up(state):
+            return False
+        self.served, self.until_ms = request.served, until_ms
+        return True
+
+    def take(self, request: RunRequest, now_ms: int) -> bool:
+        """Whether a run can use the kept pipelines; nothing is kept after it has begun."""
+        found = self.served == request.served and now_ms + PREPARING_MS < self.until_ms
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Discard kept pipelines because another run has begun."""
+        self.served, self.until_ms = (), 0
+
+
+def go_on(pace: Pace, last: Step, following: Step) -> bool:
+    """Whether one step can use the pipelines of another after the pause. Not if either is a search,
+    which keeps its own, kills a part, or starts pipelines after its load, or if they compile
+    differently."""
+    if pace.keep_warm_s <= pace.pause_s or not last.same_pipelines(following):
+        return False
+    workload = following.workload
+    if workload.pipelines_start_s or workload.has_long_warm_up != last.workload.has_long_warm_up:
+        return False
+    return not any(one.workload.search or one.workload.kills for one in (last, following))
+
+
+@dataclass
+class Usage:
+    """Samples of the last WINDOW_MS, and use since `mark()`."""
+
+    _machine_s: float = 0.0
+    _own_s: float = 0.0
+    _sees_the_stack: bool = False
+    _samples: deque[tuple[int, str, float, float]] = field(
+        default_factory=lambda: deque(maxlen=MOST_SAMPLES)
+    )
+
+    @property
+    def own_cpu_seconds(self) -> float:
+        """CPU seconds of our own services since `mark()`; of the whole machine if the collector
+        does not see them, as with containers."""
+        return self._own_s if self._sees_the_stack else self._machine_s
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Add one event of `results.resources`."""
+        service, cpu_seconds = record["service"], record["cpu_seconds"]
+        self._samples.append((record["time"], service, cpu_seconds, record["interval_s"]))
+        self._forget_before(record["time"] - WINDOW_MS)
+        if service == MACHINE:
+            self._machine_s += cpu_seconds
+            return
+        self._own_s += cpu_seconds
+        self._sees_the_stack = self._sees_the_stack or service != COLLECTOR
+
+    def mark(self) -> None:
+        """Start counting use from now."""
+        self._machine_s = self._own_s = 0.0
+        self._sees_the_stack = False
+
+    def of_others(self, now_ms: int) -> float | None:
+        """Mean cores used by other processes in the last WINDOW_MS; None if most of it was not
+        sampled, or if our own processes are not known."""
+        self._forget_before(now_ms - WINDOW_MS)
+        seconds = sum(interval for _t, name, _cpu, interval in self._samples if name == MACHINE)
+        seen = {name for _t, name, _cpu, _i in self._samples}
+        if seconds < WINDOW_MS / 2000 or not seen - {MACHINE, COLLECTOR}:
+            return None
+        total = sum(cpu for _t, name, cpu, _i in self._samples if name == MACHINE)
+        own = sum(cpu for _t, name, cpu, _i in self._samples if name != MACHINE)
+        return max(0.0, total - own) / seconds
+
+    def _forget_before(self, time_ms: int) -> None:
+        while self._samples and self._samples[0][0] < time_ms:
+            self._samples.popleft()
+
+
+def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
+    """The request with numbers in its thresholds in place of a baseline's figures. These thresholds
+    are dropped if there is no baseline yet: this run may become it.
+
+    baseline: a run id, or empty for the last good runs. Raises DefinitionError if they lack
+    required figures, and QueryError.
+    """
+    thresholds = [parse_threshold(line) for line in request.workload.thresholds]
+    if not any(one.of_baseline for one in thresholds):
+        return request
+    run_ids = [baseline] if baseline else last_good_runs(request, url)
+    if run_ids:
+        origin = run_ids[0] if len(run_ids) == 1 else f"the median of {len(run_ids)} runs"
+        figures = past_figures(url, run_ids)
+        measured = {one.name: request.stages_of(one) for one in request.pipelines}
+        try:
+            found = resolved(thresholds, figures, origin, measured)
+        except ValueError as error:
+            raise DefinitionError(f"baseline {origin}: {error}.") from error
+    else:
+        found = tuple(one for one in thresholds if not one.of_baseline)
+    workload = request.workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
+    return request.model_copy(update={"workload": workload})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from schemas import codec, protocol
 from schemas.events import Figures, LifecycleEvent, read_event
-from services.conductor.recovered_run import recovered_run
+from services.conductor.orphaned_runs import recovered_run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from services.console.progress import Progress

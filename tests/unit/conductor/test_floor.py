@@ -4,7 +4,7 @@ import pytest
 
 from schemas.protocol import Phases
 from schemas.validation_errors import DefinitionError
-from services.conductor.floor import floor_request
+from services.conductor.run import floor_request
 from services.definitions.domains import load_domain
 from services.definitions.pipelines import load_pipeline
 from tests.unit.requests import RUN_ID, a_request

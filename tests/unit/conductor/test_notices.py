@@ -16,9 +16,8 @@ from schemas.events import (
 )
 from schemas.pipeline import Pipeline
 from schemas.workload import Kill
-from services.conductor.notices.notice import Looking, Notice, end_of_silence, silence
-from services.conductor.notices.shapes import plain, slack, teams
-from services.conductor.notices.watches import Told
+from services.conductor.notices.notice import Looking, Notice, Told, end_of_silence, silence
+from services.conductor.notices.posting import plain, slack, teams
 from services.watcher.runs import Runs, run_id_of
 from tests.unit.requests import a_request
 from tests.unit.watcher.records import a_watch

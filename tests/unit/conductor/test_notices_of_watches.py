@@ -6,9 +6,8 @@ import pytest
 
 from schemas import catalogue
 from schemas.events import BusEvent, Conclusion, Killed, RunJudged, WatchTrouble
-from services.conductor.notices.notice import HOUR_MS, Looking, Notice
-from services.conductor.notices.outbox import Outbox
-from services.conductor.notices.watches import MOST_TOLD, Told
+from services.conductor.notices.notice import HOUR_MS, MOST_TOLD, Looking, Notice, Told
+from services.conductor.notices.telling import Outbox
 from services.watcher.runs import Runs, run_id_of
 from services.watcher.troubles import Trouble, objection
 from tests.unit.watcher.records import a_watch

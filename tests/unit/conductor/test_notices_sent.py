@@ -14,8 +14,8 @@ from schemas.events import PartDown
 from schemas.suite import Notify
 from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
-from services.conductor.notices.outbox import MOST_WAITING, Outbox, Quiet
 from services.conductor.notices.posting import NotTakenError, post
+from services.conductor.notices.telling import MOST_WAITING, Outbox, Quiet
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.webhooks import Webhook, WebhookSettings
 from services.watcher.runs import run_id_of

@@ -5,9 +5,9 @@ import pytest
 from analysis.slope import MOST_POINTS
 from schemas.events import Drained, Figures, LoadFinished
 from schemas.protocol import PhasePlan, Phases
-from services.conductor.search.observing import StepEvents
+from services.conductor.search.bisection import observation_detail
 from services.conductor.search.policies import Observation, Second, StageObserved
-from services.conductor.search.search_events import observation_detail
+from services.conductor.search.searching import StepEvents
 
 pytestmark = pytest.mark.unit
 

@@ -18,8 +18,14 @@ from schemas.events import (
 )
 from schemas.protocol import RunRequest
 from schemas.search import Search
-from services.conductor.orphaned_runs import KILLED, conclude_orphan
-from services.conductor.recovered_run import MOST_LOST, RecoveredRun, of_run, recovered_run
+from services.conductor.orphaned_runs import (
+    KILLED,
+    MOST_LOST,
+    RecoveredRun,
+    conclude_orphan,
+    of_run,
+    recovered_run,
+)
 from services.conductor.search.bisection import Done, SoFar
 from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
 

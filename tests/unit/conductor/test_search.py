@@ -15,8 +15,9 @@ from services.conductor.search.bisection import (
     ended_by,
     found,
     next_step,
+    step_request,
+    verifying_request,
 )
-from services.conductor.search.requests import step_request, verifying_request
 from tests.unit.conductor.simulated import System, search_on
 from tests.unit.requests import RUN_ID, a_request
 

@@ -8,9 +8,9 @@ from schemas.events import Conclusion
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
 from schemas.workload import Kill
-from services.conductor.recovered_run import MOST_LOST
+from services.conductor.orphaned_runs import MOST_LOST
 from services.conductor.run_verdict import RunVerdict
-from services.conductor.search import requests, searching
+from services.conductor.search import bisection, searching
 from services.conductor.search.bisection import Done, Planned, SoFar
 from services.conductor.search.policies import Judged, Observation, Second, StageObserved
 from services.conductor.search.searching import Searching
@@ -210,11 +210,11 @@ def test_only_the_run_at_the_rate_found_kills_and_builds_up_a_backlog() -> None:
     changes = {"search": Search(), "kills": (Kill(target="driver"),), "pipelines_start_s": 5}
     workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
-    step = requests.step_request(request, Planned(500, long=False), 1, warm=False)
-    for one in (step, requests.warming_request(step)):
+    step = bisection.step_request(request, Planned(500, long=False), 1, warm=False)
+    for one in (step, bisection.warming_request(step)):
         assert (one.workload.kills, one.workload.pipelines_start_s) == ((), 0)
         assert RunRequest.model_validate_json(one.model_dump_json()) == one
-    run = requests.verifying_request(request, 900, warm=True)
+    run = bisection.verifying_request(request, 900, warm=True)
     assert (run.workload.kills, run.workload.pipelines_start_s) == (workload.kills, 5)
 
 
@@ -223,7 +223,7 @@ def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
     changes = {"search": Search(), "thresholds": THRESHOLDS}
     workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
-    run = requests.verifying_request(request, 900, warm=True)
+    run = bisection.verifying_request(request, 900, warm=True)
     sent = RunRequest.model_validate_json(run.model_dump_json())
     assert sent.workload.thresholds == ("join.p99_ms <= 50",)
 
@@ -341,7 +341,7 @@ def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
     domain: str, stages: tuple[str, ...], warm: bool
 ) -> None:
     changes = {"domain": load_domain(domain).spec, "stages": stages}
-    assert requests.can_stay_warm(a_request().model_copy(update=changes)) is warm
+    assert bisection.can_stay_warm(a_request().model_copy(update=changes)) is warm
 
 
 @pytest.mark.parametrize(
@@ -366,4 +366,4 @@ def test_pipelines_do_not_stay_warm_if_the_next_traffic_is_before_their_watermar
         "domain": load_domain("traffic").spec.resolved(windows),
         "stages": stages,
     }
-    assert requests.can_stay_warm(request.model_copy(update=changes)) is warm
+    assert bisection.can_stay_warm(request.model_copy(update=changes)) is warm

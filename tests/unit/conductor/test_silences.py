@@ -5,10 +5,9 @@ from pathlib import Path
 import pytest
 
 from schemas.events import LifecycleEvent
-from services.conductor.notices import silences
+from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
-from services.conductor.notices.outbox import Outbox, Quiet
-from services.conductor.notices.silences import Silences
+from services.conductor.notices.telling import Outbox, Quiet, Silences
 from services.watcher.counting import RunTotals
 from services.watcher.runs import Runs
 from tests.unit.watcher.records import a_watch
@@ -125,7 +124,7 @@ def test_nothing_is_told_without_a_limit(bench: Bench) -> None:
 def test_of_too_many_watches_the_oldest_is_forgotten(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(silences, "MOST_WATCHES", 1)
+    monkeypatch.setattr(telling, "MOST_WATCHES", 1)
     bench.begin("orders", 0)
     bench.begin("clicks", 0)
     assert list(bench.outbox.watches) == ["clicks"]

@@ -12,8 +12,7 @@ from schemas.suite import Pace
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.conductor.run_state import RunState
-from services.conductor.suites.baselines import with_baseline
-from services.conductor.suites.keeping import Keeping, go_on
+from services.conductor.suites.running import Keeping, go_on, with_baseline
 from services.readmodel import history
 from services.readmodel.history import as_figures
 from tests.unit.conductor.suites import a_step

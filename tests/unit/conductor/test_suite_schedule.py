@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.suite import Pace, Suite
-from services.conductor.suites.schedule import Place, next_place, pause_ms, skip_pause_ms
+from services.conductor.suites.suite_state import Place, next_place, pause_ms, skip_pause_ms
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from services.conductor.suites.schedule import Place
-from services.conductor.suites.suite_state import SuiteState
+from services.conductor.suites.suite_state import Place, SuiteState
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.conductor.suites.usage import Usage
+from services.conductor.suites.running import Usage
 
 pytestmark = pytest.mark.unit
 
