@@ -1,4 +1,4 @@
-"""Makes class data sharing archives from class lists (services/runtime/class_archives.py).
+"""Makes class data sharing archives from class lists (services/runtime/jvm.py).
 
 Runs after a run, as it uses a core for some seconds. An archive gets its final name after a JVM has
 accepted it.
@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from services.runtime.class_archives import FOLDER, USE, ClassArchive, is_closed
+from services.runtime.jvm import FOLDER, USE, ClassArchive, is_closed
 
 MAKE_TIMEOUT_S = 180
 KEPT = 2  # per use: for the most recently used Java runtimes

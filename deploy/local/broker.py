@@ -23,12 +23,11 @@ from deploy.local.jars_lock import STAMP
 from deploy.local.java import Java, accepts
 from deploy.local.variables import BROKER, known_to
 from schemas.catalogue import fixed_topics
-from services.runtime.class_archives import ClassArchive, class_archive
-from services.runtime.kafka import SILENT, admin_client, open_client_properties
+from services.runtime.files import properties_text
+from services.runtime.jvm import ClassArchive, class_archive
+from services.runtime.kafka import SILENT, admin_client, ensure_topics, open_client_properties
 from services.runtime.limits import limits
-from services.runtime.properties_text import properties_text
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.topics import ensure_topics
 
 METRICS_CONFIG = ROOT / "deploy" / "kafka" / "jmx-exporter.yaml"
 FORMAT_TIMEOUT_S = 60

@@ -28,7 +28,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from services.runtime.jvm_options import without_jvm_options
+from services.runtime.jvm import without_jvm_options
 from services.runtime.virtual_environments import has_python
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -27,7 +27,7 @@ from xml.etree import ElementTree
 from deploy.local.install import MIRROR, insecure, is_secure
 from deploy.local.jars_lock import STAMP, JarsError, jars_lock_text, read_jars_lock, verify_jars
 from deploy.local.java import Java, JavaMissingError, find_java
-from services.runtime.jvm_options import without_jvm_options
+from services.runtime.jvm import without_jvm_options
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

@@ -14,10 +14,10 @@ import psutil
 from deploy.local.failures import StackError
 from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
 from deploy.local.processes import wait_until
+from services.runtime.files import read_toml
 from services.runtime.ports import ephemeral_hint
 from services.runtime.probe import ANY_ADDRESS
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.toml_files import read_toml
 
 NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0

@@ -17,7 +17,7 @@ import psutil
 from deploy.local.data_folder import UMASK
 from deploy.local.failures import StackError
 from deploy.local.state import Identity
-from services.runtime.process_identity import birth_of
+from services.runtime.process import birth_of
 
 MARK = "TIDEGAUGE_STACK_ID"
 LEFTOVER_GRACE_S = 2.0

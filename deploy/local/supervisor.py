@@ -30,7 +30,7 @@ from deploy.local.state import (
 )
 from schemas.events import PartDown, PartUp
 from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.logs import bound_log
+from services.runtime.process import bound_log
 from services.runtime.settings import ServiceSettings
 
 Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]

@@ -257,7 +257,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 
 def _answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
-    """The response body; bypasses any proxy to this machine, as in services/runtime/answers.py.
+    """The response body; bypasses any proxy to this machine, as in services/runtime/clickhouse.py.
     Raises OSError."""
     url = request if isinstance(request, str) else request.full_url
     is_here = _is_here(urllib.parse.urlsplit(url).hostname or "")

@@ -7,13 +7,10 @@ It always samples; `prepare` and `stop` set the run that samples are labelled wi
 """
 
 from services.collector.collecting import Collecting
-from services.collector.metrics.group_lag import ConsumerGroups
-from services.collector.metrics.prometheus import Endpoint
-from services.collector.metrics.samples import Source
-from services.collector.metrics.watching import Watching
 from services.collector.settings import CollectorSettings
+from services.collector.sources import ConsumerGroups, Endpoint, Source, Watching
 from services.runtime.kafka import admin_client
-from services.runtime.logs import configure_logs
+from services.runtime.process import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 

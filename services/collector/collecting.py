@@ -13,16 +13,14 @@ from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
-from services.collector.metrics.samples import Sample
-from services.collector.metrics.watching import Answer, Watching
-from services.collector.processes import Processes
+from services.collector.processes import Processes, StackFile
 from services.collector.settings import CollectorSettings
-from services.collector.stack import StackFile
-from services.runtime.clock import now_ms
+from services.collector.sources import Answer, Sample, Watching
+from services.runtime.bus import read_commands, unfinished
 from services.runtime.events import Events
 from services.runtime.kafka import NoTopicError
 from services.runtime.limits import Limits, limits, machine
-from services.runtime.replay import read_commands, unfinished
+from services.runtime.process import now_ms
 
 # A Kafka record is at most 1 MiB; a character is at most 4 bytes.
 MAX_CHARACTERS: Final = 150_000

@@ -9,8 +9,7 @@ from typing import Any
 import psutil
 
 from schemas import protocol
-from services.collector.accounting import Owner, ProcessSample
-from services.collector.measures import Counters, Gauges
+from services.collector.accounting import Counters, Gauges, Owner, ProcessSample
 from services.runtime.limits import Limits, machine, processors, used_s
 
 MACHINE = Owner(protocol.MACHINE)

@@ -3,6 +3,8 @@
 A scan reads the parents of all processes, so it runs every few seconds; a sample reads known
 processes only. A process stays assigned to its service until it ends, even if its parent dies
 first.
+
+What the deployment has started is in `stack.json`.
 """
 
 import os
@@ -12,22 +14,61 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from services.collector.accounting import Identity, Owner, ProcessSample
+from schemas.protocol import COLLECTOR
+from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
 from services.collector.jvm import Jvm
-from services.collector.measures import Counters, Gauges
-from services.collector.stack import StackService
-from services.runtime.process_identity import birth_of, parent_of
+from services.runtime.process import birth_of, parent_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"
 JVM_STARTS_S = 120.0
-
-
 NANOSECOND_S = 1e-9
 MOST_THREADS = 4096  # threads read per process
 LINE_BYTES = 128
 WAITED = 1  # index in schedstat: processor time, wait time, time slices
+
+
+class StackService(BaseModel):
+    """One service: its first process. birth: distinguishes it from others with its pid."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    name: str
+    pid: int
+    birth: str | None = None
+
+
+class _Stack(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    services: tuple[StackService, ...] = ()
+
+
+class StackFile:
+    """Reads the file when it changes. Without one there is only the collector."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self._services: tuple[StackService, ...] = ()
+
+    def services(self) -> tuple[StackService, ...]:
+        """The current services. An incomplete or invalid file keeps the previous ones."""
+        try:
+            status = self._path.stat()
+            seen = (status.st_mtime_ns, status.st_size)
+            if seen != self._seen:
+                self._services = _Stack.model_validate_json(self._path.read_bytes()).services
+                self._seen = seen
+        except FileNotFoundError:
+            self._services, self._seen = (), None
+        except (OSError, ValidationError):
+            pass  # retried at the next sample
+        if any(service.name == COLLECTOR for service in self._services):
+            return self._services
+        return (*self._services, StackService(name=COLLECTOR, pid=os.getpid()))
 
 
 class RunQueue:

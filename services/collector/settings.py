@@ -6,8 +6,7 @@ from urllib.parse import urlencode
 
 from pydantic import Field, field_validator
 
-from services.collector.metrics.group_lag import NAME
-from services.collector.metrics.prometheus import Target
+from services.collector.sources import NAME, Target
 from services.runtime.settings import ServiceSettings
 
 TargetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]

@@ -31,9 +31,9 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.bisection import Done, SoFar, result_detail
 from services.conductor.settings import ConductorSettings
+from services.runtime.bus import Spans, read_spans, spans_since
 from services.runtime.events import Events
 from services.runtime.kafka import assigned_consumer
-from services.runtime.replay import Spans, read_spans, spans_since
 
 STEP = re.compile(rf"(.+)-step-\d+(?:{protocol.WARMING})?")
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor

@@ -46,15 +46,15 @@ from services.conductor.settings import ConductorSettings
 from services.conductor.warming import KNOWN_AFTER_MS, SteadyOutputs
 from services.definitions.pipelines import load_pipeline
 from services.runtime.bus import Bus
-from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
     admin_client,
     assigned_consumer,
     end_offsets,
+    ensure_topics,
 )
-from services.runtime.topics import ensure_topics
+from services.runtime.process import now_ms
 
 log = structlog.get_logger()
 POLL_S = 0.1

@@ -13,8 +13,8 @@ from schemas.protocol import CITATION
 from schemas.workload import AUTO, KillTarget, Transport
 from services.console.benchmarks import benchmark_names
 from services.console.help import HELP, NONE
+from services.runtime.files import read_toml
 from services.runtime.settings import ROOT
-from services.runtime.toml_files import read_toml
 
 WIDTH = 79
 LOUDNESS = (
@@ -54,6 +54,7 @@ _SCRIPT = """\
 complete -o default -F _tidegauge tidegauge ./tidegauge
 """
 _ZSH_BEFORE = "autoload -U +X compinit bashcompinit && compinit && bashcompinit\n"
+Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -85,9 +86,6 @@ def _version() -> str:
     """The version of the checkout, or of the installed package."""
     project = ROOT / "pyproject.toml"
     return read_toml(project)["project"]["version"] if project.is_file() else version("tidegauge")
-
-
-Verbs: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _add_run(verbs: Verbs) -> None:

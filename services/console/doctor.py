@@ -22,8 +22,7 @@ from deploy.local.status import READY
 from services.console.engines import installation_state
 from services.definitions.engines import installed, load_engines
 from services.readmodel.runs import dead_letters
-from services.runtime.answers import RefusedError, answer_to
-from services.runtime.clickhouse import QueryError, store_url
+from services.runtime.clickhouse import QueryError, RefusedError, answer_to, store_url
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.limits import limits, machine
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint

@@ -5,8 +5,7 @@ from rich.console import Console
 from schemas.engine import Ability, EngineSpec, Setting
 from services.console.terminal import headed
 from services.definitions.engines import Engine, Installed, installed, load_engine, load_engines
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
 from services.runtime.settings import ServiceSettings
 
 

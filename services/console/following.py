@@ -11,9 +11,9 @@ from rich.console import Console
 from schemas.watch import Watch
 from services.console.terminal import harmless, is_quiet, say_unless_quiet
 from services.definitions.watches import end_watch, keep_watch, kept_watches, position_path
-from services.readmodel import watches
+from services.readmodel import runs
 from services.runtime.clickhouse import QueryError, store_url
-from services.runtime.clock import now_ms
+from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 
 LOOK_S = 0.25
@@ -86,7 +86,7 @@ class Following:
 
     def runs(self) -> dict[str, bool]:
         """The runs of this name, and whether each is concluded. Raises QueryError."""
-        return watches.runs_of_watch(store_url(self.settings), self.watch.name)
+        return runs.runs_of_watch(store_url(self.settings), self.watch.name)
 
     def new_runs(self, known: Set[str]) -> set[str]:
         """The runs of this watch that are not known. An earlier watch of this name may still be
@@ -103,7 +103,7 @@ class Following:
         """The latest problem of this watch; empty without one."""
         url = store_url(self.settings)
         try:
-            trouble = watches.last_trouble(url, self.watch.name, self.since_ms)
+            trouble = runs.last_trouble(url, self.watch.name, self.since_ms)
         except QueryError:
             return ""
         return ": ".join(filter(None, (trouble.topic, trouble.reason))) if trouble else ""
@@ -118,8 +118,8 @@ class Following:
         """The last ten seconds in one line."""
         url, name = store_url(self.settings), self.watch.name
         try:
-            recent = watches.recent_outputs(url, name, SHOWN_S)
-            faults = watches.recent_faults(url, name, SHOWN_S)
+            recent = runs.recent_outputs(url, name, SHOWN_S)
+            faults = runs.recent_faults(url, name, SHOWN_S)
         except QueryError as error:
             return f"The store does not answer: {error}"
         wrong = ", ".join(f"{count} {verdict}" for verdict, count in faults.items() if count)

@@ -21,8 +21,7 @@ from services.console.suites import position_sentence, skipped_sentences
 from services.console.terminal import headed
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import load_engines
-from services.definitions.files import defined_in, names
-from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, defined_in, load_pipeline, names
 from services.definitions.workloads import (
     STUDIES_DIR,
     SUITES_DIR,

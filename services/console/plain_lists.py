@@ -9,8 +9,7 @@ from schemas.pipeline import Pipeline
 from services.console.engines import installation_state
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import installed, load_engine, load_engines
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
 from services.definitions.workloads import (
     STUDIES_DIR,
     SUITES_DIR,

@@ -38,7 +38,7 @@ from schemas.protocol import RunRequest
 from schemas.report import Search
 from services.console.report.words import search_sentence
 from services.console.terminal import heights, is_quiet, redraws
-from services.runtime.clock import now_ms
+from services.runtime.process import now_ms
 
 BUS = (
     catalogue.LIFECYCLE,

@@ -15,8 +15,7 @@ from deploy.local.parts import Part, stack_parts
 from deploy.local.preflight import check_ports
 from deploy.local.stack import Stack, StackError, StackStatus
 from deploy.local.variables import known_to
-from services.runtime.answers import answer_to
-from services.runtime.clickhouse import QueryError, store_url
+from services.runtime.clickhouse import QueryError, answer_to, store_url
 from services.runtime.settings import ROOT, ServiceSettings
 
 READY_TIMEOUT_S = 5.0

@@ -7,12 +7,12 @@ from rich.console import Console
 from schemas.commands import RunSuite
 from schemas.suite import Pace, Suite
 from services.console.terminal import headed
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.definitions.trusted import keep_suite
 from services.definitions.workloads import SUITES_DIR, load_suite
-from services.runtime.clock import now_ms
 from services.runtime.events import open_events
 from services.runtime.kafka import CONSOLE
+from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 
 

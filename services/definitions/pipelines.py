@@ -1,9 +1,11 @@
-"""Pipelines: `pipelines/NAME.toml`, checked against their engine, and what one publishes."""
+"""Pipelines: `pipelines/NAME.toml`, checked against their engine, and what one publishes. Workloads
+and the like are found by name in the same way.
+"""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
@@ -11,14 +13,60 @@ from schemas.domain import DomainSpec, StageSpec
 from schemas.engine import Ability, EngineSpec, Topology
 from schemas.model import Stage
 from schemas.pipeline import Pipeline, secret_among
-from schemas.validation_errors import DefinitionError, first_mistake
+from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.definitions.engines import FILE, load_engine
-from services.definitions.files import defined_in, load_file
+from services.runtime.files import parse_toml
 from services.runtime.settings import ROOT
 
+ReadT = TypeVar("ReadT")
 PIPELINES_DIR = ROOT / "pipelines"
 EXTERNAL = "external:"
 DEFAULT_PIPELINE = "spark-realtime"  # if no command, suite or workload names one
+
+
+def names(directory: Path) -> tuple[str, ...]:
+    """Names defined in a directory, sorted."""
+    return tuple(sorted(path.stem for path in directory.glob("*.toml")))
+
+
+def defined_in(name: str, directory: Path) -> str:
+    """Path of the definition with that name, or `name` itself if it is a path."""
+    return name if name.endswith(".toml") else f"{directory.name}/{name}.toml"
+
+
+def load_file(
+    what: str, read: Callable[[dict[str, Any]], ReadT], name: str, directory: Path
+) -> ReadT:
+    """What `read` makes of a file, given by name or path. what: it is, for messages. Raises
+    DefinitionError, whose text is one sentence with the file, the field and the allowed values."""
+    path = path_of(name, directory)
+    try:
+        data = path.read_bytes() if path.is_file() else None
+    except OSError as error:
+        raise DefinitionError(_one_line(f"{what} {name[:80]!r} cannot be read: {error}")) from error
+    if data is None and (name.endswith(".toml") or "/" in name):
+        raise DefinitionError(f"{name[:200]} is not a file.")
+    if data is None:
+        raise DefinitionError(unknown(what, name, names(directory)))
+    try:
+        fields = parse_toml(data)
+    except ValueError as error:
+        raise DefinitionError(_one_line(f"{path} is not valid TOML: {error}")) from error
+    try:
+        return read(fields)
+    except ValidationError as error:
+        raise DefinitionError(_one_line(f"{path}: {first_mistake(error)}.")) from error
+    except (OSError, ValueError) as error:
+        raise DefinitionError(_one_line(f"{path}: {error}.")) from error
+
+
+def path_of(name: str, directory: Path) -> Path:
+    """The path of a file given by name, or by path."""
+    return Path(name) if name.endswith(".toml") else directory / f"{name}.toml"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".") + "."
 
 
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:

@@ -27,8 +27,7 @@ from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Workload
 from services.definitions.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
-from services.definitions.files import names
-from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, at_workers, load_pipeline
+from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, at_workers, load_pipeline, names
 from services.definitions.workloads import WORKLOADS_DIR, load_workload
 
 KEPT_DEFINITIONS: Final = 1_000

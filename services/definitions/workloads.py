@@ -26,8 +26,14 @@ from services.definitions.domains import (
     folder_of,
     load_domain,
 )
-from services.definitions.files import load_file, names, path_of
-from services.definitions.pipelines import DEFAULT_PIPELINE, load_pipelines, stages_published
+from services.definitions.pipelines import (
+    DEFAULT_PIPELINE,
+    load_file,
+    load_pipelines,
+    names,
+    path_of,
+    stages_published,
+)
 from services.runtime.settings import ROOT
 
 WORKLOADS_DIR = ROOT / "workloads"

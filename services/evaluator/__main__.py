@@ -19,8 +19,7 @@ from services.evaluator.run.app import build_app
 from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.logs import configure_logs
-from services.runtime.memory import warm_up_process
+from services.runtime.process import configure_logs, warm_up_process
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 

@@ -28,9 +28,9 @@ from threading import Event
 
 from schemas import catalogue
 from schemas.engine import EnginePlan
+from services.runtime.process import stop_on_signals
 from services.runtime.program import end_with_parent, read_plan
 from services.runtime.settings import ROOT
-from services.runtime.stopping import stop_on_signals
 
 WATCH_INTERVAL_S = 0.25
 STOP_TIMEOUT_S = 10.0

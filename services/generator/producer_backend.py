@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from services.generator import librdkafka
-from services.generator.batch_producer import BatchProducer
+from services.generator.batch_producer import PARTITIONS_IN_FLIGHT, BatchProducer, PartitionQueues
 from services.generator.message_batch import MessageBatch
-from services.generator.partition_queues import PARTITIONS_IN_FLIGHT, PartitionQueues
 from services.generator.settings import GeneratorSettings
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -21,7 +20,6 @@ from services.runtime.kafka import (
 CROWDED_RATE_PER_SECOND = 20_000
 CROWDED_LINGER_MS = 2.0
 BATCH_RECORDS = 2_000  # a fraction of the limit in flight, so that batches overlap
-
 # second of the load (-1: none), acknowledged, failed
 Delivered = Callable[[int, int, int], None]
 

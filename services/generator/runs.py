@@ -2,6 +2,10 @@
 
 idle ── prepare ──► prepared (probe traffic) ── start ──► loading ── load over ──► idle
                          └────────────── stop, at any time ──────────────┴──► idle
+
+Probe traffic is complete records, so that pipelines show with their output that they are running.
+Every stage publishes an output for each set. The run id of probe records is not that of the
+measured run, so they are not counted.
 """
 
 import gc
@@ -10,27 +14,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from prometheus_client import Counter, Gauge
 from structlog.stdlib import BoundLogger
 
 from schemas import catalogue
 from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
+from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.events import Failed, LoadFinished, Ready
-from schemas.protocol import PhasePlan, RunPlan
+from schemas.json_format import encode_json
+from schemas.protocol import PhasePlan, RunPlan, probe_run_id
 from services.definitions.csv_files import InputError
 from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
 from services.generator.frame_backend import FrameBackend
 from services.generator.librdkafka import ClientError
-from services.generator.prefetch import PlannedLoad
-from services.generator.probe import ProbeTraffic
 from services.generator.producer_backend import ProducerBackend, open_backend
-from services.generator.sender import LoadThread
+from services.generator.sender import LoadThread, PlannedLoad
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics, load_summary
-from services.runtime.clock import now_ms, now_us
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -39,19 +42,72 @@ from services.runtime.kafka import (
     end_offsets,
     idempotent_producer,
 )
-from services.runtime.memory import release_memory
+from services.runtime.process import now_ms, now_us, release_memory
 
+PROBE_SEQUENCE = -1
+RECORDS_PER_S = 360
+
+Probe = tuple[str, bytes, bytes]
 IDLE_POLL_S = 0.5
 BUSY_POLL_S = 0.25
 INTERVAL_MS = 1000
 REHEARSED_SLICES = 50
-
 RECORDS = Counter(
     "tidegauge_generator_records_total", "Records of the load by outcome.", ["outcome"]
 )
 WAITING = Gauge(
     "tidegauge_generator_waiting_records", "Records that are due and not yet handed to the client"
 )
+
+
+class ProbeTraffic:
+    """The probe sets of one run, numbered from 0. failure: the error of the first record that was
+    not delivered; empty if all were. sets_per_second: upper limit."""
+
+    def __init__(self, plan: DatasetPlan, producer: Producer, sets_per_second: int) -> None:
+        self.failure = ""
+        self.producer = producer
+        self._plan = plan
+        self._sets = 0
+        size = len(probe_set(plan, 0, now_us()))
+        self._sets_per_second = max(1, min(sets_per_second, RECORDS_PER_S // size))
+
+    def send(self) -> None:
+        """Send the sets of one second. Raises BufferError and ValueError."""
+        for _ in range(self._sets_per_second):
+            for topic, key, value in probe_set(self._plan, self._sets, now_us()):
+                self.producer.produce(topic, value, key, on_delivery=self._delivered)
+            self.producer.poll(0)
+            self._sets += 1
+
+    def _delivered(self, error: object, _message: object) -> None:
+        if error is not None and not self.failure:
+            self.failure = str(error)
+
+
+def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
+    """Topic, key and value of the records of one set, in the order of sending. now_us: epoch
+    microseconds. Raises ValueError if the domain returns no records."""
+    domain, found = plan.domain, []
+    as_json = plan.request.workload.content.format == "json"
+    header = {
+        SEQUENCE: PROBE_SEQUENCE,
+        RUN_ID: probe_run_id(plan.request.run_id),
+        SCHEDULED_AT: now_us,
+    }
+    records = plan.records.probe_set(number, now_us // 1000)
+    if not records:
+        raise ValueError(f"a probe set of the domain {domain.name} is empty")
+    for name, fields in records:
+        one = domain.input(name)
+        record = fields | header
+        if as_json:
+            value = encode_json(one.record, record, domain.codec)
+        else:
+            value = domain.codec.encode(one.record, record)
+        key = str(record[one.key]).encode()
+        found += [(each.input(name).topic, key, value) for each in plan.request.domains]
+    return found
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,10 @@ from schemas.events import (
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
 from services.definitions.engines import Installed, installed, load_engine
 from services.definitions.trusted import pipeline_objection
-from services.runner.lines import MAX_LINE_BYTES, dead_letter
 from services.runner.processes import (
+    MAX_LINE_BYTES,
     PipelineProcess,
+    dead_letter,
     last_meaningful_line,
     read_tail,
     reap,
@@ -42,12 +43,19 @@ from services.runner.processes import (
     stop_processes,
     with_concurrent_collector,
 )
-from services.runner.session import Member, RunSession, engine_plan, in_start_order
-from services.runner.starting import MOST_TRIES, Waited, lacked_cpu, waited
-from services.runtime.clock import now_ms
+from services.runner.session import (
+    MOST_TRIES,
+    Member,
+    RunSession,
+    Waited,
+    engine_plan,
+    in_start_order,
+    lacked_cpu,
+    waited,
+)
 from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.limits import limits
-from services.runtime.logs import bound_log
+from services.runtime.process import bound_log, now_ms
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 

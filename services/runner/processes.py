@@ -1,4 +1,7 @@
-"""Pipeline processes: start, read output, stop, reap."""
+"""Pipeline processes: start, read output, stop, reap.
+
+`Lines` makes lines of the contract of the standard output of an engine program, all bounded.
+"""
 
 import contextlib
 import os
@@ -12,13 +15,20 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from schemas.engine import Line
+from pydantic import ValidationError
+
+from schemas.engine import LINE, Line, UndecodableLine
 from schemas.pipeline import Pipeline
+from schemas.validation_errors import first_mistake
 from services.definitions.engines import Installed
-from services.runner.lines import Lines
-from services.runtime.jvm_options import without_jvm_options
+from services.runtime.events import DeadLetter
+from services.runtime.jvm import without_jvm_options
 from services.runtime.settings import ROOT
 
+MAX_LINE_BYTES = 256 * 1024
+# Limit of lines outside the contract that go to the log.
+MAX_LOGGED_LINES = 1_000
+MAX_LOGGED_CHARACTERS = 2_000
 STOP_TIMEOUT_S = 20.0
 POLL_INTERVAL_S = 0.05
 TAIL_BYTES = 65_536
@@ -37,6 +47,71 @@ KEPT = re.compile(
     r"HOME|USER|LOGNAME|SHELL|TMPDIR|TZ|LANG|LANGUAGE|LC_\w+|JAVA_HOME|LD_LIBRARY_PATH|PYTHON\w*"
     r"|SSL_CERT_(FILE|DIR)|(?i:(https?|no|all)_proxy)|TIDEGAUGE_STACK_ID"
 )
+
+
+@dataclass
+class Lines:
+    """Lines of one program. Lines outside the contract go to its log: the first MAX_LOGGED_LINES,
+    each truncated."""
+
+    _rest: bytearray = field(default_factory=bytearray)
+    _skips: bool = False
+    _logged: int = 0
+
+    def feed(self, data: bytes) -> tuple[list[Line], list[str]]:
+        """The contract lines completed by `data`, and the text to log."""
+        found: list[Line] = []
+        logged: list[str] = []
+        *whole, rest = data.split(b"\n")
+        for part in whole:
+            self._take(part)
+            line = None if self._skips else _parsed(bytes(self._rest))
+            if line is not None and not isinstance(line, str):
+                found.append(line)
+            elif line != "":
+                logged += self._to_log(
+                    f"a line of more than {MAX_LINE_BYTES} bytes is left out"
+                    if line is None
+                    else line
+                )
+            self._rest.clear()
+            self._skips = False
+        self._take(rest)
+        return found, logged
+
+    def _take(self, part: bytes) -> None:
+        if len(self._rest) + len(part) > MAX_LINE_BYTES:
+            self._skips = True
+            self._rest.clear()
+        elif not self._skips:
+            self._rest += part
+
+    def _to_log(self, text: str) -> list[str]:
+        self._logged += 1
+        if self._logged == MAX_LOGGED_LINES + 1:
+            return ["further lines of standard output are left out"]
+        return [text[:MAX_LOGGED_CHARACTERS]] if self._logged <= MAX_LOGGED_LINES else []
+
+
+def _parsed(raw: bytes) -> Line | str:
+    """The parsed line; or the text to log, with the reason if it resembled a contract line."""
+    text = raw.decode(errors="replace").strip()
+    if not text.startswith("{"):
+        return text
+    try:
+        return LINE.validate_json(raw)
+    except ValidationError as error:
+        return f"not a line of the contract ({first_mistake(error)}): {text}"
+    except (ValueError, RecursionError) as error:
+        return f"not a line of the contract ({error}): {text}"
+
+
+def dead_letter(line: UndecodableLine, pipeline: str) -> DeadLetter:
+    """A record that a program could not decode, with the reason as a sentence."""
+    said = len(line.value or b"")
+    cut = f"; its value of {line.bytes} bytes was truncated to {said}" if line.bytes > said else ""
+    reason = f"{pipeline}: the value cannot be decoded{cut}"
+    return DeadLetter(line.topic, line.value, reason, line.partition, line.offset)
 
 
 @dataclass

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartit
 from schemas import catalogue, codec
 from schemas.commands import Command, Malformed, decode
 from schemas.events import Event
-from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import assigned_consumer, event_producer, watermarks
+from services.runtime.process import Clock, now_ms
 from services.runtime.settings import ServiceSettings
 
 FLUSH_TIMEOUT_S = 10.0

@@ -1,20 +1,27 @@
-"""Kafka clients with the settings common to all services."""
+"""Kafka clients with the settings common to all services.
+
+Topics of the catalogue are created; existing ones are not changed. Every partition of the input and
+output topics gets its replicas on the same brokers in the same order, so one broker leads them all
+and one clock stamps every record.
+"""
 
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from schemas.catalogue import Topic
 from schemas.frame import tag_of
 from services.runtime.settings import ServiceSettings
 
@@ -32,6 +39,9 @@ CONSOLE = "console"
 REPEAT_S = 30.0
 MOST_REMEMBERED = 1_000
 SILENT = {"log_level": NO_LOGS}
+DELETE_TIMEOUT_S = 5
+LAG: Final = "kafka_consumergroup_lag"
+Place = tuple[str, int]
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -207,3 +217,105 @@ def end_offsets(consumer: Consumer, topic: str) -> tuple[int, ...]:
         watermarks(consumer, TopicPartition(topic, partition))[1]
         for partition in partition_ids(consumer, topic)
     )
+
+
+def topic_config(topic: Topic) -> dict[str, str]:
+    """Broker configuration of a topic."""
+    stamp = "LogAppendTime" if topic.log_append_time else "CreateTime"
+    return {
+        "message.timestamp.type": stamp,
+        "retention.ms": str(topic.retention_s * 1000),
+        "retention.bytes": str(topic.retention_bytes),
+        "segment.bytes": str(min(topic.retention_bytes // 4, 256 * 1024 * 1024)),
+        **topic.config,
+    }
+
+
+def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int = 1) -> None:
+    """Create missing topics and wait until they exist.
+
+    Waits up to 15 s for brokers that are still joining, because a topic keeps the replicas that it
+    was created with. Raises KafkaException if the broker refuses or does not respond within 15 s,
+    KafkaUnavailableError if there are fewer brokers than replicas after 15 s.
+    """
+    there = admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics
+    missing = [topic for topic in topics if topic.name not in there]
+    if not missing:
+        return
+    brokers = _await_brokers(admin, replication)
+    wanted = [
+        NewTopic(
+            topic.name,
+            num_partitions=topic.partitions,
+            replica_assignment=[brokers] * topic.partitions,
+            config=topic_config(topic),
+        )
+        for topic in missing
+    ]
+    for future in admin.create_topics(wanted, operation_timeout=KAFKA_TIMEOUT_S).values():
+        try:
+            future.result(timeout=KAFKA_TIMEOUT_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    _await_topics(admin, {topic.topic for topic in wanted})
+
+
+def delete_topics(admin: AdminClient, prefixes: tuple[str, ...]) -> None:
+    """Delete the topics with one of these prefixes. Raises KafkaException."""
+    there = admin.list_topics(timeout=DELETE_TIMEOUT_S).topics
+    found = [name for name in there if name.startswith(prefixes)]
+    if found:
+        for future in admin.delete_topics(found, request_timeout=DELETE_TIMEOUT_S).values():
+            future.result(DELETE_TIMEOUT_S)
+
+
+def _await_brokers(admin: AdminClient, count: int) -> list[int]:
+    """Wait for `count` brokers; returns the lowest ids."""
+    deadline = time.monotonic() + KAFKA_TIMEOUT_S
+    while True:
+        found = sorted(admin.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
+        if len(found) >= count:
+            return found[:count]
+        if time.monotonic() > deadline:
+            there = "is 1 broker" if len(found) == 1 else f"are {len(found)} brokers"
+            raise KafkaUnavailableError(f"TIDEGAUGE_REPLICATION is {count}, but there {there}")
+        time.sleep(0.2)
+
+
+def _await_topics(admin: AdminClient, names: set[str]) -> None:
+    deadline = time.monotonic() + KAFKA_TIMEOUT_S
+    while names - set(admin.list_topics(timeout=KAFKA_TIMEOUT_S).topics):
+        if time.monotonic() > deadline:
+            raise KafkaUnavailableError(f"topics {sorted(names)} did not appear")
+        time.sleep(0.05)
+
+
+"""Topic and partition."""
+
+
+def committed_offsets(admin: AdminClient, group: str, timeout_s: float) -> dict[Place, int]:
+    """Committed offset of each partition; negative if there is none. Raises KafkaException,
+    TimeoutError of concurrent.futures."""
+    asked = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s
+    )
+    found = asked[group].result(timeout_s).topic_partitions
+    return {(each.topic, each.partition): each.offset for each in found if not each.error}
+
+
+def newest_offsets(
+    admin: AdminClient, places: Iterable[Place], timeout_s: float
+) -> dict[Place, int]:
+    """End offset of each partition, without deleted ones. Raises TimeoutError of
+    concurrent.futures."""
+    asked = {TopicPartition(*place): OffsetSpec.latest() for place in places}
+    if not asked:
+        return {}
+    ends = {}
+    for partition, future in admin.list_offsets(asked, request_timeout=timeout_s).items():
+        try:
+            ends[partition.topic, partition.partition] = future.result(timeout_s).offset
+        except KafkaException:
+            continue  # the topic was deleted
+    return ends

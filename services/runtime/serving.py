@@ -1,31 +1,127 @@
-"""Common main loop of services that follow commands: health, events, commands, clean stop."""
+"""Common main loop of services that follow commands: health, events, commands, clean stop.
+
+`/health/live`, `/health/ready` and `/metrics` are on loopback by default. The evaluator (Faust) and
+the store have their own web servers and serve the same paths there.
+"""
 
 import os
 import select
+import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Final
 
 from confluent_kafka import KafkaException
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from schemas.catalogue import Topic
 from schemas.commands import Command, Malformed
 from schemas.events import ServiceStarted, ServiceStopped
 from services.runtime.events import Commands, Events, open_commands, open_events
-from services.runtime.health import PortTakenError, serve_health
-from services.runtime.kafka import KafkaUnavailableError, admin_client
-from services.runtime.memory import limit_arenas
+from services.runtime.hosts import LOOPBACK, is_known
+from services.runtime.kafka import KafkaUnavailableError, admin_client, ensure_topics
+from services.runtime.process import limit_arenas, stop_on_signals
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings
-from services.runtime.stopping import stop_on_signals
-from services.runtime.topics import ensure_topics
 
+MOST_CONNECTIONS: Final = 16
+SILENT_S: Final = 5.0
+HEALTH_LOOK_S: Final = 5.0
 # WAITS is set in the environment of a service started before the broker is ready; GO on its
 # standard input says that the broker is ready.
 WAITS, GO = "TIDEGAUGE_WAITS", b"\n"
 LOOK_S = 0.1
+
+
+class PortTakenError(OSError):
+    """Another process listens on a port that a service needs."""
+
+
+def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> ThreadingHTTPServer:
+    """Serve health and metrics in a daemon thread. Raises PortTakenError.
+
+    On loopback, requests must name this machine or its address as Host: see hosts.py.
+    """
+    names = LOOPBACK | {host}
+
+    class Handler(BaseHTTPRequestHandler):
+        timeout = SILENT_S
+
+        def do_GET(self) -> None:
+            if host in LOOPBACK and not is_known(self.headers.get("Host", ""), names, True):
+                self._answer(403, b"this is not a name of this machine\n")
+            elif self.path == "/metrics":
+                self._answer(200, generate_latest(), CONTENT_TYPE_LATEST)
+            elif self.path == "/health/live":
+                self._answer(200, b"live\n")
+            elif self.path == "/health/ready":
+                ready = is_ready()
+                self._answer(200 if ready else 503, b"ready\n" if ready else b"not ready\n")
+            else:
+                self._answer(404, b"not found\n")
+
+        def _answer(self, status: int, body: bytes, kind: str = "text/plain") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Requests are not logged: there is a probe every second."""
+
+    try:
+        server = _Server((host, port), Handler)
+    except OSError as error:
+        raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
+    threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
+    return server
+
+
+class SleepingServer(ThreadingHTTPServer):
+    """Sleeps until a client connects; `shutdown` wakes it. `serve_forever` of the library wakes up
+    twice a second to look for the request to shut down."""
+
+    def serve_forever(self, poll_interval: float = HEALTH_LOOK_S) -> None:
+        """Serve until `shutdown`."""
+        super().serve_forever(poll_interval)
+
+    def shutdown(self) -> None:
+        """Stop listening, which ends the wait for clients, and serving."""
+        with suppress(OSError):  # systems that do not shut down listening sockets: HEALTH_LOOK_S
+            self.socket.shutdown(socket.SHUT_RDWR)
+        super().shutdown()
+
+
+class _Server(SleepingServer):
+    """Has at most MOST_CONNECTIONS. A new connection evicts the oldest, so idle connections block
+    nobody."""
+
+    # With the default of 5, a burst of clients is delayed by a second.
+    request_queue_size = 2 * MOST_CONNECTIONS
+
+    def __init__(self, *arguments: Any) -> None:
+        self._open: dict[socket.socket, None] = {}  # oldest first
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Serve a connection in its own thread."""
+        for oldest in list(self._open)[: 1 - MOST_CONNECTIONS]:
+            self._open.pop(oldest, None)
+            with suppress(OSError):
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._open[request] = None
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Forget a connection that was served or broke off."""
+        self._open.pop(request, None)
+        super().shutdown_request(request)
 
 
 @dataclass(frozen=True)

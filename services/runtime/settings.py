@@ -21,10 +21,10 @@ from pydantic_settings import (
 )
 
 from schemas.validation_errors import first_mistake
+from services.runtime.files import read_toml
 from services.runtime.kafka_security import login_properties, security
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.secret_files import existing_secret, kept_secret
-from services.runtime.toml_files import read_toml
 
 KAFKA_USER = "tidegauge"  # login of the services at a broker with two listeners
 ROOT = Path(__file__).resolve().parents[2]

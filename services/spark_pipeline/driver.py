@@ -24,9 +24,9 @@ from pyspark.sql.streaming import StreamingQuery
 
 from schemas.engine import EnginePlan
 from schemas.validation_errors import DefinitionError
+from services.runtime.process import stop_on_signals
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
-from services.runtime.stopping import stop_on_signals
 from services.spark_pipeline.meters import meters_of
 from services.spark_pipeline.own import Own, own_functions
 from services.spark_pipeline.pipeline import SparkPipeline

@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
 from schemas.workload import LONG_WARM_UP_S
-from services.runtime.class_archives import ClassArchive, class_archive
+from services.runtime.files import properties_text
 from services.runtime.hosts import LOOPBACK
-from services.runtime.properties_text import properties_text
+from services.runtime.jvm import ClassArchive, class_archive
 from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
 from services.spark_pipeline.settings import SparkSettings, without_secrets

@@ -3,7 +3,7 @@
 import mimetypes
 import sys
 
-from services.runtime.memory import disable_thread_caches, let_arrow_use_malloc
+from services.runtime.process import disable_thread_caches, let_arrow_use_malloc
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 from services.store.engines.wall import raise_wall, sealed

@@ -9,12 +9,15 @@ from confluent_kafka import KafkaException
 from schemas import catalogue
 from schemas.events import ServiceStarted, ServiceStopped
 from services.runtime.events import open_events
-from services.runtime.health import PortTakenError
-from services.runtime.kafka import KafkaUnavailableError, admin_client
-from services.runtime.logs import configure_logs
-from services.runtime.memory import leave_out_pandas, limit_arenas, map_large_blocks
-from services.runtime.stopping import stop_on_signals
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import KafkaUnavailableError, admin_client, ensure_topics
+from services.runtime.process import (
+    configure_logs,
+    leave_out_pandas,
+    limit_arenas,
+    map_large_blocks,
+    stop_on_signals,
+)
+from services.runtime.serving import PortTakenError
 from services.store.api.http_interface import serve_sql
 from services.store.engine import Engine, EngineError
 from services.store.engines.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError

@@ -1,16 +1,37 @@
-"""Client settings for the watched cluster, and offsets of its topics."""
+"""The watched cluster, read only: client settings, offsets of its topics, the clocks of its
+brokers, from this machine and from each other, and the lag of the groups named in a watch.
+"""
 
 from collections.abc import Iterable
-from typing import Any
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field
+from threading import Thread
+from typing import Any, Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from schemas.watch import WatchedKafka
-from services.runtime.kafka import KAFKA_TIMEOUT_S, logged, open_client_properties
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    LAG,
+    Place,
+    committed_offsets,
+    logged,
+    newest_offsets,
+    open_client_properties,
+)
 from services.runtime.settings import ServiceSettings
+from services.watcher.troubles import Trouble
 
-Place = tuple[str, int]
 """Topic and partition."""
+
+MOST_BEHIND_MS: Final = 5_000
+SPAN_MS: Final = 60_000  # a minimum is of a span of this length and of the span before
+TIMEOUT_S: Final = 5.0
+MAX_PARTITIONS: Final = 5_000
+_Answers = tuple[list[tuple[str, Place, int]], dict[str, str]]
 
 
 def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings) -> dict[str, Any]:
@@ -44,3 +65,132 @@ def bounds_of(consumer: Consumer, places: Iterable[Place]) -> dict[Place, tuple[
         place: consumer.get_watermark_offsets(TopicPartition(*place), KAFKA_TIMEOUT_S)
         for place in places
     }
+
+
+@dataclass
+class _Least:
+    """Minimum delay of a span of time, and of the span before it if there is one."""
+
+    since_ms: int
+    now_ms: int
+    before_ms: int | None = None
+
+    @property
+    def ms(self) -> int:
+        """The minimum of both."""
+        return self.now_ms if self.before_ms is None else min(self.now_ms, self.before_ms)
+
+
+class BrokerClocks:
+    """Clock offset of each leader from this machine, estimated from records.
+
+    A record is seen after its time, so the minimum delay is the clock offset plus the shortest
+    transit time. Only the delay of a fresh record, which is seen shortly after its leader stamped
+    it, estimates the offset; the delay of any other record is only an upper bound.
+    """
+
+    def __init__(self) -> None:
+        self._stamping: set[int] = set()
+        self._any: dict[int, _Least] = {}
+        self._fresh: dict[int, _Least] = {}
+
+    def saw(self, leader: int, time_ms: int, now: int, is_stamp: bool, is_fresh: bool) -> None:
+        """Note when a record of a leader was seen here. is_stamp: whether the leader set its
+        time."""
+        if is_stamp:
+            self._stamping.add(leader)
+        _note(self._any, leader, now - time_ms, now)
+        if is_stamp and is_fresh:
+            _note(self._fresh, leader, now - time_ms, now)
+
+    def behind_ms(self) -> int:
+        """How far the slowest clock may be behind this machine's, at most MOST_BEHIND_MS; 0 if
+        ahead."""
+        return min(
+            MOST_BEHIND_MS, max([0, *(one.ms for one in (self._any | self._fresh).values())])
+        )
+
+    def difference_ms(self) -> int | None:
+        """Maximum clock difference between brokers; None with fewer than two estimates."""
+        found = [one.ms for one in self._fresh.values()]
+        return max(found) - min(found) if len(found) > 1 else None
+
+    def leaders(self) -> list[int]:
+        """Brokers whose timestamps were seen."""
+        return sorted(self._stamping)
+
+
+def _note(delays: dict[int, _Least], leader: int, took_ms: int, now: int) -> None:
+    least = delays.get(leader)
+    if least is None:
+        delays[leader] = _Least(now, took_ms)
+    elif now - least.since_ms >= SPAN_MS:
+        delays[leader] = _Least(now, took_ms, least.now_ms)
+    else:
+        least.now_ms = min(least.now_ms, took_ms)
+
+
+"""Group, place and lag; and why a group could not be read."""
+
+
+@dataclass
+class GroupLag:
+    """Reads the lag of some groups in a thread, so that groups that do not answer delay nothing
+    else. troubles: groups that could not be read, each once until it answers."""
+
+    admin: AdminClient
+    groups: tuple[str, ...]
+    troubles: list[Trouble] = field(default_factory=list)
+    _failed: set[str] = field(default_factory=set)
+    _asked: "Future[_Answers] | None" = None
+
+    def ask(self) -> None:
+        """Ask for the lag of all groups, unless the answer to the last request is pending."""
+        if self._asked is None:
+            self._asked = Future()
+            Thread(target=self._read, args=(self._asked,), name="group-lag", daemon=True).start()
+
+    def answer(self) -> dict[str, Any] | None:
+        """Fields of a `results.metrics` event without its source, once for each request; None if
+        there is nothing."""
+        if self._asked is None or not self._asked.done():
+            return None
+        lags, failed = self._asked.result()
+        self._asked = None
+        for group in sorted(failed.keys() - self._failed):
+            told = {"group": group, "reason": failed[group]}
+            self.troubles.append(Trouble("group_not_read", told))
+        self._failed = set(failed)
+        if not lags:
+            return None
+        count = len(lags)
+        return {
+            "interval_s": None,
+            "names": [LAG] * count,
+            "labels": [
+                {"group": group, "topic": topic, "partition": str(partition)}
+                for group, (topic, partition), _ in lags
+            ],
+            "kinds": ["gauge"] * count,
+            "values": [float(lag) for *_, lag in lags],
+            "increases": [None] * count,
+        }
+
+    def _read(self, asked: "Future[_Answers]") -> None:
+        lags: list[tuple[str, Place, int]] = []
+        failed: dict[str, str] = {}
+        try:
+            for group in self.groups:
+                try:
+                    lags += [(group, *one) for one in sorted(self._lags(group).items())]
+                except (KafkaException, FutureTimeoutError) as error:
+                    failed[group] = str(error) or "Kafka did not report it in time"
+            asked.set_result((lags, failed))
+        except Exception as error:  # raised again by `answer`
+            asked.set_exception(error)
+
+    def _lags(self, group: str) -> dict[Place, int]:
+        told = list(committed_offsets(self.admin, group, TIMEOUT_S).items())[:MAX_PARTITIONS]
+        committed = {place: offset for place, offset in told if offset >= 0}
+        ends = newest_offsets(self.admin, committed, TIMEOUT_S)
+        return {place: max(0, end - committed[place]) for place, end in ends.items()}

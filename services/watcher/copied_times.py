@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from services.runtime.cells import Ints, by_value
+from services.runtime.counting import Ints, by_value
 from services.watcher.records import Judged
 
 BLOCK: Final = 200  # distinct pairs of a partition that are looked at together

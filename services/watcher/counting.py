@@ -1,4 +1,10 @@
-"""Turns verdicts into events: counts by run and second, and samples of offenders. Pure."""
+"""Turns verdicts into events: counts by run and second, and samples of offenders. Pure.
+
+`Values` are the most frequent values of the field that latency is split by, as codes. MOST_VALUES
+values have a code of their own; all others share one. Once a minute of the records'
+time, values with more than twice the records of values with a code displace these; the weight of a
+record halves every minute. A code is reused when no record that has it is remembered.
+"""
 
 import json
 from collections import Counter, defaultdict
@@ -12,12 +18,8 @@ import numpy.typing as npt
 from schemas import catalogue
 from schemas.protocol import VERDICTS
 from schemas.watch import Watch
-from services.runtime.cells import Ints, by_value, count_cells
-from services.runtime.reconciling import MAX_SAMPLES, histograms
+from services.runtime.counting import MAX_SAMPLES, Ints, by_value, count_cells, histograms
 from services.watcher.copied_times import CopiedTimes
-from services.watcher.events import Event, Fields
-from services.watcher.latencies import Latencies
-from services.watcher.not_judged import NotJudged, Row
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -29,8 +31,17 @@ from services.watcher.records import (
     Codes,
     Judged,
 )
-from services.watcher.values import UNNAMED, Values
+from services.watcher.troubles import NotJudged, Row
 
+MOST_NEW: Final = 10_000
+Fields = dict[str, Any]
+OTHERS: Final = b"(others)"
+MOST_VALUES: Final = 200
+MOST_COUNTED: Final = 2_000  # values
+MOST_BYTES: Final = 200  # of a value; values that begin alike share a code
+TURN_MS: Final = 60_000
+DISPLACE: Final = 2
+UNNAMED: Final = -1
 # Name of each verdict code, and the change of its count.
 NAMED: Final = {
     EXACT: ("exact", 1),
@@ -42,9 +53,133 @@ NAMED: Final = {
 }
 MEASURE: Final = "measure"
 LATEST: Final = "latest"
-
-
 PARTITION: Final = "partition"
+
+
+class Latencies:
+    """Number of outputs by latency in milliseconds: 16 bytes for each distinct latency, and a
+    dictionary of at most MOST_NEW that were added last."""
+
+    def __init__(self) -> None:
+        self._values = self._counts = np.empty(0, np.int64)
+        self._new: Counter[int] = Counter()
+
+    def add(self, latency_ms: int, count: int) -> None:
+        """Add outputs with one latency."""
+        self._new[latency_ms] += count
+        if len(self._new) > MOST_NEW:
+            self._merge()
+
+    def columns(self) -> tuple[Ints, Ints]:
+        """Latencies, ascending, and their counts."""
+        self._merge()
+        return self._values, self._counts
+
+    def restore(self, values: Ints, counts: Ints) -> None:
+        """Restore saved columns."""
+        self._values, self._counts = values, counts
+
+    def counts(self) -> Counter[int]:
+        """The counts by latency."""
+        values, counts = self.columns()
+        return Counter(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+
+    def _merge(self) -> None:
+        if not self._new:
+            return
+        added = np.array([*self._new.items()], np.int64)
+        values = np.concatenate([self._values, added[:, 0]])
+        counts = np.concatenate([self._counts, added[:, 1]])
+        self._values, place = np.unique(values, return_inverse=True)
+        self._counts = np.zeros(len(self._values), np.int64)
+        np.add.at(self._counts, place, counts)
+        self._new.clear()
+
+
+@dataclass(frozen=True)
+class Event:
+    """Figures of a run, by the run's number."""
+
+    topic: str
+    run: int
+    fields: Fields
+
+
+class Values:
+    """Codes of one field's values. remember_ms: how long a record is remembered.
+
+    names: the value of each code, as text.
+    """
+
+    def __init__(self, remember_ms: int) -> None:
+        self._remember_ms = remember_ms
+        self._codes: dict[bytes | None, int] = {None: UNNAMED}
+        self.names: list[str] = []
+        self._counts: dict[bytes, float] = {}
+        # By displaced value: its code, and the time of the newest record that can have it.
+        self._resting: dict[bytes, tuple[int, int]] = {}
+        self._newest_ms = self._turn_ms = NONE_MS
+
+    def codes(self, texts: list[bytes | None], times: Ints) -> Codes:
+        """The code of each value; UNNAMED if a record lacks the field. times: of the records."""
+        self._newest_ms = max(self._newest_ms, int(times.max(initial=NONE_MS)))
+        short = [text if text is None else text[:MOST_BYTES] for text in texts]
+        for text, count in Counter(short).items():
+            if text is None:
+                continue
+            if text not in self._codes:
+                self._add(text if len(self.names) < MOST_VALUES else OTHERS)
+            if text in self._counts or len(self._counts) < MOST_COUNTED:
+                self._counts[text] = self._counts.get(text, 0) + count
+        others = self._codes.get(OTHERS, UNNAMED)
+        found = (self._codes.get(text, others) for text in short)
+        return np.fromiter(found, np.int32, len(short))
+
+    def turn(self, before_ms: int) -> None:
+        """Once a minute, give codes to values that became frequent. before_ms: everything earlier
+        has been judged."""
+        if before_ms < self._turn_ms:
+            return
+        self._turn_ms = before_ms + TURN_MS
+        counts = self._counts
+        self._counts = {text: count / 2 for text, count in counts.items() if count >= 2}
+        newcomers = sorted(counts.keys() - self._codes.keys(), key=counts.__getitem__, reverse=True)
+        rest = len(self._resting)
+        for text in newcomers[:rest]:
+            self._give(text, before_ms)
+        held = sorted(
+            (counts.get(text, 0), text) for text in self._codes if text not in (None, OTHERS)
+        )
+        for text, (few, old) in zip(newcomers[rest:], held, strict=False):
+            if counts[text] <= DISPLACE * few:
+                break
+            self._resting[old] = (self._codes.pop(old), self._newest_ms)
+
+    def restore(self, names: list[str]) -> None:
+        """Restore saved values."""
+        self.names = []
+        for name in names:
+            self._add(name.encode())
+
+    def _give(self, text: bytes, before_ms: int) -> None:
+        """Give a value the code that it had, or one that no remembered record has, if any."""
+        if text in self._resting:
+            self._codes[text], _ = self._resting.pop(text)
+            return
+        for old, (code, newest_ms) in self._resting.items():
+            if newest_ms < before_ms - self._remember_ms:
+                del self._resting[old]
+                self._codes[text], self.names[code] = code, _name(text)
+                return
+
+    def _add(self, text: bytes) -> None:
+        if text not in self._codes:
+            self._codes[text] = len(self.names)
+            self.names.append(_name(text))
+
+
+def _name(text: bytes) -> str:
+    return text.decode("utf-8", "backslashreplace")
 
 
 class Slices:

@@ -10,7 +10,7 @@ import numpy as np
 from confluent_kafka import Message
 
 from schemas.watch import WITH_FIELDS, KeyFormat, Registry, TimeFormat, WatchedTopic
-from services.runtime.cells import Ints
+from services.runtime.counting import Ints
 from services.watcher.decoding import (
     Decode,
     NoFieldError,
@@ -20,7 +20,7 @@ from services.watcher.decoding import (
     field_of,
     key_decoder,
 )
-from services.watcher.identity import SEPARATOR, Hashes, hashes, text_of
+from services.watcher.records import SEPARATOR, Hashes, hashes, text_of
 
 KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
 MAX_REASONS: Final = 20  # per topic; further ones are grouped

@@ -31,15 +31,17 @@ from services.watcher.cluster import client_properties
 from services.watcher.decoding import (
     FRAME_BYTES,
     Decode,
+    RegistrySilentError,
+    SchemaIds,
     UndecodableError,
+    asking,
     confluent_avro,
     confluent_json,
     decode_json,
 )
 from services.watcher.extracting import KEY_BYTES, Headers, headers_of
-from services.watcher.identity import text_of
 from services.watcher.reading import READING
-from services.watcher.registry import RegistrySilentError, SchemaIds, asking
+from services.watcher.records import text_of
 
 OUTPUTS_READ: Final = 500
 INPUTS_READ: Final = 5_000

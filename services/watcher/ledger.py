@@ -13,8 +13,12 @@ In time order, inputs before outputs of the same millisecond:
 
 Records are judged once everything before a time has been read, so verdicts depend on the topics and
 not on the order in which they are read.
+
+Inputs of a join are one group once all of them have arrived.
 """
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,9 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.watch import Relation
-from services.runtime.cells import Ints
-from services.watcher.groups import MISSING, PAIRED, Found, first_at
-from services.watcher.matching import Candidates
+from services.runtime.counting import Ints
+from services.watcher.groups import MISSING, PAIRED, Found, Remembered, first_at
 from services.watcher.records import (
     COLUMNS,
     DUPLICATE,
@@ -33,6 +36,7 @@ from services.watcher.records import (
     LATE,
     NONE_MS,
     UNEXPECTED,
+    Codes,
     Judged,
     Records,
     joined,
@@ -40,7 +44,55 @@ from services.watcher.records import (
     of_outputs,
     together,
 )
-from services.watcher.remembered import Remembered
+
+
+class Candidates:
+    """The groups of some identities, those of one identity side by side in time order.
+
+    times: of each group. states: of each group, updated. A search takes logarithmic time: `_heirs`
+    leads from a group to the next one without an output (union-find with path halving).
+    """
+
+    def __init__(self, relation: Relation, times: Ints, states: npt.NDArray[np.uint8]) -> None:
+        self._relation = relation
+        self._times: list[int] = times.tolist()
+        self.states = states.copy()
+        places = np.arange(len(states))
+        self._heirs: list[int] = [*np.where(states == PAIRED, places + 1, places), len(states)]
+
+    def take(self, time_ms: int, start: int, end: int) -> tuple[int, int] | None:
+        """The place and verdict of the group, from `start` to `end`, that an output at a time
+        belongs to, which is paired then; None if the output must wait."""
+        found = self._choose(time_ms, start, end)
+        if found is not None and found[1] != DUPLICATE:
+            self.states[found[0]] = PAIRED
+            self._heirs[found[0]] = found[0] + 1
+        return found
+
+    def _choose(self, time_ms: int, start: int, end: int) -> tuple[int, int] | None:
+        relation, times = self._relation, self._times
+        after = bisect_right(times, time_ms, start, end)
+        hoped = self._open_from(time_ms - relation.give_up_ms, start, after)
+        if hoped is not None:
+            return hoped, EXACT if time_ms - times[hoped] <= relation.deadline_ms else LATE
+        given_up = self._open_from(time_ms - relation.remember_ms, start, after)
+        if given_up is not None:
+            return given_up, LATE
+        if after > start and time_ms - times[after - 1] <= relation.remember_ms:
+            return after - 1, DUPLICATE
+        later = self._open_from(time_ms, after, end)
+        if later is not None and times[later] - time_ms <= relation.deadline_ms:
+            return later, EXACT
+        return None
+
+    def _open_from(self, from_ms: int, start: int, end: int) -> int | None:
+        """The first group from a time on, from `start` to `end`, without an output."""
+        place = bisect_left(self._times, from_ms, start, end)
+        heirs = self._heirs
+        while heirs[place] != place:
+            heirs[place] = heirs[heirs[place]]
+            place = heirs[place]
+        return place if place < end else None
 
 
 class _Answers(NamedTuple):
@@ -187,3 +239,79 @@ class Ledger:
         verdict[rows[early]] = DUPLICATE
         input_ms[rows[early]] = at_ms[early]
         return of_outputs(verdict, outputs, input_ms)
+
+
+class Joining:
+    """Groups of a fixed number of inputs with one identity; a group has the time of the last.
+
+    topics_of: numbers of the topics of place codes; the k-th group then has the k-th input of each
+    of `inputs_per_output` topics. None: it has the next inputs of any topic.
+
+    Waiting inputs are kept in time order, with the last group that is complete. If the next input
+    of an identity comes more than `keep_ms` after the previous one, those waiting are dropped: the
+    join has no output for them.
+    """
+
+    def __init__(
+        self,
+        inputs_per_output: int,
+        keep_ms: int,
+        topics_of: Callable[[Codes], Ints] | None = None,
+    ) -> None:
+        self._count = inputs_per_output
+        self._keep_ms = keep_ms
+        self._topics_of = topics_of
+        self.waiting = no_records()
+
+    def complete(self, inputs: Records, before_ms: int) -> Records:
+        """The groups that these inputs complete, in time order. All inputs with times before
+        `before_ms` must have been passed."""
+        if self._count == 1 or not len(inputs) + len(self.waiting):
+            return inputs
+        every = joined([self.waiting, inputs])
+        order = np.argsort(every.hash, kind="stable")
+        hash_, time_ms = every.hash[order], every.time_ms[order]
+        is_new = order >= len(self.waiting)
+        is_apart = is_new[1:] & (time_ms[1:] - time_ms[:-1] > self._keep_ms)
+        begins = np.append(True, (hash_[1:] != hash_[:-1]) | is_apart)
+        which = np.cumsum(begins) - 1
+        ends = np.append(np.flatnonzero(begins)[1:], len(order))
+        group, complete = self._groups(which, every.place[order])
+        rows = np.flatnonzero(group < complete[which])
+        rows = rows[np.lexsort((group[rows], which[rows]))]
+        last = rows.reshape(-1, self._count)[:, -1]
+        has_rest = np.bincount(which) > self._count * complete
+        is_open = time_ms[ends - 1] + self._keep_ms >= before_ms
+        is_left = (has_rest & is_open)[which] & (group >= complete[which] - 1)
+        self.waiting = every.take(np.sort(order[is_left]))
+        return every.take(order[last[is_new[last]]]).in_order()
+
+    def _groups(self, which: Ints, places: Codes) -> tuple[Ints, Ints]:
+        """For inputs of ascending sequences: the group of each within its sequence; and for each
+        sequence, how many groups are complete."""
+        sequences = int(which[-1]) + 1
+        if self._topics_of is None:
+            return _ranks(which) // self._count, np.bincount(which) // self._count
+        side = which * self._count + self._topics_of(places)
+        counts = np.bincount(side, minlength=sequences * self._count)
+        order = np.argsort(side, kind="stable")
+        group = np.empty(len(side), np.int64)
+        group[order] = _ranks(side[order])
+        return group, counts.reshape(sequences, self._count).min(axis=1)
+
+    def keep(self, limit: int) -> None:
+        """Keep only identities whose hash is below a limit."""
+        self.waiting = self.waiting.take(self.waiting.hash < np.uint64(limit))
+
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """Waiting inputs, for `restore`."""
+        return {f"join_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
+
+    def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
+        """Restore waiting inputs."""
+        self.waiting = Records(*(saved[f"join_{one.name}"] for one in COLUMNS))
+
+
+def _ranks(values: Ints) -> Ints:
+    """The position of each ascending value among its equals."""
+    return np.arange(len(values)) - np.searchsorted(values, values, "left")

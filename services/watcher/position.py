@@ -17,11 +17,11 @@ import numpy.typing as npt
 from schemas import catalogue
 from schemas.events import Concluded, PhaseStarted, WatchBegun
 from schemas.watch import Watch, WatchedKafka
+from services.runtime.bus import decoded, read_spans
+from services.runtime.counting import COUNTED, CountReconciler
+from services.runtime.files import write_parts
 from services.runtime.kafka import assigned_consumer, ends_of
-from services.runtime.reconciling import COUNTED, CountReconciler
-from services.runtime.replay import decoded, read_spans
 from services.runtime.settings import ServiceSettings
-from services.runtime.whole_files import write_parts
 
 SUMMED: Final = (*COUNTED, catalogue.SLICES)
 PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)

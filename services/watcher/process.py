@@ -19,22 +19,24 @@ from schemas.validation_errors import first_mistake
 from schemas.watch import Watch
 from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
-from services.runtime.clock import now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
-from services.runtime.logs import configure_logs
-from services.runtime.memory import expect_batches, limit_arenas
+from services.runtime.process import (
+    configure_logs,
+    expect_batches,
+    limit_arenas,
+    now_ms,
+    stop_on_signals,
+)
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
-from services.runtime.stopping import stop_on_signals
 from services.watcher import position
-from services.watcher.cluster import bounds_of, client_properties, offsets_at
-from services.watcher.group_lag import GroupLag
+from services.watcher.cluster import GroupLag, bounds_of, client_properties, offsets_at
+from services.watcher.decoding import RegistrySilentError
 from services.watcher.position import CatchingUp
 from services.watcher.processes import MOST_REASON_BYTES
 from services.watcher.reading import READING, WatchReader
-from services.watcher.registry import RegistrySilentError
 from services.watcher.runs import Runs
 from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, Watching

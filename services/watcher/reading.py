@@ -23,15 +23,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
-from services.runtime.clock import Clock, now_ms
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
     KafkaUnavailableError,
+    Place,
     partition_ids,
     said_by_kafka,
 )
-from services.watcher.broker_clocks import BrokerClocks
-from services.watcher.cluster import Place
+from services.runtime.process import Clock, now_ms
+from services.watcher.cluster import BrokerClocks
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import NotReadable, Trouble
 

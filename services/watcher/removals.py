@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.watch import Relation
-from services.runtime.cells import Ints
-from services.watcher.cluster import Place
+from services.runtime.counting import Ints
+from services.runtime.kafka import Place
 from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, Judged
 
 FIRST_MS: Final = 0

@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.watch import Watch
-from services.runtime.cells import Ints
-from services.watcher.identity import Hashes
-from services.watcher.records import NONE_MS
+from services.runtime.counting import Ints
+from services.watcher.records import NONE_MS, Hashes
 
 WHOLE: Final = 1 << 64  # limit that includes every hash
 SLOT_MS: Final = 10_000

@@ -8,11 +8,10 @@ import numpy.typing as npt
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Message
 
 from schemas.watch import Watch
-from services.runtime.cells import Ints, by_value, int_pairs
-from services.runtime.clock import Clock, now_ms
-from services.watcher.cluster import Place
-from services.watcher.counting import Counting
-from services.watcher.events import Event
+from services.runtime.counting import Ints, by_value, int_pairs
+from services.runtime.kafka import Place
+from services.runtime.process import Clock, now_ms
+from services.watcher.counting import Counting, Event
 from services.watcher.extracting import (
     MAX_REASONS,
     OTHERS,
@@ -20,12 +19,11 @@ from services.watcher.extracting import (
     Refused,
     sizes,
 )
-from services.watcher.joining import Joining
-from services.watcher.ledger import Ledger
-from services.watcher.not_judged import Kind, Row
+from services.watcher.ledger import Joining, Ledger
 from services.watcher.records import COLUMNS, NONE_MS, Codes, Judged, Records, joined, no_records
 from services.watcher.removals import Removals
 from services.watcher.sampling import Change, Sampling
+from services.watcher.troubles import Kind, Row
 from services.watcher.windows import Windows
 
 MOST_UNREAD: Final = 400_000  # records waiting for partitions that are behind

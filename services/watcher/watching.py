@@ -13,16 +13,13 @@ from schemas import catalogue
 from schemas.commands import FindChanges
 from schemas.events import Concluded, Conclusion, LifecycleEvent, WatchBegun, WatchTrouble
 from schemas.watch import Watch
-from services.runtime.clock import now_ms
+from services.runtime.counting import NotRepeatableError
 from services.runtime.events import Events
-from services.runtime.memory import return_pages
-from services.runtime.reconciling import NotRepeatableError
+from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
-from services.watcher.counting import RunTotals
-from services.watcher.events import Event
-from services.watcher.group_lag import GroupLag
-from services.watcher.latencies import Latencies
+from services.watcher.cluster import GroupLag
+from services.watcher.counting import Event, Latencies, RunTotals
 from services.watcher.position import SUMMED, CatchingUp
 from services.watcher.reading import WatchReader
 from services.watcher.runs import Runs

@@ -21,9 +21,8 @@ import numpy as np
 import numpy.typing as npt
 
 from schemas.watch import Relation
-from services.runtime.cells import Ints
-from services.watcher.groups import MISSING, PAIRED, Groups, first_at
-from services.watcher.identity import Hashes, mixed
+from services.runtime.counting import Ints
+from services.watcher.groups import MISSING, PAIRED, Groups, Remembered, first_at
 from services.watcher.records import (
     COLUMNS,
     DUPLICATE,
@@ -32,14 +31,15 @@ from services.watcher.records import (
     LATE,
     NONE_MS,
     UNEXPECTED,
+    Hashes,
     Judged,
     Records,
     joined,
+    mixed,
     no_records,
     of_outputs,
     together,
 )
-from services.watcher.remembered import Remembered
 
 FAR_MS: Final = 1 << 62
 SIDES: Final[tuple[Any, ...]] = ("left", "right")

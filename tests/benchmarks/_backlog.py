@@ -18,8 +18,8 @@ from schemas.protocol import Content, Phases, Pipeline, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.prefetch import PlannedLoad
 from services.generator.producer_backend import open_backend
+from services.generator.sender import PlannedLoad
 from services.generator.settings import GeneratorSettings
 
 EVENT_SECONDS = 100

@@ -39,9 +39,8 @@ from services.runner.processes import (
     start_process,
     stop_processes,
 )
-from services.runtime.kafka import admin_client, assigned_consumer, end_offsets
+from services.runtime.kafka import admin_client, assigned_consumer, end_offsets, ensure_topics
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.engine_plans import write_plan
 from tests.traffic import INPUTS, output_topics
 

@@ -9,8 +9,8 @@ from confluent_kafka import TopicPartition
 
 from schemas import catalogue
 from services.runtime.kafka import assigned_consumer, ends_of, idempotent_producer
+from services.runtime.process import stop_on_signals
 from services.runtime.settings import ServiceSettings, load_settings
-from services.runtime.stopping import stop_on_signals
 from tests.traffic import INPUTS
 
 TOPIC = catalogue.output_topic("copy", "ingest")

@@ -21,7 +21,7 @@ from services.evaluator.run.reader import Reader, Shard
 from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, end_offsets
-from services.runtime.memory import release_memory, warm_up_process
+from services.runtime.process import release_memory, warm_up_process
 from services.runtime.settings import load_settings
 from tests.benchmarks._evaluator_topics import RUN_ID, output_of, read_plan
 from tests.traffic import CODEC, TRAFFIC

@@ -26,9 +26,14 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
-from services.runtime.kafka import admin_client, assigned_consumer, end_offsets, idempotent_producer
+from services.runtime.kafka import (
+    admin_client,
+    assigned_consumer,
+    end_offsets,
+    ensure_topics,
+    idempotent_producer,
+)
 from services.runtime.settings import ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.traffic import CODEC, STAGES, TRAFFIC, output_topics
 
 RUN_ID = "bench"

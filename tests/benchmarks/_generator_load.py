@@ -24,12 +24,11 @@ from schemas.protocol import (
 from services.definitions.domains import load_domain
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.prefetch import PlannedLoad
 from services.generator.producer_backend import open_backend
-from services.generator.sender import LoadThread
+from services.generator.sender import LoadThread, PlannedLoad
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics
-from services.runtime.clock import now_ms, now_us
+from services.runtime.process import now_ms, now_us
 
 SCHEDULED_PER_SECOND = 2_500_000
 THREAD_SWITCH_S = 0.0005  # as in the service

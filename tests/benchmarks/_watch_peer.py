@@ -11,7 +11,7 @@ import time
 from confluent_kafka import OFFSET_END, Consumer, TopicPartition
 
 from services.runtime.kafka import logged
-from services.runtime.memory import expect_batches, limit_arenas
+from services.runtime.process import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
 from services.watcher.reading import READING
 from services.watcher.watching import MOST_READ, READ_S

@@ -36,8 +36,7 @@ from schemas.pipeline import Pipeline
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from services.definitions.engines import FOLDERS, load_engine
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, stages_published
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names, stages_published
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from tests.benchmarks._catch_up import catch_up
 from tests.benchmarks._measured import Measured, quotient

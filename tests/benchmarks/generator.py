@@ -36,9 +36,8 @@ from deploy.local.jars import BENCH_FILE, fetch
 from deploy.local.jars_lock import STAMP
 from deploy.local.java import find_java
 from schemas import catalogue
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import admin_client, ensure_topics
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.benchmarks._measured import Measured, ratio
 from tests.integration.kafka_broker import running_broker
 from tests.traffic import input_topics

@@ -28,7 +28,7 @@ from deploy.local.state import RUNNING, StateFile
 from schemas import catalogue
 from schemas.events import PhaseStarted
 from services.runtime.bus import Bus
-from services.runtime.clock import now_ms
+from services.runtime.process import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.benchmarks._measured import Measured, averaged, margin, ratio
 from tests.integration.kafka_broker import free_base_port

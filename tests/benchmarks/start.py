@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from services.runtime.class_archives import FOLDER
+from services.runtime.jvm import FOLDER
 from services.runtime.settings import ROOT
 from tests.benchmarks._measured import Measured, quotient
 from tests.benchmarks.engines import Found

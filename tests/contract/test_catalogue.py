@@ -3,7 +3,7 @@
 import pytest
 
 from schemas import catalogue
-from services.runtime.topics import topic_config
+from services.runtime.kafka import topic_config
 from tests.traffic import input_topics, output_topics
 
 pytestmark = pytest.mark.contract

@@ -2,8 +2,7 @@
 
 import pytest
 
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
 from services.definitions.workloads import WORKLOADS_DIR, load_workload
 
 pytestmark = pytest.mark.contract

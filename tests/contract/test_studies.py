@@ -4,7 +4,7 @@ import pytest
 
 from services.console.studies.plan import plan_of
 from services.definitions.domains import load_domain
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study
 
 pytestmark = pytest.mark.contract

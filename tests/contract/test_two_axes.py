@@ -5,8 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR
+from services.definitions.pipelines import PIPELINES_DIR, names
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract

@@ -8,7 +8,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from services.runtime.class_archives import FOLDER as ARCHIVES
+from services.runtime.jvm import FOLDER as ARCHIVES
 from services.runtime.settings import ROOT
 from tests.integration.kafka_broker import free_base_port
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import pytest
 
 from services.definitions.domains import domain_names, load_domain
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.runtime.settings import ROOT
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.documented import of_the_machine, told_invalid

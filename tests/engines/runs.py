@@ -12,9 +12,9 @@ from typing import Any
 from schemas.codec import DecodeError
 from schemas.protocol import VERDICTS
 from services.definitions.domains import load_domain
-from services.runtime.clock import now_ms
+from services.runtime.bus import read_spans
 from services.runtime.kafka import NoTopicError, assigned_consumer, end_offsets
-from services.runtime.replay import read_spans
+from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from services.definitions.engines import load_engine
-from services.definitions.files import names
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
 from services.runtime.settings import ROOT
 from tests.documentation import replaced
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from schemas import catalogue
-from services.runtime.kafka import admin_client
+from services.runtime.kafka import admin_client, ensure_topics
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port

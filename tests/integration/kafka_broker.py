@@ -18,10 +18,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from schemas import catalogue
-from services.runtime.kafka import admin_client, open_client_properties
+from services.runtime.kafka import admin_client, ensure_topics, open_client_properties
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.traffic import input_topics
 
 START_DEADLINE_S = 120

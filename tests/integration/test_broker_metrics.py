@@ -10,12 +10,15 @@ from confluent_kafka import Consumer, TopicPartition
 from deploy.local.parts import KAFKA, service
 from deploy.local.stack import Stack
 from schemas import catalogue
-from services.collector.metrics.group_lag import ConsumerGroups
-from services.collector.metrics.samples import NoAnswerError
 from services.collector.settings import METRICS
-from services.runtime.kafka import admin_client, client_properties, idempotent_producer
+from services.collector.sources import ConsumerGroups, NoAnswerError
+from services.runtime.kafka import (
+    admin_client,
+    client_properties,
+    ensure_topics,
+    idempotent_producer,
+)
 from services.runtime.settings import ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import breakable_broker, free_base_port
 from tests.integration.service_process import Reader, running_service
 

@@ -28,10 +28,10 @@ from services.runtime.kafka import (
     admin_client,
     assigned_consumer,
     end_offsets,
+    ensure_topics,
     idempotent_producer,
 )
 from services.runtime.settings import ROOT
-from services.runtime.topics import ensure_topics
 from tests.engine_plans import write_plan
 from tests.integration.brute_force import judged
 from tests.integration.service_process import (

@@ -7,7 +7,7 @@ import pytest
 
 from deploy.local.archiving import make_archives
 from deploy.local.java import find_java
-from services.runtime.class_archives import ClassArchive, class_archive
+from services.runtime.jvm import ClassArchive, class_archive
 from services.runtime.settings import ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]

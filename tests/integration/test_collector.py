@@ -17,10 +17,9 @@ from schemas import catalogue
 from schemas.commands import Prepare, Stop
 from schemas.events import Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import RunPlan
-from services.collector.processes import Processes
-from services.collector.stack import StackService
+from services.collector.processes import Processes, StackService
 from services.runtime.events import open_events
-from services.runtime.process_identity import birth_of
+from services.runtime.process import birth_of
 from tests.integration.service_process import Reader, has_event, running_service
 from tests.unit.requests import a_request
 

@@ -18,8 +18,7 @@ from schemas.commands import Drain, Prepare, Start, Stop
 from schemas.events import Drained, Failed, LoadFinished, Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import admin_client, ensure_topics
 from tests.integration.hand_written import (
     PHASES,
     HandWritten,

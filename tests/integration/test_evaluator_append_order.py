@@ -11,10 +11,9 @@ from schemas.events import Ready
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.evaluator.run.reevaluation import evaluate, past_run
 from services.evaluator.run.session import EvaluatorSettings
+from services.runtime.bus import read_commands
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client
-from services.runtime.replay import read_commands
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import admin_client, ensure_topics
 from tests.integration.hand_written import (
     PHASES,
     HandWritten,

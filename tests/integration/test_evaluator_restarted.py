@@ -16,9 +16,8 @@ from schemas.commands import Prepare, Start, Stop
 from schemas.events import Failed, Ready, ServiceStarted
 from schemas.protocol import PhasePlan, RunPlan
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client, idempotent_producer
+from services.runtime.kafka import admin_client, ensure_topics, idempotent_producer
 from services.runtime.settings import ROOT
-from services.runtime.topics import ensure_topics
 from tests.integration.hand_written import PHASES, HandWritten, ends, request_of, write
 from tests.integration.kafka_broker import own_broker  # noqa: F401
 from tests.integration.runs import readers

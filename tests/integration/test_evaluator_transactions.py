@@ -5,8 +5,7 @@ from confluent_kafka import Producer
 
 from schemas.catalogue import Topic
 from services.evaluator.run.reader import FETCHING, Reader, end_offsets_by
-from services.runtime.kafka import admin_client, assigned_consumer, client_properties
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import admin_client, assigned_consumer, client_properties, ensure_topics
 from tests.integration.local_stack.stand_in import eventually
 
 pytestmark = pytest.mark.integration

@@ -13,8 +13,7 @@ from services.console.verbs.definitions import new_domain
 from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client
-from services.runtime.topics import ensure_topics
+from services.runtime.kafka import admin_client, ensure_topics
 from tests.integration.runs import BRIEF, next_phases, readers, run_plan
 from tests.integration.service_process import has_event, running_service, started
 

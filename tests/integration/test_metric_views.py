@@ -6,8 +6,7 @@ import pytest
 
 from schemas import catalogue
 from services.collector.collecting import fields_of
-from services.collector.metrics.samples import COUNTER, GAUGE, Increases, Sample
-from services.collector.metrics.watching import Answer
+from services.collector.sources import COUNTER, GAUGE, Answer, Increases, Sample
 from services.runtime.grafana_macros import TimeRange, expand
 from services.store.engine import Query
 from tests.integration.dashboard_queries import dashboards

@@ -9,8 +9,8 @@ import pytest
 from schemas import catalogue
 from schemas.commands import RequestRun
 from schemas.events import PartDown, RunJudged, WatchTrouble
-from services.runtime.clock import now_ms
 from services.runtime.events import open_events
+from services.runtime.process import now_ms
 from tests.integration.service_process import DEADLINE_S, Reader, running_service, started
 from tests.receiver import receiving
 from tests.unit.requests import a_request

@@ -24,9 +24,9 @@ from services.runtime.kafka import (
     admin_client,
     assigned_consumer,
     end_offsets,
+    ensure_topics,
     open_client_properties,
 )
-from services.runtime.topics import ensure_topics
 from tests.engine_plans import write_plan
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader

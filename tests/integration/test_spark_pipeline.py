@@ -21,10 +21,10 @@ from services.runtime.kafka import (
     admin_client,
     assigned_consumer,
     end_offsets,
+    ensure_topics,
     open_client_properties,
 )
 from services.runtime.program import pipeline_of
-from services.runtime.topics import ensure_topics
 from tests.integration.kafka_broker import own_wide_broker  # noqa: F401
 from tests.integration.service_process import Reader, has_event, running_service
 from tests.listening import open_to_others, tree

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 
 from services.definitions.watches import keep_watch
-from services.runtime.group_offsets import LAG
+from services.runtime.kafka import LAG
 from services.runtime.settings import ServiceSettings
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port
 from tests.integration.service_process import running_service

@@ -5,8 +5,8 @@ import time
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from services.runtime.clock import now_ms
 from services.runtime.kafka import admin_client
+from services.runtime.process import now_ms
 from services.watcher.reading import READING, WatchReader
 from tests.integration.watched_pipeline import client, make_topics
 

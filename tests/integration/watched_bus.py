@@ -7,8 +7,8 @@ from collections import Counter
 from schemas import catalogue
 from schemas.events import WatchTrouble
 from schemas.watch import Watch
+from services.runtime.bus import decoded, read_spans
 from services.runtime.kafka import assigned_consumer, ends_of
-from services.runtime.replay import decoded, read_spans
 from tests.integration.watched_pipeline import run_of, told_by
 
 RELATION = {"deadline_ms": 2_000, "give_up_ms": 4_000, "remember_ms": 8_000}

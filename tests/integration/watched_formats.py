@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import fastavro
 
-from services.watcher.identity import hashes
+from services.watcher.records import hashes
 from tests.integration.watched_pipeline import faulty
 from tests.unit.watcher.records import datum
 from tests.unit.watcher.test_extracting import descriptors, message_of

@@ -8,8 +8,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from schemas import catalogue
 from schemas.events import Conclusion, LifecycleEvent, WatchTrouble
 from schemas.watch import Watch
-from services.watcher.events import Event
-from services.watcher.group_lag import LAG
+from services.watcher.cluster import LAG
+from services.watcher.counting import Event
 from services.watcher.runs import Runs, run_id_of
 from services.watcher.watched import Watched
 from services.watcher.watching import said_of_times

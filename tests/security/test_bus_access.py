@@ -25,9 +25,13 @@ from deploy.local.stack import Stack
 from schemas import catalogue
 from schemas.events import Ready
 from services.runtime.events import open_events
-from services.runtime.kafka import admin_client, client_properties, open_client_properties
+from services.runtime.kafka import (
+    admin_client,
+    client_properties,
+    ensure_topics,
+    open_client_properties,
+)
 from services.runtime.settings import KAFKA_USER, ServiceSettings
-from services.runtime.topics import ensure_topics
 from tests.integration.kafka_access import CLOSED_TOPICS, TIMEOUT_S, login_error, outcome
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader

@@ -12,8 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from services.conductor.notices.notice import Notice
-from services.runtime.http_deadline import connected, path_of
-from services.runtime.proxies import ProxyError, proxy_for
+from services.runtime.hosts import ProxyError, connected, path_of, proxy_for
 
 TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
 LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)

@@ -28,10 +28,10 @@ from schemas.events import Concluded, LifecycleEvent, WatchBegun, read_event
 from schemas.suite import Notify
 from services.conductor.notices.notice import TOPICS, Looking, Notice, Told, end_of_silence, silence
 from services.conductor.notices.posting import SHAPES, NotTakenError, post
-from services.runtime.clock import now_ms
+from services.runtime.files import write_whole
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
+from services.runtime.process import now_ms
 from services.runtime.webhooks import Webhook, WebhookSettings
-from services.runtime.whole_files import write_whole
 
 MOST_WAITING: Final = 500
 MOST_BYTES: Final = 16 * 1024 * 1024

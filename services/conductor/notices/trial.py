@@ -7,7 +7,7 @@ import uuid
 
 from services.conductor.notices.notice import Notice
 from services.conductor.notices.posting import SHAPES, NotTakenError, post
-from services.runtime.clock import now_ms
+from services.runtime.process import now_ms
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 from services.runtime.webhooks import Webhook, WebhookSettings

@@ -42,10 +42,10 @@ from services.definitions.requests import new_request
 from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
 from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
-from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
+from services.runtime.process import Clock, now_ms
 
 PREPARING_MS = 10_000  # kept pipelines must not expire while a run asks for them
 WINDOW_MS = 10_000

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from schemas.suite import Pace, Suite
 from schemas.validation_errors import first_mistake
-from services.runtime.whole_files import write_whole
+from services.runtime.files import write_whole
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

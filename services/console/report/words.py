@@ -33,7 +33,7 @@ EXPIRED = (
     " recovery of stages cannot be shown."
 )
 REFUSED = "refused"
-# What became of records that were not judged, by kind (services/watcher/not_judged.py).
+# What became of records that were not judged, by kind (services/watcher/troubles.py).
 NOT_JUDGED = {
     REFUSED: "could not be evaluated",
     "other_type": "not concerned",

@@ -17,7 +17,7 @@ from schemas.workload import AUTO, Workload
 from services.definitions.domains import Domain, checked
 from services.definitions.pipelines import load_pipeline, stages_published
 from services.definitions.workloads import chosen_workload
-from services.runtime.whole_files import write_whole
+from services.runtime.files import write_whole
 
 
 @dataclass(frozen=True)

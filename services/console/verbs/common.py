@@ -11,7 +11,7 @@ from rich.console import Console
 
 from services.console.remote_stack import open_stack, public_address, store_session
 from services.console.terminal import is_quiet
-from services.runtime.clock import now_ms
+from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 
 EXIT_FAILED = 1

@@ -20,7 +20,7 @@ from services.console.terminal import Terminal, headed, is_quiet
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
 from services.definitions.domains import Domain, domain_names, load_domain
 from services.definitions.engines import load_engine
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.runtime.settings import ServiceSettings
 
 TEMPLATE = Path(__file__).parents[1] / "domain_template"

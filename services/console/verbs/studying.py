@@ -23,7 +23,7 @@ from services.console.verbs.common import (
     teller,
 )
 from services.definitions.engines import installed, load_engine
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study
 from services.readmodel.runs import UnknownRunError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings

@@ -17,7 +17,7 @@ from schemas.domain import RUN_ID, DomainSpec, StageSpec
 from services.evaluator.columnar.column_mapping import Column, Dictionaries, column_types, dtype_of
 from services.evaluator.columnar.columns import Bools, Ints, first_of_each
 from services.evaluator.columnar.decode import Decoded
-from services.runtime.cells import by_value
+from services.runtime.counting import by_value
 
 Content = dict[str, np.ndarray[Any, Any]]
 PARTITION_BITS = 16  # leaves 47 for milliseconds

@@ -23,7 +23,7 @@ from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
 from services.evaluator.expected.stages import GROUP_CELLS, Expected, Oracle, kinds_of
 from services.evaluator.expected.window_recipe import Recipe, Results, joined_rows
-from services.runtime.cells import by_value
+from services.runtime.counting import by_value
 
 GRACE_MS = 1_000
 

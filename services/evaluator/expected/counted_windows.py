@@ -30,7 +30,7 @@ from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
 from services.evaluator.columnar.value_codes import KeyCodes
 from services.evaluator.expected.stages import GROUP_CELLS, NEVER, Expected, KeyedOracle, kinds_of
-from services.runtime.cells import by_value
+from services.runtime.counting import by_value
 
 _LAST = np.iinfo(np.int64).max
 

@@ -47,7 +47,7 @@ from services.evaluator.expected.stages import (
     Oracle,
     kinds_of,
 )
-from services.runtime.cells import by_value
+from services.runtime.counting import by_value
 
 BLOCK = 1 << 16  # sequence numbers per block
 _HEAD: dict[str, tuple[Any, Any]] = {

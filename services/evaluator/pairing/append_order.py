@@ -17,7 +17,7 @@ from services.evaluator.columnar.column_mapping import InputRows
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 from services.evaluator.expected.counted_windows import WindowState
 from services.evaluator.pairing.ledger import Ledger
-from services.runtime.cells import by_value
+from services.runtime.counting import by_value
 
 _EVER = np.iinfo(np.int64).max
 

@@ -25,8 +25,7 @@ from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
 from services.evaluator.columnar.columns import UNKNOWN, Ints
 from services.evaluator.columnar.outputs import Outputs
 from services.evaluator.expected.stages import Expected, Stage
-from services.runtime.cells import by_value, count_cells
-from services.runtime.reconciling import MAX_SAMPLES, histograms
+from services.runtime.counting import MAX_SAMPLES, by_value, count_cells, histograms
 
 MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
 MAX_PAIRS_PER_EVENT = 2_000

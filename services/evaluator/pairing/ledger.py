@@ -37,8 +37,7 @@ from services.evaluator.pairing.counters import (
     unexpected_sample,
     wrong_sample,
 )
-from services.runtime.cells import by_value
-from services.runtime.reconciling import MAX_SAMPLES
+from services.runtime.counting import MAX_SAMPLES, by_value
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]

@@ -23,7 +23,7 @@ from schemas.commands import decode
 from services.evaluator.run.reader import Frontier, Reader, TimestampError
 from services.evaluator.run.session import EvaluatorSettings, RunSession
 from services.runtime.kafka_security import security
-from services.runtime.memory import release_memory
+from services.runtime.process import release_memory
 
 LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
 CHANNEL_BATCHES = 16

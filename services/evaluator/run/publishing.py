@@ -1,7 +1,7 @@
 """Publishes the counts of an evaluation, each exactly once, even if the process dies.
 
 A process that takes over a run counts everything again from the run's first record. It publishes
-the difference from what was published before (services/runtime/reconciling.py).
+the difference from what was published before (services/runtime/counting.py).
 
 A run that measures its pipelines alternately has an `Evaluation` for each
 (`InterleavedEvaluation`), since each pipeline has input topics of its own.
@@ -23,10 +23,10 @@ from services.evaluator.columnar.decode import Refused
 from services.evaluator.pairing.counters import pack_offsets, without
 from services.evaluator.pairing.evaluation import Batch, Evaluation
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
+from services.runtime.bus import Record, Spans, decoded, read_spans, spans_since
+from services.runtime.counting import COUNTED, CountReconciler, Fields
 from services.runtime.events import MAX_LETTERS, Events, dead_letter_of
 from services.runtime.kafka import assigned_consumer
-from services.runtime.reconciling import COUNTED, CountReconciler, Fields
-from services.runtime.replay import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics

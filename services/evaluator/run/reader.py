@@ -30,10 +30,10 @@ from services.evaluator.columnar.columns import Ints
 from services.evaluator.columnar.decode import Decoded, input_decoder
 from services.evaluator.pairing.counters import pack_offsets
 from services.evaluator.pairing.evaluation import Batch
-from services.runtime.cells import by_value, int_pairs
-from services.runtime.clock import Clock, now_ms
+from services.runtime.counting import by_value, int_pairs
 from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
+from services.runtime.process import Clock, now_ms
 
 TopicPartition = tuple[str, int]  # topic and partition
 Offsets = dict[str, tuple[int, ...]]  # by topic, per partition

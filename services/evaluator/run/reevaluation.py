@@ -30,11 +30,10 @@ from services.evaluator.run.reader import (
     reached,
 )
 from services.evaluator.run.session import EvaluatorSettings
+from services.runtime.bus import read_commands
+from services.runtime.counting import CountReconciler, Difference
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
-from services.runtime.logs import configure_logs
-from services.runtime.memory import warm_up_process
-from services.runtime.reconciling import CountReconciler, Difference
-from services.runtime.replay import read_commands
+from services.runtime.process import configure_logs, warm_up_process
 from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20

@@ -35,7 +35,8 @@ from services.evaluator.run.reader import (
     end_offsets_by,
     reached,
 )
-from services.runtime.clock import now_ms
+from services.runtime.bus import read_commands, unfinished
+from services.runtime.counting import NotRepeatableError
 from services.runtime.events import Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
@@ -44,10 +45,15 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.memory import release_memory
-from services.runtime.reconciling import NotRepeatableError
-from services.runtime.replay import read_commands, unfinished
+from services.runtime.process import now_ms, release_memory
 from services.runtime.settings import ServiceSettings
+
+log = structlog.get_logger()
+REMEMBERED_COMMANDS = 1_000
+TELL_LAG_MS = 10_000
+TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS
+# Raised for values of records that cannot be counted, such as times beyond 64 bits.
+VALUE_ERRORS = (ArithmeticError, ValueError)
 
 
 class EvaluatorSettings(ServiceSettings):
@@ -81,14 +87,6 @@ class EvaluatorSettings(ServiceSettings):
     def web_port(self) -> int:
         """Port of health and metrics endpoints."""
         return self.evaluator_web_port or self.port("evaluator")
-
-
-log = structlog.get_logger()
-REMEMBERED_COMMANDS = 1_000
-TELL_LAG_MS = 10_000
-TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS
-# Raised for values of records that cannot be counted, such as times beyond 64 bits.
-VALUE_ERRORS = (ArithmeticError, ValueError)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import LineTooLong
 from aiohttp.web_protocol import RequestHandler
 
-from services.runtime.health import PortTakenError
+from services.runtime.serving import PortTakenError
 from services.store.engine import EngineError
 
 IDLE_TIMEOUT_S: Final = 30.0

@@ -25,7 +25,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from services.runtime.answers import opener
+from services.runtime.clickhouse import opener
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query, want_size
 from services.store.policy.permissions import quoted
 from services.store.policy.query_policy import JUDGE

@@ -20,8 +20,8 @@ from confluent_kafka import Message
 from prometheus_client import Counter
 
 from schemas.catalogue import DEAD_LETTER
-from services.runtime.clock import Clock
 from services.runtime.events import Events, dead_letter_of
+from services.runtime.process import Clock
 from services.store.engine import Engine, EngineError, InsertTimeoutError
 from services.store.engines.schema import ROLLUPS, fresh
 from services.store.projection.positions import Place, read_done, table_done, write_positions

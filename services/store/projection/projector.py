@@ -19,10 +19,9 @@ from prometheus_client import Counter, Gauge
 
 from schemas.catalogue import CONCLUSIONS, DEAD_LETTER
 from schemas.events import RecordsLost
-from services.runtime.clock import Clock, now_ms
 from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids, watermarks
-from services.runtime.memory import return_arrow_memory
+from services.runtime.process import Clock, now_ms, return_arrow_memory
 from services.store.engine import Engine
 from services.store.projection.inserting import Inserter, ProjectionError, Writer
 from services.store.projection.positions import (

@@ -13,8 +13,7 @@ from schemas.protocol import Pipeline, Workload
 from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import load_domain
-from services.definitions.files import names
-from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, load_pipeline
+from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, load_pipeline, names
 from services.definitions.workloads import SUITES_DIR, WORKLOADS_DIR, load_suite, load_workload
 from services.runtime.settings import ROOT
 from tests.unit.bad_input.outcomes import count, fuzzed

@@ -12,7 +12,7 @@ from clickhouse_cityhash.cityhash import CityHash128
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from services.runtime.health import serve_health
+from services.runtime.serving import serve_health
 from services.store.api.http_interface import serve_sql
 from services.store.api.http_request import (
     BodyError,

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from services.collector.accounting import Accountant, Owner, ProcessSample
+from services.collector.accounting import (
+    Accountant,
+    Counters,
+    Gauges,
+    Owner,
+    ProcessSample,
+    growth,
+    total,
+)
 from services.collector.jvm import Jvm, JvmSample, places, read
 from services.collector.machine import stalled_s
-from services.collector.measures import Counters, Gauges, growth, total
 
 pytestmark = pytest.mark.unit
 

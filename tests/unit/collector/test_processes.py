@@ -5,8 +5,7 @@ import os
 
 import pytest
 
-from services.collector.processes import descendants
-from services.collector.stack import StackFile, StackService
+from services.collector.processes import StackFile, StackService, descendants
 from services.runtime.program import pipeline_of
 
 pytestmark = pytest.mark.unit

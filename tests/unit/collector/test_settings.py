@@ -5,8 +5,8 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from services.collector.metrics.prometheus import Target
 from services.collector.settings import CollectorSettings
+from services.collector.sources import Target
 
 pytestmark = pytest.mark.unit
 CADVISOR = {"url": "http://127.0.0.1:8080/metrics", "metrics": ["container_memory_*"]}

@@ -15,7 +15,7 @@ from services.console.choosing import (
     chosen_pipelines,
     with_overrides,
 )
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.definitions.workloads import chosen_workload, load_workload
 from services.runtime.settings import ROOT
 

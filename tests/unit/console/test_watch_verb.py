@@ -24,7 +24,7 @@ from services.console.verbs.watching import (
     watch,
 )
 from services.definitions.watches import keep_watch, position_path
-from services.readmodel.watches import Trouble
+from services.readmodel.runs import Trouble
 from services.runtime.settings import ServiceSettings
 from tests.unit.reports import report_of
 

@@ -16,7 +16,7 @@ from services.evaluator.columnar.columns import (
     TooMuchStateError,
     first_of_each,
 )
-from services.runtime.cells import by_value, count_cells
+from services.runtime.counting import by_value, count_cells
 
 pytestmark = pytest.mark.unit
 

@@ -7,7 +7,7 @@ import pytest
 
 from schemas import catalogue
 from services.evaluator.pairing import ledger
-from services.runtime.reconciling import CountReconciler
+from services.runtime.counting import CountReconciler
 from tests.unit.evaluator.gem_packs import Event, Said, a_run
 from tests.unit.evaluator.records import (
     DEADLINE_MS,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from services.runtime.reconciling import CountReconciler
+from services.runtime.counting import CountReconciler
 from tests.unit.evaluator.gem_packs import (
     GEM_PACKS,
     Event,

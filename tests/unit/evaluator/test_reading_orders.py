@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from schemas.protocol import Pipeline, RunPlan
 from services.evaluator.pairing.counters import MAX_SAMPLES
 from services.evaluator.pairing.evaluation import Evaluation
-from services.runtime.reconciling import CountReconciler
+from services.runtime.counting import CountReconciler
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (

@@ -4,7 +4,7 @@ import pytest
 
 from schemas import catalogue
 from services.evaluator.run.reevaluation import MAX_LINES, PastRun, is_explained, show
-from services.runtime.reconciling import Difference
+from services.runtime.counting import Difference
 from tests.unit.evaluator.records import MEASURE_END_MS, MEASURE_MS, PHASES, a_plan
 
 pytestmark = pytest.mark.unit

@@ -14,10 +14,10 @@ from services.evaluator.run import publishing, session
 from services.evaluator.run.publishing import Publication, Published
 from services.evaluator.run.reader import DeletedError, Frontier, check_kept
 from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.runtime.bus import unfinished
+from services.runtime.counting import CountReconciler, NotRepeatableError
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
-from services.runtime.reconciling import CountReconciler, NotRepeatableError
-from services.runtime.replay import unfinished
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan
 from tests.unit.kafka_clients import Client, Kept, Message

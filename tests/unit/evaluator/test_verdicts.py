@@ -12,7 +12,7 @@ import pytest
 
 from schemas.protocol import VERDICTS
 from services.evaluator.pairing.counters import StageCounters
-from services.runtime.reconciling import MAX_SAMPLES
+from services.runtime.counting import MAX_SAMPLES
 from tests.unit.evaluator.outputs import (
     FLOW,
     SPEED,

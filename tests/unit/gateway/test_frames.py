@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.frame import END, HEAD_BYTES, MARKER, Frame, FrameError, decode, encode, tag_of
-from services.gateway import arrivals
-from services.gateway.arrivals import Arrivals
+from services.gateway import way_in
+from services.gateway.way_in import Arrivals
 from services.runtime.kafka import frame_tag
 from services.runtime.settings import ServiceSettings
 
@@ -101,7 +101,7 @@ def test_transit_is_in_microseconds_and_never_negative():
 
 
 def test_a_sequence_far_ahead_takes_no_memory(monkeypatch):
-    monkeypatch.setattr(arrivals, "MAX_MARK_BYTES", 1_000)
+    monkeypatch.setattr(way_in, "MAX_MARK_BYTES", 1_000)
     found = Arrivals()
     assert not found.add(frame(2**63), 0)
     assert not found.add(frame(0, stream=64), 0)

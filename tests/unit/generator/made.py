@@ -6,7 +6,7 @@ from schemas.protocol import Phases, Pipeline, RunRequest, Workload
 from services.definitions.domains import load_domain
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.prefetch import PlannedLoad
+from services.generator.sender import PlannedLoad
 
 START_MS = 1_700_000_000_000
 TRAFFIC = load_domain("traffic")

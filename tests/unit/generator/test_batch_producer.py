@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.generator import batch_producer, librdkafka
-from services.generator.batch_producer import BatchProducer, runs
+from services.generator.batch_producer import BatchProducer, KeyPartitions, PartitionQueues, runs
 from services.generator.librdkafka import ClientError, Message, new_producer
 from services.generator.message_batch import MESSAGE
-from services.generator.partition_queues import KeyPartitions, PartitionQueues
 from services.generator.producer_backend import load_properties
 from services.generator.settings import GeneratorSettings
 from tests.unit.generator.made import a_load

@@ -7,8 +7,8 @@ import pytest
 from schemas.protocol import Interleaving, Pipeline
 from services.generator.dataset_plan import dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.prefetch import PlannedLoad
-from services.generator.probe import probe_set
+from services.generator.runs import probe_set
+from services.generator.sender import PlannedLoad
 from tests.unit.generator.made import START_MS, TRAFFIC, a_load, a_request, messages_of
 
 pytestmark = pytest.mark.unit

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.generator import librdkafka
-from services.generator.message_batch import MESSAGE, MessageBatch
-from services.generator.partition_queues import (
+from services.generator.batch_producer import (
     KeyPartitions,
     PartitionQueues,
     by_partition,
     joined,
 )
+from services.generator.message_batch import MESSAGE, MessageBatch
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.records import probe_time_ms
 from services.definitions.domains import load_domain
-from services.generator.probe import ProbeTraffic
+from services.generator.runs import ProbeTraffic
 from tests.unit.generator.made import a_plan
 
 pytestmark = pytest.mark.unit

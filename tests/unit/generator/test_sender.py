@@ -12,11 +12,11 @@ from schemas.fault_rules import kinds
 from schemas.faults import KINDS, Faults
 from schemas.protocol import PhasePlan, Phases
 from services.generator.librdkafka import ClientError
-from services.generator.prefetch import PlannedLoad
 from services.generator.producer_backend import linger_ms
 from services.generator.sender import (
     BatchCursor,
     LoadThread,
+    PlannedLoad,
     Tick,
     next_wake_us,
     plan_tick,

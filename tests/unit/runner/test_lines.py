@@ -5,7 +5,7 @@ import json
 import pytest
 
 from schemas.engine import FailedLine, ProgressLine, ReadyLine
-from services.runner.lines import (
+from services.runner.processes import (
     MAX_LINE_BYTES,
     MAX_LOGGED_CHARACTERS,
     MAX_LOGGED_LINES,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runner.starting import Waited, lacked_cpu, waited
+from services.runner.session import Waited, lacked_cpu, waited
 
 pytestmark = pytest.mark.unit
 
@@ -50,7 +50,7 @@ def test_the_waiting_of_this_machine_is_known():
 
 
 def test_without_the_kernel_s_figures_the_load_decides(monkeypatch, tmp_path):
-    monkeypatch.setattr("services.runner.starting.PRESSURE", tmp_path / "missing")
+    monkeypatch.setattr("services.runner.session.PRESSURE", tmp_path / "missing")
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     shares = []
     for load in (3.0, 1.0):

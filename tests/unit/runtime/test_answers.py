@@ -12,8 +12,7 @@ import pytest
 
 from deploy.wheel import client
 from services.console import rebuilding
-from services.runtime.answers import RefusedError, answer_to
-from services.runtime.clickhouse import QueryError, StoreUrl, query
+from services.runtime.clickhouse import QueryError, RefusedError, StoreUrl, answer_to, query
 
 pytestmark = pytest.mark.unit
 

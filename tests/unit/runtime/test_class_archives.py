@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local.archiving import make_archives
-from services.runtime.class_archives import USE, ClassArchive, class_archive
+from services.runtime.jvm import USE, ClassArchive, class_archive
 
 pytestmark = pytest.mark.unit
 

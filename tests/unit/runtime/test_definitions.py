@@ -4,8 +4,7 @@ values."""
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.definitions.files import defined_in, names
-from services.definitions.pipelines import load_pipeline, load_pipelines
+from services.definitions.pipelines import defined_in, load_pipeline, load_pipelines, names
 from services.definitions.workloads import load_suite, load_workload
 from services.runtime.settings import ROOT
 

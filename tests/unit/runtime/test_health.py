@@ -9,15 +9,15 @@ from http.server import ThreadingHTTPServer
 
 import pytest
 
-from services.runtime import health
-from services.runtime.health import MOST_CONNECTIONS, serve_health
+from services.runtime import serving
+from services.runtime.serving import MOST_CONNECTIONS, serve_health
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(health, "SILENT_S", 60.0)
+    monkeypatch.setattr(serving, "SILENT_S", 60.0)
     server = serve_health("127.0.0.1", 0, lambda: True)
     yield server.server_address[1]
     server.shutdown()
@@ -38,7 +38,7 @@ def test_who_holds_connections_open_loses_the_oldest_and_keeps_nobody_out(port: 
 
 
 def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "SILENT_S", 0.05)
+    monkeypatch.setattr(serving, "SILENT_S", 0.05)
     server = serve_health("127.0.0.1", 0, lambda: True)
     with socket.create_connection(server.server_address[:2], timeout=10) as client:
         client.sendall(b"GET /health/live HTTP/1.1\r\n")
@@ -59,6 +59,6 @@ def test_a_server_that_sleeps_is_shut_down_at_once(monkeypatch: pytest.MonkeyPat
     server = serve_health("127.0.0.1", 0, lambda: True)
     began_s = time.monotonic()
     server.shutdown()
-    assert time.monotonic() - began_s < health.LOOK_S / 2
-    assert waits_s == [health.LOOK_S]
+    assert time.monotonic() - began_s < serving.HEALTH_LOOK_S / 2
+    assert waits_s == [serving.HEALTH_LOOK_S]
     server.server_close()

@@ -11,7 +11,7 @@ THREADS = 8
 # malloc_stats writes one paragraph per arena to standard error.
 ALLOCATING = f"""
 import ctypes, threading
-from services.runtime.memory import limit_arenas
+from services.runtime.process import limit_arenas
 {{first}}
 libc = ctypes.CDLL(None)
 libc.malloc.restype = ctypes.c_void_p
@@ -33,7 +33,7 @@ libc.malloc_stats()
 
 SCRIPT = """
 import sys
-from services.runtime.memory import leave_out_pandas
+from services.runtime.process import leave_out_pandas
 leave_out_pandas()
 import pyarrow as pa
 assert pa.array([1, 2]).to_pylist() == [1, 2]
@@ -62,7 +62,7 @@ def test_threads_share_two_arenas(first: str, is_limited: bool) -> None:
 
 BACKEND = """
 from {service} import __main__  # imports no Arrow before its allocator is selected
-from services.runtime.memory import let_arrow_use_malloc
+from services.runtime.process import let_arrow_use_malloc
 let_arrow_use_malloc()
 import pyarrow as pa
 print(pa.default_memory_pool().backend_name)
@@ -80,7 +80,7 @@ def test_arrow_can_use_malloc(service: str) -> None:
 
 CACHES = """
 from services.store import __main__  # imports no chDB before its allocator is configured
-from services.runtime.memory import disable_thread_caches
+from services.runtime.process import disable_thread_caches
 disable_thread_caches()
 import chdb
 query = "SELECT extract(stats, 'opt.tcache: [a-z]+') FROM system.jemalloc_stats"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.properties_text import properties_text
+from services.runtime.files import properties_text
 
 pytestmark = pytest.mark.unit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.proxies import Proxy, ProxyError, proxy_for
+from services.runtime.hosts import Proxy, ProxyError, proxy_for
 
 pytestmark = pytest.mark.unit
 HOOK = "https://hooks.example.org/T1"

@@ -5,7 +5,7 @@ from itertools import islice
 import pytest
 
 from schemas import catalogue, codec
-from services.runtime.reconciling import CountReconciler, NotRepeatableError
+from services.runtime.counting import CountReconciler, NotRepeatableError
 
 pytestmark = pytest.mark.unit
 

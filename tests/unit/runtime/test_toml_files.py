@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.runtime.toml_files import parse_toml, read_toml
+from services.runtime.files import parse_toml, read_toml
 
 
 def test_a_byte_order_mark_is_no_part_of_the_content(tmp_path):

@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from schemas.catalogue import Topic
-from services.runtime import topics
-from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.topics import ensure_topics, topic_config
+from services.runtime import kafka
+from services.runtime.kafka import KafkaUnavailableError, ensure_topics, topic_config
 
 pytestmark = pytest.mark.unit
 
@@ -81,7 +80,7 @@ def test_brokers_that_are_still_joining_are_waited_for():
     ],
 )
 def test_fewer_brokers_than_replicas_are_an_error_and_no_topic(monkeypatch, there, sentence):
-    monkeypatch.setattr(topics, "KAFKA_TIMEOUT_S", 0)
+    monkeypatch.setattr(kafka, "KAFKA_TIMEOUT_S", 0)
     cluster = Cluster(there)
     with pytest.raises(KafkaUnavailableError) as raised:
         ensure_topics(cluster, [TWO], replication=3)
@@ -95,6 +94,6 @@ def test_topics_that_are_there_need_no_brokers():
 
 def test_topics_are_deleted_by_prefix():
     cluster = Cluster(1, there=["engine.a.r1.x", "engine.a.r2.x", "output.a"])
-    topics.delete_topics(cluster, ("engine.a.r1", "engine.b.r1"))
-    topics.delete_topics(cluster, ("engine.b.r1",))
+    kafka.delete_topics(cluster, ("engine.a.r1", "engine.b.r1"))
+    kafka.delete_topics(cluster, ("engine.b.r1",))
     assert [*cluster.list_topics(1).topics] == ["engine.a.r2.x", "output.a"]

@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
-from services.watcher.broker_clocks import MOST_BEHIND_MS, SPAN_MS, BrokerClocks
+from services.watcher.cluster import MOST_BEHIND_MS, SPAN_MS, BrokerClocks
 from services.watcher.watching import said_of_times
 from tests.unit.watcher.clusters import PLACE
 from tests.unit.watcher.records import message

@@ -6,7 +6,7 @@ import random
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from services.watcher.figures import judged_run
+from services.watcher.runs import judged_run
 from services.watcher.watched import Watched
 from services.watcher.watching import said_of_times
 from tests.unit.watcher.records import a_watch, message

@@ -13,7 +13,7 @@ from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
 from services.watcher.decoding import message_of, parsed
 from services.watcher.extracting import Extractor
-from services.watcher.identity import hashes
+from services.watcher.records import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
 from tests.unit.watcher.records import Unreadable, datum, message
 

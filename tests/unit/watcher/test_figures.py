@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.watcher import latencies
-from services.watcher.counting import RunTotals
-from services.watcher.figures import judged_run
-from services.watcher.latencies import Latencies
+from services.watcher import counting
+from services.watcher.counting import Latencies, RunTotals
+from services.watcher.runs import judged_run
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -96,7 +95,7 @@ def test_latencies_are_counted_exactly_also_over_a_restart(added, most_new):
     expected: Counter[int] = Counter()
     found = Latencies()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latencies, "MOST_NEW", most_new)
+        patch.setattr(counting, "MOST_NEW", most_new)
         for place, (latency_ms, count) in enumerate(added):
             found.add(latency_ms, count)
             expected[latency_ms] += count

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
-from services.watcher.group_lag import GroupLag
+from services.watcher.cluster import GroupLag
 from tests.unit.watcher.clusters import answer
 
 pytestmark = pytest.mark.unit

@@ -10,8 +10,8 @@ from confluent_kafka import TopicPartition
 
 from schemas.watch import Watch, WatchedKafka
 from services.watcher import inferring
+from services.watcher.decoding import SchemaIds
 from services.watcher.inferring import guesses, newest, seen, written
-from services.watcher.registry import SchemaIds
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit

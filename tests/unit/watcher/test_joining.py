@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.watcher.joining import Joining
+from services.watcher.ledger import Joining
 from services.watcher.records import Records
 
 pytestmark = pytest.mark.unit

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from services.watcher.extracting import MAX_REASONS
-from services.watcher.not_judged import NotJudged, Row
+from services.watcher.troubles import NotJudged, Row
 from services.watcher.watched import AFTER, AHEAD, BEFORE, OLD, Watched
 from tests.unit.watcher.records import a_watch, message
 

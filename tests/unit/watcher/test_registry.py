@@ -6,16 +6,18 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
-from services.runtime.answers import RefusedError
+from services.runtime.clickhouse import RefusedError
 from services.watcher import decoding
-from services.watcher.decoding import UndecodableError, confluent_avro, parsed
-from services.watcher.registry import (
+from services.watcher.decoding import (
     ASK_AGAIN_S,
     MOST_UNKNOWN,
     TOO_MANY,
     RegistrySilentError,
     SchemaIds,
     SchemaMissingError,
+    UndecodableError,
+    confluent_avro,
+    parsed,
 )
 
 pytestmark = pytest.mark.unit

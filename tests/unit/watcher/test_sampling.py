@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from services.watcher.identity import hashes
-from services.watcher.records import EXACT, LATE, LOST
+from services.watcher.records import EXACT, LATE, LOST, hashes
 from services.watcher.sampling import WHOLE
 from services.watcher.watched import Watched
 from tests.unit.watcher.one_by_one import verdicts_of

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.watcher.values import MOST_BYTES, MOST_COUNTED, MOST_VALUES, UNNAMED, Values
+from services.watcher.counting import MOST_BYTES, MOST_COUNTED, MOST_VALUES, UNNAMED, Values
 
 pytestmark = pytest.mark.unit
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import catalogue
-from services.watcher.identity import hashes
-from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, NONE_MS, UNEXPECTED
+from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, NONE_MS, UNEXPECTED, hashes
 from services.watcher.runs import Runs
 from services.watcher.sampling import WHOLE
 from services.watcher.watched import AHEAD, CLOSED, Watched

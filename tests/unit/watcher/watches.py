@@ -5,7 +5,7 @@ import json
 from schemas import catalogue
 from services.definitions.watches import keep_watch
 from services.watcher import process
-from services.watcher.broker_clocks import BrokerClocks
+from services.watcher.cluster import BrokerClocks
 from tests.unit.watcher.records import a_watch, message
 
 RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.collector.metrics.exposition import read_exposition
-from services.collector.metrics.samples import NoAnswerError, Sample
+from services.collector.sources import NoAnswerError, Sample, read_exposition
 
 pytestmark = pytest.mark.unit
 

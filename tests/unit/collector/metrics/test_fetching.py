@@ -7,8 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from services.collector.metrics.prometheus import Endpoint, Target, fetch
-from services.collector.metrics.samples import NoAnswerError, Sample
+from services.collector.sources import Endpoint, NoAnswerError, Sample, Target, fetch
 
 pytestmark = pytest.mark.unit
 

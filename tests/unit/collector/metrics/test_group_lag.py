@@ -6,8 +6,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import KafkaError
 
-from services.collector.metrics.group_lag import ConsumerGroups, lags
-from services.collector.metrics.samples import NoAnswerError, Sample
+from services.collector.sources import ConsumerGroups, NoAnswerError, Sample, lags
 
 pytestmark = pytest.mark.unit
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.collector.metrics.samples import COUNTER, GAUGE, Increases, Sample
+from services.collector.sources import COUNTER, GAUGE, Increases, Sample
 
 pytestmark = pytest.mark.unit
 

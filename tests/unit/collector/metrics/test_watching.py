@@ -7,8 +7,7 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from services.collector.metrics.samples import COUNTER, GAUGE, NoAnswerError, Sample
-from services.collector.metrics.watching import Watched, Watching
+from services.collector.sources import COUNTER, GAUGE, NoAnswerError, Sample, Watched, Watching
 
 pytestmark = pytest.mark.unit
 DEADLINE_S = 30.0

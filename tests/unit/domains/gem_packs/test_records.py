@@ -12,9 +12,9 @@ from schemas.content import Content
 from schemas.load import Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import checked, content_of, load_domain
-from services.definitions.files import names
+from services.definitions.pipelines import names
 from services.definitions.workloads import changed, load_workload_of
-from services.generator.probe import probe_set
+from services.generator.runs import probe_set
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 
 pytestmark = pytest.mark.unit

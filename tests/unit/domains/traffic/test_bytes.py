@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from schemas.load import RampUp, Replay
-from services.generator.probe import probe_set
+from services.generator.runs import probe_set
 from tests.unit.generator.made import a_load, a_plan, messages_of
 
 pytestmark = pytest.mark.unit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.generator.probe import probe_set
+from services.generator.runs import probe_set
 from tests.unit.generator.made import TRAFFIC, a_plan, decoded
 
 pytestmark = pytest.mark.unit

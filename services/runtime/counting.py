@@ -1,4 +1,4 @@
-"""Difference between counts computed again and counts published before.
+"""Counts of cells, from columns, and the difference from counts published before.
 
 Events are additive counts of cells: records of a topic and second, outputs with one latency,
 verdicts of one kind. A process that takes over counts again and publishes, for each cell, its own
@@ -8,12 +8,20 @@ count minus the published one:
     counts.deduct(topic, fields)       # for every event already published
     counts.count(topic, fields)        # for every event counted again, until it has caught up
     for topic, fields in counts.events(): ...
+
+>>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
+[([1, 5], 2), ([2, 5], 1)]
 """
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
@@ -32,6 +40,8 @@ _NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDIC
 HISTOGRAMS = (catalogue.LATENCY, catalogue.SLICES)
 MOST_LATENCIES = 50_000  # different ones in an event
 Address = tuple[Any, ...]
+Ints = npt.NDArray[np.int64]
+MAX_STRETCHES = 64
 
 
 class NotRepeatableError(RuntimeError):
@@ -136,3 +146,71 @@ def histograms(counts: Mapping[int, int]) -> Iterator[Fields]:
 def _named(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
     named: Fields = {name: counts.get(name, 0) for name in _NAMED[topic]}
     return named | {"samples": samples} if topic == catalogue.VERDICTS else named
+
+
+def by_value(values: Ints) -> Iterator[tuple[int, slice | Ints]]:
+    """Every distinct value once, with its rows in order: a slice if they are contiguous.
+
+    >>> list(by_value(np.array([4, 4, 9])))
+    [(4, slice(0, 2, None)), (9, slice(2, 3, None))]
+    """
+    if not len(values):
+        return
+    bounds = _bounds(values)
+    if len(bounds) <= MAX_STRETCHES and len({*values[bounds[:-1]].tolist()}) == len(bounds) - 1:
+        for start, end in pairwise(bounds):
+            yield int(values[start]), slice(start, end)
+        return
+    order = np.argsort(_narrow(values), kind="stable")
+    ordered = values[order]
+    for start, end in pairwise(_bounds(ordered)):
+        yield int(ordered[start]), order[start:end]
+
+
+def int_pairs(pairs: Iterable[tuple[int, int]], count: int) -> tuple[Ints, Ints]:
+    """Two columns from this many pairs.
+
+    >>> [column.tolist() for column in int_pairs([(1, 5), (2, 6)], 2)]
+    [[1, 2], [5, 6]]
+    """
+    values = np.fromiter(chain.from_iterable(pairs), np.int64, 2 * count)
+    first, second = values.reshape(-1, 2).T.copy()
+    return first, second
+
+
+def _bounds(values: Ints) -> list[int]:
+    """Start of each run of equal values, and the end."""
+    return [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1).tolist(), len(values)]
+
+
+def _narrow(values: Ints) -> npt.NDArray[Any]:
+    """The values as order-preserving 16-bit integers if they fit: numpy radix-sorts those."""
+    low, high = int(values.min()), int(values.max())  # their difference may exceed 64 bits
+    return (values - low).astype(np.uint16) if high - low < 1 << 16 else values
+
+
+def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:
+    """Every distinct row of equally long columns, with its number of occurrences.
+
+    >>> list(count_cells(np.array([1, 1, 2]), np.array([5, 5, 5])))
+    [([1, 5], 2), ([2, 5], 1)]
+    """
+    if not len(columns[0]):
+        return
+    lows = [int(column.min()) for column in columns]
+    spans = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    if math.prod(spans) >= 1 << 62:
+        cells, counts = np.unique(np.stack(columns, axis=1), axis=0, return_counts=True)
+        yield from zip(cells.tolist(), counts.tolist(), strict=True)
+        return
+    key = columns[0] - lows[0]
+    for column, low, span in zip(columns[1:], lows[1:], spans[1:], strict=True):
+        key = key * span + (column - low)
+    if math.prod(spans) <= 4 * len(key) + 4096:
+        every = np.bincount(key)
+        found = np.flatnonzero(every)
+        counts = every[found]
+    else:
+        found, counts = np.unique(key, return_counts=True)
+    rows = np.stack(np.unravel_index(found, spans), axis=1) + np.array(lows, np.int64)
+    yield from zip(rows.tolist(), counts.tolist(), strict=True)

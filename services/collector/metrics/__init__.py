@@ -1,1 +1,0 @@
-"""External metrics: Prometheus endpoints and the lag of consumer groups."""
