@@ -7,6 +7,10 @@ of a figure in single seconds:
 - `judge`: did the figure change in a longer time, such as the measured phase? It did if the median
   of the last third differs from that of the first by more than a relevant bound, and the
   Mann-Kendall test finds a trend. A difference without a trend is noise.
+
+The slope of a series is the Theil–Sen estimator with Sen's interval: the median of the slopes
+between all pairs of points, which is robust to a single pause. Its interval lies between two of
+these slopes, by Kendall's statistic (P. K. Sen, 1968).
 """
 
 import math
@@ -14,10 +18,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from math import sqrt
 from statistics import median
 
-from analysis.slope import spread_of_pairs
-
+Z_95 = 1.96
+MOST_POINTS = 600  # 180,000 pairs
+THIRD = 3
 BLOCKS = 3
 LEAST_VALUES = 6  # fewer cannot show a trend
 ENOUGH_VALUES = 20  # enough to detect a relevant trend
@@ -26,8 +32,52 @@ CHANCE = 0.02  # false positive rate for one figure; half of it below ENOUGH_VAL
 # Share of a pipeline's processor time below which compilers have done most of their work; one large
 # method late in a run takes a tenth of some seconds.
 JIT_SHARE = 0.20
-
 Points = Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Units of the values per second; low to high at 95 %. 0 for fewer than two points."""
+
+    value: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+def slope(values: Mapping[int, float]) -> Slope:
+    """The slope of values by second; of more than MOST_POINTS, that of their medians."""
+    points = reduced(values)
+    pairs = combinations(sorted(points.items()), 2)
+    slopes = sorted((late - early) / (then - now) for (now, early), (then, late) in pairs)
+    if not slopes:
+        return Slope()
+    count, pair_count = len(points), len(slopes)
+    spread = Z_95 * sqrt(spread_of_pairs(count))
+    low = max(0, round((pair_count - spread) / 2) - 1)
+    high = min(pair_count - 1, round((pair_count + spread) / 2))
+    return Slope(median(slopes), slopes[low], slopes[high])
+
+
+def reduced(values: Mapping[int, float]) -> dict[int, float]:
+    """At most MOST_POINTS medians of neighbouring seconds, each at the middle one."""
+    ordered, size = sorted(values.items()), max(1, -(-len(values) // MOST_POINTS))
+    stretches = (ordered[at : at + size] for at in range(0, len(ordered), size))
+    return {one[len(one) // 2][0]: median(value for _, value in one) for one in stretches}
+
+
+def spread_of_pairs(count: int) -> float:
+    """Variance of Kendall's statistic for `count` values without ties."""
+    return count * (count - 1) * (2 * count + 5) / 18
+
+
+def risen(values: Mapping[int, float]) -> tuple[float, float]:
+    """The median of the first third of the seconds, and the increase to that of the last third."""
+    ordered = [values[second] for second in sorted(values)]
+    part = max(1, len(ordered) // THIRD)
+    first = median(ordered[:part])
+    return first, median(ordered[-part:]) - first
+
+
 """Values by second."""
 
 

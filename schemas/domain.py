@@ -47,7 +47,7 @@ WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
 class Impossible(Model):
-    """A value that decodes but is impossible for its column (schemas/faults.py)."""
+    """A value that decodes but is impossible for its column (schemas/content.py)."""
 
     column: Column
     value: float

@@ -37,6 +37,30 @@ from schemas.watch import WatchRun
 
 # Phases of a run; a search comes first.
 PHASES = ("search", "prepare", *protocol.PHASES, "drain", "conclude")
+# Measures whose values are summed. A sample of a foreign metric may be infinite.
+FINITE = {
+    catalogue.RESOURCES: (
+        "interval_s",
+        "cpu_seconds",
+        "gc_seconds",
+        "jit_seconds",
+        "load_1m",
+        "frequency_mhz",
+        "steal_seconds",
+        "cpu_pressure_seconds",
+        "io_pressure_seconds",
+        "memory_pressure_seconds",
+        "run_queue_wait_seconds",
+    ),
+    catalogue.PIPELINE: ("input_rows_per_second", "processed_rows_per_second"),
+    catalogue.PAIRS: ("mean_input_ms",),
+}
+# Histograms: the field with the values, in addition to `counts`.
+VALUES = {
+    catalogue.GENERATOR: "send_delays_us",
+    catalogue.LATENCY: "latencies_ms",
+    catalogue.SLICES: "latencies_ms",
+}
 
 
 class Event(Message):
@@ -201,7 +225,7 @@ class LoadFinished(LifecycleEvent):
 
     One per generator: instance `instance_index` of `instance_count` reports its share, so counts
     are summed, and of the end offsets the highest are used. faults: records passed to the client by
-    kind of fault (schemas/faults.py); second copies of duplicates are not in the other counts.
+    kind of fault (schemas/content.py); second copies of duplicates are not in the other counts.
     messages: information about this load for users, in sentences.
     """
 
@@ -531,30 +555,6 @@ LIFECYCLE: dict[str, type[LifecycleEvent]] = {
     kind.name: kind for kind in LifecycleEvent.__subclasses__() if kind not in _SPECIAL
 }
 CONCLUSIONS: dict[str, type[Conclusion]] = {kind.kind: kind for kind in Conclusion.__subclasses__()}
-# Measures whose values are summed. A sample of a foreign metric may be infinite.
-FINITE = {
-    catalogue.RESOURCES: (
-        "interval_s",
-        "cpu_seconds",
-        "gc_seconds",
-        "jit_seconds",
-        "load_1m",
-        "frequency_mhz",
-        "steal_seconds",
-        "cpu_pressure_seconds",
-        "io_pressure_seconds",
-        "memory_pressure_seconds",
-        "run_queue_wait_seconds",
-    ),
-    catalogue.PIPELINE: ("input_rows_per_second", "processed_rows_per_second"),
-    catalogue.PAIRS: ("mean_input_ms",),
-}
-# Histograms: the field with the values, in addition to `counts`.
-VALUES = {
-    catalogue.GENERATOR: "send_delays_us",
-    catalogue.LATENCY: "latencies_ms",
-    catalogue.SLICES: "latencies_ms",
-}
 
 
 def read_event(topic: str, value: bytes | None) -> BusEvent:

@@ -1,10 +1,10 @@
-"""Which records of a run have a fault, and their delays (schemas/faults.py). Separate because it
+"""Which records of a run have a fault, and their delays (schemas/content.py). Separate because it
 imports numpy, which takes longer than all other imports of a service without records."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas.faults import NONE, Faults
+from schemas.content import NONE, Faults
 
 _STEP = 0x9E3779B97F4A7C15  # splitmix64 (Steele, Lea, Flood 2014)
 _DELAY_STREAM = 0xD1B54A32D192ED03

@@ -1,4 +1,6 @@
-"""Base classes of all contract models, and parsing of stage names."""
+"""Base classes of all contract models, parsing of stage names, and which settings must not be
+published.
+"""
 
 import json
 import re
@@ -13,6 +15,20 @@ Stage = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,31}$")]
 
 _NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
 Name = Annotated[str, StringConstraints(pattern=_NAME)]
+_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_SECRET = (
+    r"(?:passw|passphrase|secret|token|credential|jaas|fs\.azure\.sas"
+    r"|(?:access|account|api|encryption|private|shared)[._-]?key"
+    r"|ssl\.key\.pem|ssl\.keystore\.key)"
+)
+# Classes and locations that provide secrets: `fs.s3a.aws.credentials.provider`.
+_PROVIDER = re.compile(r"\bprovider(?:\.(?:path|type|mapping))?$", re.IGNORECASE)
+_IN_NAME = re.compile(_SECRET, re.IGNORECASE)
+# `-Dssl.keyPassword=x` and `{"password": "x"}` within a value, `//user:password@host`, and PEM.
+_IN_VALUE = re.compile(
+    rf"""{_SECRET}[\w.-]*(?:["']?\s*=|["']\s*:)|//[^/@\s]*:[^/@\s]+@|-BEGIN [A-Z ]*PRIVATE KEY-""",
+    re.IGNORECASE,
+)
 
 
 class Model(BaseModel):
@@ -55,9 +71,6 @@ class Message(Model):
         return cls.model_validate_json(json.dumps(given | head), strict=True)
 
 
-_OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
-
-
 @cache
 def _adapter(kind: type[Message]) -> TypeAdapter[Any]:
     """Of the value of WHOLE."""
@@ -84,3 +97,10 @@ def parse_stages(text: str, stages: Sequence[Stage]) -> tuple[Stage, ...]:
                 f"not {text!r}"
             )
     return tuple(stages[number] for number in sorted(chosen))
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a setting looks like a secret. Any name that mentions secrets does, except names of
+    their providers."""
+    is_named = _IN_NAME.search(name) and not _PROVIDER.search(name)
+    return bool(is_named or _IN_VALUE.search(value))

@@ -5,8 +5,7 @@ from typing import Any, Final, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from schemas.model import Model, Name, Stage
-from schemas.secret_settings import looks_secret
+from schemas.model import Model, Name, Stage, looks_secret
 
 IncompleteWindows = Literal["withhold", "publish"]
 INCOMPLETE_WINDOWS: Final[tuple[IncompleteWindows, ...]] = ("withhold", "publish")

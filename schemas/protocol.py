@@ -11,7 +11,7 @@ from schemas.domain import DomainSpec
 from schemas.engine import Topology
 from schemas.model import Model, Name, Stage, parse_stages
 from schemas.pipeline import Pipeline
-from schemas.scaling import Scaled
+from schemas.search import Scaled
 from schemas.suite import SuiteRun
 from schemas.workload import (
     Content,
@@ -48,6 +48,7 @@ COLLECTOR = "collector"  # always sees itself; in a container it sees no other p
 LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100
 CITATION: Final = "citation"
 Profile = Literal["", "citation"]
+WARMING: Final = "-warm"  # ends the id of a run that warms up the pipelines for a search step
 
 
 def probe_run_id(run_id: str) -> str:
@@ -69,9 +70,6 @@ class Interleaving(Model):
     def turn(self, second: int) -> Name:
         """The pipeline whose turn it is in a second of the load."""
         return self.order[(second - self.first_s) // self.block_s % len(self.order)]
-
-
-WARMING: Final = "-warm"  # ends the id of a run that warms up the pipelines for a search step
 
 
 def floor_run_id(run_id: str) -> str:

@@ -198,7 +198,7 @@ class Room(Event):
 
 
 class Heap(Event):
-    """The heap of a pipeline's JVM (analysis/heap.py)."""
+    """The heap of a pipeline's JVM (analysis/room.py)."""
 
     max_bytes: int | None = None
     used_share: Number | None = None

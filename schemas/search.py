@@ -12,15 +12,22 @@ not yet processed. Up to q^a it is acceptable, above q^b the rate is not sustain
 tolerated: for some time (queue-by-time), for some records pushed (queue-by-count), or until
 (q^b - q^a) / 2 more are pushed, when it must be acceptable again (queue-combined). A failed send
 fails under every policy.
+
+A series of searches with increasing numbers of workers shows how a pipeline's sustainable rate
+scales. The engine defines what a worker is (`scales_by` in its engine.toml): a thread, a subtask, a
+process.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from schemas.model import Model
+from schemas.model import Model, Name
 
 PolicyName = Literal["steady-latency", "queue-by-time", "queue-by-count", "queue-combined"]
+AUTO, AUTO_WARM_UP_S, LEAST_STEADY_S = "auto", 60, 10
+MOST_WORKERS, MOST_COUNTS, MOST_PARTITIONS = 1_024, 16, 1_024
+Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
 
 
 class SteadyLatency(Model):
@@ -57,9 +64,6 @@ class QueueThresholds(Model):
         if not self.acceptable < self.unacceptable <= self.full:
             raise ValueError("acceptable < unacceptable <= full is required")
         return self
-
-
-AUTO, AUTO_WARM_UP_S, LEAST_STEADY_S = "auto", 60, 10
 
 
 class Search(Model):
@@ -108,3 +112,30 @@ class Search(Model):
         if self.min_rate_per_second >= self.max_rate_per_second:
             raise ValueError("min_rate_per_second must be below max_rate_per_second")
         return self
+
+
+class Scaling(Model):
+    """workers: numbers of workers, with a search for each. partitions_per_worker: partitions of
+    each topic of such a run for each worker; a workload with `partitions` uses the same number for
+    all."""
+
+    workers: tuple[Workers, ...] = Field((1, 2, 4), min_length=1, max_length=MOST_COUNTS)
+    partitions_per_worker: int = Field(1, ge=1, le=64)
+
+    @model_validator(mode="after")
+    def _rise(self) -> "Scaling":
+        if list(self.workers) != sorted(set(self.workers)):
+            raise ValueError("numbers of workers must be ascending")
+        if self.workers[-1] * self.partitions_per_worker > MOST_PARTITIONS:
+            raise ValueError(f"a topic has at most {MOST_PARTITIONS} partitions")
+        return self
+
+
+class Scaled(Model):
+    """A run's part of a series. series: the id of its first run; pipeline: its name without the
+    number of workers."""
+
+    series: str = Field(max_length=100)
+    pipeline: Name
+    workers: Workers
+    partitions: int = Field(ge=1, le=MOST_PARTITIONS)

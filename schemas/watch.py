@@ -28,8 +28,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
-from schemas.model import Model, Stage
-from schemas.secret_settings import looks_secret
+from schemas.model import Model, Stage, looks_secret
 from schemas.threshold import Threshold, parse_watch_threshold
 
 Format = Literal[
@@ -48,6 +47,10 @@ KeyFormat = Literal["text", "int", "long", "json", "json-confluent", "avro-confl
 WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
 _PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
+# All names that Kafka allows, in a form that schemas/validation_errors.py puts into words.
+Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")]
+WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+MAX_RELATED = 64
 
 
 def _checked_path(path: str) -> str:
@@ -57,10 +60,6 @@ def _checked_path(path: str) -> str:
 
 
 WatchPath = Annotated[str, AfterValidator(_checked_path)]
-# All names that Kafka allows, in a form that schemas/validation_errors.py puts into words.
-Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")]
-WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
-MAX_RELATED = 64
 
 
 class WatchedKafka(Model):

@@ -4,12 +4,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from schemas.content import Content
-from schemas.faults import Faults
+from schemas.content import Content, Faults
 from schemas.load import PERIODIC, Constant, Load
 from schemas.model import Model, Name, Stage
-from schemas.scaling import MOST_PARTITIONS, MOST_WORKERS, Scaling
-from schemas.search import Search
+from schemas.search import MOST_PARTITIONS, MOST_WORKERS, Scaling, Search
 from schemas.threshold import parse_threshold
 
 __all__ = [
@@ -30,6 +28,9 @@ DEFAULT_DOMAIN = "traffic"
 # `<stage>_s`, or `<stage>_slide_s` of a stage with sliding windows.
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
 WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
+Transport = Literal["kafka", "tcp", "udp", "zeromq"]
+KillTarget = Literal["driver", "worker", "broker", "evaluator"]
+MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
 
 class Phases(Model):
@@ -119,8 +120,6 @@ def _checked_threshold(line: str) -> str:
 
 
 ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
-Transport = Literal["kafka", "tcp", "udp", "zeromq"]
-KillTarget = Literal["driver", "worker", "broker", "evaluator"]
 
 
 class Kill(Model):
@@ -133,9 +132,6 @@ class Kill(Model):
 
     target: KillTarget
     at_s: int = Field(0, ge=0)
-
-
-MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
 
 class Workload(Model):

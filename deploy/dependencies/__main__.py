@@ -12,20 +12,23 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from deploy.dependencies.images import SERVICES, image_lock
-from deploy.dependencies.licences import FILE, current, listed, text_of
-from deploy.dependencies.lock import Pin, UnknownPackageError, read_lock
-from deploy.dependencies.materials import (
+from deploy.dependencies.bill import (
+    FILE,
+    Component,
+    bill,
     bundled_jars,
+    current,
     deployed,
     engine,
     fetched_jars,
     java_runtime,
+    listed,
     packages,
     reviewed_licences,
+    text_of,
     vendored_scripts,
 )
-from deploy.dependencies.sbom import Component, bill
+from deploy.dependencies.lock import SERVICES, Pin, UnknownPackageError, image_lock, read_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

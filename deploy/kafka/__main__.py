@@ -12,7 +12,7 @@ import time
 
 from confluent_kafka import KafkaException
 
-from deploy.local.broker_access import set_up_access
+from deploy.local.broker import set_up_access
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import KAFKA_USER, ServiceSettings, load_settings
 

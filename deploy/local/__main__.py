@@ -13,9 +13,9 @@ import sys
 import threading
 from types import FrameType
 
-from deploy.local.data_folder import UMASK
 from deploy.local.parts import lasting_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
+from deploy.local.state import UMASK
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 CHECK_PERIOD_S = 0.25

@@ -1,7 +1,27 @@
 """The local Kafka broker: configuration, formatting and readiness.
 
 One node is broker and controller (KRaft), on loopback, with one replica of everything, sized for a
-laptop. Its data is in `<data>/kafka`. Access rules: deploy/local/broker_access.py.
+laptop. Its data is in `<data>/kafka`.
+
+There are three listeners, three users, and a few rules.
+
+| listener | who logs in | how |
+|---|---|---|
+| OPEN | nobody: everybody is User:ANONYMOUS | |
+| INTERNAL | the services, with the secret `<data>/secrets/kafka` | SCRAM-SHA-256 |
+| INTERNAL, CONTROLLER | the broker itself, and the process that sets it up | PLAIN |
+
+The services may do everything. ANONYMOUS may read every topic, with its own consumer group, write
+output topics, and create topics for an engine's own use (`engine.…`). So a pipeline needs no
+secret, and clients without one can neither command a service, nor forge results, nor add input.
+
+The local broker's own password is new at every start. So it is worthless to a process that takes
+over the port of a stopped broker and receives the password from an unsuspecting client.
+
+The brokers of deploy/compose and deploy/kubernetes have the same listeners, users and rules, set up
+by `python -m deploy.kafka`.
+
+Each part has environment variables of its own: secrets are passed only where they are needed.
 """
 
 import base64
@@ -10,25 +30,66 @@ import shutil
 import socket
 import subprocess
 import uuid
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from typing import Final
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ClusterMetadata,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
 from pydantic import Field
 
-from deploy.local.broker_access import access_properties, renew_owner, set_up_access
-from deploy.local.data_folder import UMASK
-from deploy.local.jars import IVY_FILE, jar_paths
-from deploy.local.jars_lock import STAMP
+from deploy.local.jars import IVY_FILE, STAMP, jar_paths
 from deploy.local.java import Java, accepts
-from deploy.local.variables import BROKER, known_to
-from schemas.catalogue import fixed_topics
+from deploy.local.state import UMASK
+from schemas.catalogue import ENGINE_PREFIX, fixed_topics, output_topic
+from schemas.model import looks_secret
+from services.definitions.engines import load_engines
 from services.runtime.files import properties_text
 from services.runtime.jvm import ClassArchive, class_archive
-from services.runtime.kafka import SILENT, admin_client, ensure_topics, open_client_properties
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    SILENT,
+    admin_client,
+    client_properties,
+    ensure_topics,
+    open_client_properties,
+)
 from services.runtime.limits import limits
-from services.runtime.settings import ROOT, ServiceSettings
+from services.runtime.secret_files import existing_secret, kept_secret
+from services.runtime.settings import KAFKA_USER, ROOT, ServiceSettings
 
+OWNER: Final = "broker"
+ANONYMOUS: Final = "User:ANONYMOUS"
+SERVICE_GROUPS: Final = "tidegauge-"  # prefix of the services' consumer groups
+SCRAM_ITERATIONS: Final = 4096  # Kafka's minimum; the password is random
+_PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
+_SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
+BROKER = "kafka"
+SECRET_SETTINGS = {
+    "TIDEGAUGE_CLICKHOUSE_PASSWORD": "store",
+    "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
+    "TIDEGAUGE_WEBHOOKS": "conductor",
+}
+# Credentials of Kafka clients.
+EVERY_SERVICE = "TIDEGAUGE_KAFKA_PROPERTIES"
+# Gets the secrets of engines, and the user's own, such as AWS_SECRET_ACCESS_KEY for storage that
+# an engine writes to.
+OTHERS = "runner"
+# Python's own allocator returns memory in blocks of 1 MB. A small object that outlives a run keeps
+# a whole block, so the conductor grew with each long run. malloc returns pages of 4 KB.
+ALLOCATORS = {"conductor": {"PYTHONMALLOC": "malloc"}}
 METRICS_CONFIG = ROOT / "deploy" / "kafka" / "jmx-exporter.yaml"
 FORMAT_TIMEOUT_S = 60
 PROBE_TIMEOUT_S = 2.0
@@ -40,6 +101,113 @@ G1 = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:+ExplicitGCInvokesConcurre
 # C1 only, for a broker that serves one run. C2 saves a third of the processor time, but only after
 # some minutes in which it uses as much itself.
 ONLY_QUICK = "-XX:TieredStopAtLevel=1"
+
+
+def access_properties(settings: ServiceSettings) -> dict[str, object]:
+    """The broker's listener and login properties. They contain the owner's password."""
+    password = kept_secret(_owner_secret(settings))
+    login = f'{_PLAIN} required username="{OWNER}" password="{password}" user_{OWNER}="{password}";'
+    return {
+        "controller.listener.names": "CONTROLLER",
+        "inter.broker.listener.name": "INTERNAL",
+        "listener.security.protocol.map": (
+            "CONTROLLER:SASL_PLAINTEXT,INTERNAL:SASL_PLAINTEXT,OPEN:PLAINTEXT"
+        ),
+        "sasl.mechanism.inter.broker.protocol": "PLAIN",
+        "sasl.mechanism.controller.protocol": "PLAIN",
+        "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.controller.plain.sasl.jaas.config": login,
+        "listener.name.internal.sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.internal.plain.sasl.jaas.config": login,
+        "listener.name.internal.scram-sha-256.sasl.jaas.config": f"{_SCRAM} required;",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "false",
+        "super.users": f"User:{OWNER};User:{KAFKA_USER}",
+    }
+
+
+def renew_owner(settings: ServiceSettings) -> None:
+    """Generate a new password for the broker, and create that of the services if missing. Raises
+    OSError, SecretFileError."""
+    _owner_secret(settings).unlink(missing_ok=True)
+    kept_secret(settings.kafka_secret)
+
+
+def set_up_access(settings: ServiceSettings) -> None:
+    """Set the login of the services and the rules for anonymous clients, which the broker stores.
+    Idempotent. Raises KafkaException, SecretFileError."""
+    login = {
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": OWNER,
+        "sasl.password": existing_secret(_owner_secret(settings)),
+    }
+    admin = AdminClient(client_properties(settings, "stack") | SILENT | login)
+    services = UserScramCredentialUpsertion(
+        KAFKA_USER,
+        ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, SCRAM_ITERATIONS),
+        existing_secret(settings.kafka_secret).encode(),
+    )
+    users = admin.alter_user_scram_credentials([services], request_timeout=KAFKA_TIMEOUT_S)
+    rules = admin.create_acls(list(anonymous_rules()), request_timeout=KAFKA_TIMEOUT_S)
+    for future in (*users.values(), *rules.values()):
+        future.result(KAFKA_TIMEOUT_S)
+
+
+def anonymous_rules() -> Iterator[AclBinding]:
+    """What a client without a login may do, and may not do."""
+    everything, outputs = "*", output_topic("", "").removesuffix(".")
+    for operation in (AclOperation.READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
+        yield _rule(ResourceType.TOPIC, everything, operation)
+    yield _rule(ResourceType.TOPIC, outputs, AclOperation.WRITE, is_prefix=True)
+    for operation in (AclOperation.CREATE, AclOperation.WRITE, AclOperation.DELETE):
+        yield _rule(ResourceType.TOPIC, ENGINE_PREFIX, operation, is_prefix=True)
+    for kind in (ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID):
+        yield _rule(kind, everything, AclOperation.DESCRIBE)
+    yield _rule(ResourceType.GROUP, everything, AclOperation.READ)
+    yield _rule(ResourceType.TRANSACTIONAL_ID, everything, AclOperation.WRITE)
+    yield _rule(ResourceType.BROKER, "kafka-cluster", AclOperation.DESCRIBE)
+    yield _rule(ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
+    yield _rule(
+        ResourceType.GROUP, SERVICE_GROUPS, AclOperation.READ, is_prefix=True, is_allowed=False
+    )
+
+
+def _rule(
+    kind: ResourceType,
+    name: str,
+    operation: AclOperation,
+    *,
+    is_prefix: bool = False,
+    is_allowed: bool = True,
+) -> AclBinding:
+    pattern = ResourcePatternType.PREFIXED if is_prefix else ResourcePatternType.LITERAL
+    permission = AclPermissionType.ALLOW if is_allowed else AclPermissionType.DENY
+    return AclBinding(kind, name, pattern, ANONYMOUS, "*", operation, permission)
+
+
+def _owner_secret(settings: ServiceSettings) -> Path:
+    return settings.secrets_dir / "kafka-broker"
+
+
+def known_to(part: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a part."""
+    known = {name: value for name, value in environ.items() if may_know(part, name)}
+    return known | ALLOCATORS.get(part, {})
+
+
+def may_know(part: str, variable: str) -> bool:
+    """Whether a part gets a variable."""
+    if variable == EVERY_SERVICE:
+        return part != BROKER
+    if variable in SECRET_SETTINGS:
+        return part == SECRET_SETTINGS[variable]
+    return part == OTHERS or not (variable in _of_engines() or looks_secret(variable, ""))
+
+
+@cache
+def _of_engines() -> frozenset[str]:
+    """Variables with secret settings of engines."""
+    return frozenset(name for one in load_engines().values() for name in one.spec.secrets)
 
 
 class BrokerError(Exception):

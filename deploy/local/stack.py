@@ -11,55 +11,178 @@
 The process that started a stack supervises it (`supervisor.py`). There is one stack per data
 folder; two stacks need different `data` and `base_port`. `state.py` describes the file that records
 a stack.
+
+A detached stack outlives the terminal: `python -m deploy.local up` in its own session.
 """
 
 import os
+import subprocess
+import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from deploy.local.announcing import Announcer
-from deploy.local.data_folder import check_owner, make_private
-from deploy.local.detached import start_detached
-from deploy.local.ending import end_processes, end_stack, end_unrecorded, interrupt_start
-from deploy.local.failures import StackError, StackStoppedError, crashed, unwritable
 from deploy.local.java import JavaMissingError, find_java
 from deploy.local.parts import Part, lasting_parts, stack_parts
-from deploy.local.preflight import (
+from deploy.local.processes import (
+    end,
+    end_processes,
+    end_stack,
+    end_unrecorded,
+    identify,
+    interrupt_start,
+    is_alive,
+    spawn,
+    wait_until,
+)
+from deploy.local.startup import (
+    READY_DEADLINE_S,
+    Processes,
+    Progress,
+    Startup,
     check_config,
     check_host,
     check_jars,
     check_names,
     check_ports,
     check_room,
-)
-from deploy.local.processes import identify, is_alive, wait_until
-from deploy.local.startup import (
-    READY_DEADLINE_S,
-    Processes,
-    Progress,
-    Startup,
     log_path,
     process_environment,
     relaunch,
+    settings_environment,
 )
 from deploy.local.state import (
+    RESTARTING,
     RUNNING,
     STARTING,
     LockTimeoutError,
     ServiceState,
+    StackError,
     StackState,
+    StackStoppedError,
     StateFile,
+    check_owner,
+    crashed,
+    make_private,
+    tail,
+    unwritable,
 )
-from deploy.local.status import ServiceStatus, StackStatus, describe
-from deploy.local.supervisor import STOPPED_BY_ANOTHER, Supervisor
+from deploy.local.supervisor import STOPPED_BY_ANOTHER, Announcer, Supervisor
 from services.runtime.settings import ServiceSettings
 
+READY, NOT_READY, ENDED = "ready", "not ready", "ended"
+DEADLINE_S = 300.0
+STOP_TIMEOUT_S = 60.0
+PREFIX = "tidegauge: "
 __all__ = ["ServiceStatus", "Stack", "StackError", "StackStatus", "StackStoppedError"]
-
 LOCK_TIMEOUT_S = 120.0
 ATTACH_TIMEOUT_S = 45.0
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """Status of one part. state: `ready`, `not ready`, `restarting` (it has ended and will be
+    restarted) or `ended`. restarts: number of restarts."""
+
+    name: str
+    pid: int
+    state: str
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class StackStatus:
+    """Status of a stack. running: whether its start is complete and every part is alive or will be
+    restarted."""
+
+    running: bool
+    kafka: str
+    clickhouse_http: str
+    dashboards: str
+    services: tuple[ServiceStatus, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON objects."""
+        return asdict(self) | {"services": [asdict(service) for service in self.services]}
+
+
+def describe(
+    settings: ServiceSettings, found: StackState | None, parts: Sequence[Part]
+) -> StackStatus:
+    """The status of a recorded stack; polls each part."""
+    known = {part.name: part for part in parts}
+    http = f"http://{settings.host}:{settings.port('store')}"
+    services: tuple[ServiceStatus, ...] = ()
+    running = False
+    if found is not None:
+        services = tuple(_service_status(settings, found, s, known) for s in found.services)
+        running = found.phase == RUNNING and all(s.state != ENDED for s in services)
+    return StackStatus(running, settings.open_bootstrap, http, f"{http}/dashboards/", services)
+
+
+def _service_status(
+    settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, Part]
+) -> ServiceStatus:
+    if is_alive(service.identity):
+        ready = service.name in known and known[service.name].ready(settings)
+        state = READY if ready else NOT_READY
+    else:
+        state = RESTARTING if is_alive(found.owner) else ENDED
+    return ServiceStatus(service.name, service.pid, state, service.restarts)
+
+
+def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
+    """Start the stack of `settings.data` (absolute); returns when it is ready.
+
+    Relays `logs/stack.log`, which includes the last lines of the log of a part that failed. If
+    interrupted, it stops what it started. Raises StackError with the sentence of the process that
+    failed.
+    """
+    make_private(settings.data, on_progress)
+    log = log_path(settings.data, "stack")
+    command = (sys.executable, "-m", "deploy.local", "up", "--detached")
+    process = spawn(command, log, settings.data, settings_environment(settings))
+    lines = _Lines(log, on_progress)
+    file = StateFile(settings.data)
+    try:
+        if not wait_until(lambda: _settled(process, file, lines), DEADLINE_S):
+            raise StackError(f"the stack was not ready within {DEADLINE_S:g} s; see {log}")
+    except BaseException:
+        if process.poll() is None:
+            end([identify(process.pid)], "", STOP_TIMEOUT_S)
+        raise
+    lines.relay()
+    if process.poll():
+        said = [line for line in tail(log) if line.startswith(PREFIX)]
+        text = said[-1].removeprefix(PREFIX) if said else f"the stack did not start; see {log}"
+        raise StackError(text)
+    on_progress("the stack is up")
+
+
+def _settled(process: subprocess.Popen[bytes], file: StateFile, lines: "_Lines") -> bool:
+    """Whether the start has succeeded or failed."""
+    lines.relay()
+    if process.poll() is not None:
+        return True
+    found = file.read()
+    return found is not None and found.phase == RUNNING and found.owner.pid == process.pid
+
+
+class _Lines:
+    """Relays new lines of a log."""
+
+    def __init__(self, log: Path, on_progress: Progress) -> None:
+        self._file = log.open(errors="replace")
+        self._progress = on_progress
+
+    def relay(self) -> None:
+        """Relay new lines, except the line that gives the reason of a failure."""
+        for line in self._file:
+            if line.strip() and not line.startswith(PREFIX):
+                self._progress(line.rstrip())
 
 
 def _quiet(_text: str) -> None:

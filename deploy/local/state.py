@@ -15,23 +15,129 @@ birth distinguishes a process from later ones with its pid (services/runtime/pro
 service's state is "starting", "ready" or "restarting" (it has ended and will be restarted);
 restarts counts its restarts. Services are in the order of their first start; each leads a session
 whose id is its pid.
+
+The data folder is private: only its owner can list, read or change its content.
+
+A failure of a stack is one sentence, and the last lines of the relevant log.
 """
 
 import fcntl
 import json
 import os
+import signal
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from deploy.local.data_folder import LOCK_NAME
-
+TAIL_BYTES = 64 * 1024
+# All files of a stack are closed to others.
+UMASK = 0o077
+FOLDER_MODE = 0o700
+LOCK_NAME = "stack.lock"
+# Any of these identifies a data folder, also a restored one.
+OWN_NAMES = frozenset({LOCK_NAME, "kafka", "clickhouse"})
 STARTING, RUNNING, STOPPING = "starting", "running", "stopping"
 READY, RESTARTING = "ready", "restarting"
 VERSION = 1
 LOCK_POLL_S = 0.1
+
+
+class StackError(Exception):
+    """The stack cannot start or continue; the text is one sentence.
+
+    log_tail: last lines of the part's log, oldest first.
+    """
+
+    def __init__(self, text: str, log_tail: tuple[str, ...] = ()) -> None:
+        super().__init__(text)
+        self.log_tail = log_tail
+
+
+class StackStoppedError(StackError):
+    """Another tidegauge stopped the stack; nothing crashed."""
+
+
+def crashed(name: str, code: int | None, log: Path) -> StackError:
+    """A part exited unexpectedly. code: of subprocess, negative for a signal; None is unknown."""
+    return StackError(f"{name} {ending(code)}; its log is {log}", tail(log))
+
+
+def not_ready(name: str, timeout_s: float, log: Path) -> StackError:
+    """A part runs but does not become ready."""
+    return StackError(f"{name} was not ready within {timeout_s:g} s; its log is {log}", tail(log))
+
+
+def worn_out(name: str, how: str, restarts: int, log: Path) -> StackError:
+    """A part has exited too often. how: its last exit."""
+    tries = f" after {restarts} restart{'' if restarts == 1 else 's'}" if restarts else ""
+    return StackError(f"{name} {how}{tries}; its log is {log}", tail(log))
+
+
+def unwritable(error: OSError, folder: Path) -> StackError:
+    """The state folder is not writable: the disk is full, or the folder belongs to another user."""
+    return StackError(f"{error.filename or folder} cannot be used: {error.strerror or error}")
+
+
+def ending(code: int | None) -> str:
+    """How a process ended, as the end of a sentence that begins with its name."""
+    if code is None:
+        return "ended"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was terminated by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was terminated by signal {-code}"
+
+
+def tail(log: Path, lines: int = 12) -> tuple[str, ...]:
+    """The last non-empty lines of a log; none without a log."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        return ()
+    return tuple([line.rstrip() for line in text.splitlines() if line.strip()][-lines:])
+
+
+def check_owner(data: Path) -> None:
+    """Raise StackError if the folder, or a link in its place, belongs to another user.
+
+    A missing folder is accepted.
+    """
+    with suppress(FileNotFoundError):
+        for found in (data.lstat(), data.stat()):
+            if found.st_uid != os.geteuid():
+                raise StackError(
+                    f"the data folder {data} belongs to another user (uid {found.st_uid});"
+                    " choose another one with --data",
+                )
+
+
+def make_private(data: Path, on_progress: Callable[[str], None]) -> None:
+    """Create the folder if missing, and close it to others. Raises StackError, OSError.
+
+    Only empty folders and existing data folders are closed: a shared folder given by mistake is
+    left unchanged and refused.
+    """
+    check_owner(data)
+    data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    check_owner(data)
+    mode = stat.S_IMODE(data.stat().st_mode)
+    if not mode & UMASK:
+        return
+    names = {path.name for path in data.iterdir()}
+    if names and not names & OWN_NAMES:
+        raise StackError(
+            f"the data folder {data} is accessible to other users (mode {mode:04o}) and has other"
+            " files; choose another one with --data",
+        )
+    data.chmod(FOLDER_MODE)
+    on_progress(f"removed access of other users to {data}")
 
 
 class LockTimeoutError(Exception):

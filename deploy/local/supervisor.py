@@ -3,6 +3,9 @@
 Used by the process that started the stack, which calls tick() a few times a second. A part that
 dies, or does not become ready again in time, waits for its delay and its dependencies, and is then
 started as at first. Restarts are reported to the terminal, the bus and `stack.json`.
+
+Events about parts are published on the bus. The broker may be the part that died, so nothing here
+waits for it: events stay in the client's bounded queue until it responds, for five minutes at most.
 """
 
 import subprocess
@@ -14,8 +17,6 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from pydantic import Field
 
-from deploy.local.announcing import Announcer
-from deploy.local.failures import StackError, StackStoppedError, ending, unwritable, worn_out
 from deploy.local.parts import Part
 from deploy.local.processes import end, exit_code, is_alive
 from deploy.local.startup import log_path
@@ -25,16 +26,52 @@ from deploy.local.state import (
     STARTING,
     Identity,
     ServiceState,
+    StackError,
     StackState,
+    StackStoppedError,
     StateFile,
+    ending,
+    unwritable,
+    worn_out,
 )
-from schemas.events import PartDown, PartUp
+from schemas.events import LifecycleEvent, PartDown, PartUp
+from services.runtime.events import Events, open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.process import bound_log
 from services.runtime.settings import ServiceSettings
 
+PRODUCER = "stack"
+LAST_WORDS_TIMEOUT_S = 2.0
 Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]
 STOPPED_BY_ANOTHER = "the stack was stopped by another tidegauge"
+
+
+class Announcer:
+    """Publishes lifecycle events of the stack. Connects at the first event: most stacks have
+    none."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        # Otherwise the client prints repeated connection errors on the terminal.
+        quiet = {**settings.kafka_properties, "log_level": "0"}
+        self._settings = settings.model_copy(update={"instance": "", "kafka_properties": quiet})
+        self._events: Events | None = None
+
+    def say(self, event: LifecycleEvent) -> None:
+        """Publish an event as soon as the broker accepts it."""
+        if self._events is None:
+            self._events = open_events(self._settings, PRODUCER)
+        self._events.publish(event, flush=False)
+
+    def serve(self) -> None:
+        """Serve the client's callbacks; call periodically."""
+        if self._events is not None:
+            self._events.flush(0)
+
+    def close(self) -> None:
+        """Wait briefly for acknowledgements."""
+        if self._events is not None:
+            self._events.give_up(LAST_WORDS_TIMEOUT_S)
+            self._events = None
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,7 @@ def main() -> None:
 
 def _fetch_jars(jars: Path) -> None:
     from deploy.local.install import InstallError, check_addresses, locked, same, say
-    from deploy.local.jars import IVY_FILE, FetchError, fetch
-    from deploy.local.jars_lock import STAMP
+    from deploy.local.jars import IVY_FILE, STAMP, FetchError, fetch
     from deploy.local.java import JavaMissingError
 
     lock_file = IVY_FILE.with_suffix(".lock")

@@ -12,11 +12,14 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+
+from sql import CannotError
 
 HERE = Path(__file__).resolve().parent
 START_TIMEOUT_S, STOP_TIMEOUT_S, REST_TIMEOUT_S, CANCEL_TIMEOUT_S = 120, 5, 10, 5
@@ -24,6 +27,13 @@ POLL_S = 0.05
 TOLD = "tidegauge: "  # prefix of RecordReader's lines for the runner
 METRICS_MS = 500  # maximum age
 WANTED = ("].numRecordsIn", "].pendingRecords", "].currentOutputWatermark")
+# The jar of Flink's connector contains Kafka's classes in a shaded package.
+PACKAGE = "org.apache.flink.kafka.shaded.org.apache.kafka.common.security"
+MODULES = {
+    "PLAIN": f"{PACKAGE}.plain.PlainLoginModule",
+    "SCRAM-SHA-256": f"{PACKAGE}.scram.ScramLoginModule",
+    "SCRAM-SHA-512": f"{PACKAGE}.scram.ScramLoginModule",
+}
 
 
 class Jvm:
@@ -267,3 +277,32 @@ class Job:
         """Used heap of the JVM, mebibytes."""
         found = self._ask("/jobmanager/metrics?get=Status.JVM.Memory.Heap.Used")
         return round(float(found[0]["value"]) / 2**20, 1) if found else 0.0
+
+
+def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties for Java. Raises CannotError."""
+    if "ssl.certificate.location" in properties:
+        raise CannotError("this engine does not support client certificates for Kafka")
+    found: dict[str, str] = {}
+    if "security.protocol" in properties:
+        found["security.protocol"] = properties["security.protocol"].upper()
+    mechanism = properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).upper()
+    if mechanism:
+        if mechanism not in MODULES:
+            raise CannotError(f"this engine does not support the SASL mechanism {mechanism}")
+        user, password = (
+            _quoted(properties.get(f"sasl.{each}", "")) for each in ("username", "password")
+        )
+        found["sasl.mechanism"] = mechanism
+        found["sasl.jaas.config"] = (
+            f"{MODULES[mechanism]} required username={user} password={password};"
+        )
+    if "ssl.ca.location" in properties:
+        found["ssl.truststore.type"] = "PEM"
+        found["ssl.truststore.location"] = properties["ssl.ca.location"]
+    return found
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

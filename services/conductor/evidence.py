@@ -10,9 +10,18 @@ from statistics import median
 from typing import Any, TypeVar
 
 from analysis.attribution import Attribution, attribute, limited_by
-from analysis.heap import HEAP, HeapSample, heap, heap_sentence, limited_pipelines
 from analysis.lateness import OTHERS_SHARE_OF_RUN, PIPELINE, Evidence
-from analysis.room import Use, added, room, room_sentence
+from analysis.room import (
+    HEAP,
+    HeapSample,
+    Use,
+    added,
+    heap,
+    heap_sentence,
+    limited_pipelines,
+    room,
+    room_sentence,
+)
 from schemas import catalogue
 from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import PhasePlan, RunRequest

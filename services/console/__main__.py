@@ -12,10 +12,10 @@ from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 
-from deploy.local.data_folder import UMASK
 from deploy.local.install import InstallError
 from deploy.local.java import JavaMissingError
 from deploy.local.stack import StackError
+from deploy.local.state import UMASK
 from schemas.validation_errors import DefinitionError
 from services.console.arguments import build_parser
 from services.console.checks import run_tests

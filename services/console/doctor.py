@@ -14,12 +14,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from deploy.local.jars_lock import JarsError, jars_lock, mend, verify_jars
+from deploy.local.jars import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import JavaMissingError, find_java
-from deploy.local.preflight import ipv6_objection, known_settings
-from deploy.local.stack import ServiceStatus
-from deploy.local.status import READY
-from services.console.engines import installation_state
+from deploy.local.stack import READY, ServiceStatus
+from deploy.local.startup import ipv6_objection, known_settings
+from services.console.lists import installation_state
 from services.definitions.engines import installed, load_engines
 from services.readmodel.runs import dead_letters
 from services.runtime.clickhouse import QueryError, RefusedError, answer_to, store_url

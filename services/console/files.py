@@ -11,8 +11,7 @@ from typing import Final
 
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
-from services.console.report.ci import benchmark, junit, junit_error
-from services.console.report.markdown import markdown
+from services.console.report.ci import benchmark, junit, junit_error, markdown
 
 _JUNIT: Final = "--junit"
 _OF_REPORT: Final = ("--report", "--markdown", _JUNIT, "--benchmark")

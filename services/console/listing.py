@@ -1,24 +1,33 @@
 """Lists: status, runs, workloads, pipelines; and a workload in words: its load, what it measures,
-how that is judged, and its source."""
+how that is judged, and its source.
+
+Also the verb `sql`: one query, printed or written to a file, and example queries.
+"""
 
 import dataclasses
 import json
+import re
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.syntax import Syntax
 from rich.table import Table
 
 from schemas.domain import DomainSpec
 from schemas.load import Combined, Shape
 from schemas.protocol import Phases, Workload
 from schemas.search import Search
+from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S, Validity
-from services.console.asking import FORMATS
 from services.console.benchmarks import benchmark_names
+from services.console.files import write_file
+from services.console.lists import position_sentence, skipped_sentences
 from services.console.report.words import SHOWN
-from services.console.suites import position_sentence, skipped_sentences
-from services.console.terminal import headed
+from services.console.terminal import harmless, headed
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import load_engines
 from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, defined_in, load_pipeline, names
@@ -30,11 +39,92 @@ from services.definitions.workloads import (
     load_workload,
 )
 from services.readmodel.runs import CurrentRun, RunRow, current_run, suite_position
-from services.runtime.clickhouse import QueryError, store_url
-from services.runtime.settings import ServiceSettings
+from services.runtime.clickhouse import QueryError, StoreUrl, query_bytes, store_url
+from services.runtime.settings import ROOT, ServiceSettings
 
+EXAMPLES_DIR = ROOT / "deploy" / "clickhouse" / "examples"
+FORMATS = {
+    "table": "PrettyCompact",
+    "csv": "CSVWithNames",
+    "json": "JSONEachRow",
+    "jsonl": "JSONEachRow",
+    "md": "Markdown",
+    "parquet": "Parquet",
+    "tsv": "TSVWithNames",
+}
+BINARY = ("Arrow", "ArrowStream", "Avro", "Native", "ORC", "Parquet", "RowBinary")
 MAX_WIDTH = 400  # of a list that is piped
 MIN_RESULT = 30  # on a narrow terminal, with the gaps between columns
+
+
+@dataclass(frozen=True)
+class Example:
+    """A common question and the query that answers it."""
+
+    number: int
+    question: str
+    sql: str
+
+
+def examples() -> tuple[Example, ...]:
+    """All examples in order."""
+    found = []
+    for path in sorted(EXAMPLES_DIR.glob("*.sql")):
+        first, _, sql = path.read_text().partition("\n")
+        found.append(Example(int(path.name[:2]), first.removeprefix("--").strip(), sql.strip()))
+    return tuple(found)
+
+
+def example(number: int) -> Example:
+    """One example by its number. Raises DefinitionError."""
+    for each in examples():
+        if each.number == number:
+            return each
+    raise DefinitionError(f"There is no example {number}; see: ./tidegauge sql --examples")
+
+
+def plain_examples() -> list[dict[str, Any]]:
+    """All examples as plain values."""
+    return [asdict(one) for one in examples()]
+
+
+def show_examples(console: Console) -> None:
+    """Print all examples."""
+    for each in examples():
+        console.print(headed(str(each.number), each.question), soft_wrap=True)
+        console.print(Syntax(each.sql, "sql", background_color="default", word_wrap=True))
+        console.print()
+    console.print("Run one with: ./tidegauge sql --examples NUMBER")
+
+
+def format_of(name: str | None, output: Path | None) -> str:
+    """The requested ClickHouse format, by name or by the suffix of the file.
+
+    Names in FORMATS are case-insensitive; other names are passed to ClickHouse. Raises
+    DefinitionError if a binary format would go to a terminal.
+    """
+    suffix = output.suffix.removeprefix(".") if output else ""
+    asked = name or (suffix if suffix.lower() in FORMATS else "table")
+    found = FORMATS.get(asked.lower(), asked)
+    if output is None and found in BINARY and sys.stdout.isatty():
+        raise DefinitionError(f"{found} is not for a terminal; add --output FILE.")
+    if not re.fullmatch(r"[A-Za-z0-9]+", found):
+        raise DefinitionError(f"There is no format {found!r}.")
+    return found
+
+
+def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | None) -> None:
+    """Write the result to standard output, or to a file once it is complete. Says so if a table has
+    no rows. Raises QueryError."""
+    data = query_bytes(url, sql, output_format)
+    if not data:
+        print("tidegauge: the answer has no rows.", file=sys.stderr)
+    if output is None:
+        if sys.stdout.isatty():
+            data = harmless(data.decode(errors="replace")).encode()
+        sys.stdout.buffer.write(data)
+        return
+    write_file("--output", output, data)
 
 
 def show_status(console: Console, settings: ServiceSettings, found: Any, as_json: bool) -> None:

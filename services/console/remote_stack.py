@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deploy.local.data_folder import make_private
+from deploy.local.broker import known_to
 from deploy.local.parts import Part, stack_parts
-from deploy.local.preflight import check_ports
 from deploy.local.stack import Stack, StackError, StackStatus
-from deploy.local.variables import known_to
+from deploy.local.startup import check_ports
+from deploy.local.state import make_private
 from services.runtime.clickhouse import QueryError, answer_to, store_url
 from services.runtime.settings import ROOT, ServiceSettings
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from schemas.codec import Schema
 from schemas.columnar import encode_columns
+from schemas.content import IMPOSSIBLE, UNDECODABLE
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE, InputSpec
-from schemas.faults import IMPOSSIBLE, UNDECODABLE
 from schemas.records import EVENT_MS, KEY, Int64s
 from services.generator.dataset_plan import DatasetPlan, Rows
 

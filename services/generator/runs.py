@@ -19,10 +19,10 @@ from prometheus_client import Counter, Gauge
 from structlog.stdlib import BoundLogger
 
 from schemas import catalogue
+from schemas.codec import encode_json
 from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.events import Failed, LoadFinished, Ready
-from schemas.json_format import encode_json
 from schemas.protocol import PhasePlan, RunPlan, probe_run_id
 from services.definitions.csv_files import InputError
 from services.definitions.trusted import content_objection, trusted_domain

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schemas.content import KINDS, NONE
 from schemas.curves import SECOND_US
-from schemas.faults import KINDS, NONE
 from schemas.load import Shape
 from schemas.protocol import PhasePlan
 from schemas.records import Int64s

@@ -253,7 +253,7 @@ def way_in(url: str, run_id: str) -> Json | None:
 
 def runs_of_series(url: str, series: str) -> list[tuple[str, Json]]:
     """The runs of a series with increasing numbers of workers, in order, each with the fields of
-    its schemas.scaling.Scaled."""
+    its schemas.search.Scaled."""
     rows = query(
         url,
         "SELECT run_id, detail FROM tidegauge.results_lifecycle AS e"

@@ -6,7 +6,7 @@ from collections.abc import MutableMapping
 
 from pydantic import Field, field_validator
 
-from schemas.secret_settings import looks_secret
+from schemas.model import looks_secret
 from services.runtime.kafka_security import java_properties
 from services.runtime.settings import ServiceSettings
 

@@ -1,4 +1,4 @@
-"""Wire formats as Spark columns; `schemas.codec` and `schemas.json_format` do the same for single
+"""Wire formats as Spark columns; `schemas.codec` and `schemas.codec` do the same for single
 records."""
 
 import json

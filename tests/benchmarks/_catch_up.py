@@ -25,7 +25,7 @@ from unittest.mock import patch
 import psutil
 from confluent_kafka import TopicPartition
 
-from analysis.heap import HeapSample, heap
+from analysis.room import HeapSample, heap
 from schemas import catalogue
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
@@ -55,7 +55,7 @@ SIZES = ("used", "max")
 class CaughtUp:
     """The result of one pipeline for a backlog. outputs: actual and expected number. start_s: from
     the start of its program to its first output, None if it was not measured. heap: what its JVM
-    needed (analysis/heap.py), None without a JVM."""
+    needed (analysis/room.py), None without a JVM."""
 
     records_per_second: float
     cpu_seconds_per_million: float

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from services.console.page import svg
-from services.console.page.charts import STYLES, Range, height_of, ranges
-from services.console.page.markup import Markup, joined
+from services.console.report import charts
+from services.console.report.charts import STYLES, Markup, Range, height_of, joined, ranges
 from services.runtime.settings import ROOT
 from tests.benchmarks.engines import LIMITED
 from tests.documentation import replaced
@@ -135,7 +134,7 @@ def picture(figures: Figures) -> Markup:
     label = "Latency of each pipeline from the median (dot) to the 99th percentile, in milliseconds"
     unit = "ms from the median (dot) to the 99th percentile (end of the line), scale log(1 + ms)"
     height = height_of(groups)
-    return svg.file(
+    return charts.file(
         WIDTH, height + LEGEND, label, ranges(unit, groups, WIDTH), legend(shown, height)
     )
 
@@ -144,8 +143,8 @@ def legend(shown: Sequence[str], y: float) -> Markup:
     """The colour of each stage."""
     parts, x = [], 200.0
     for stage in shown:
-        parts.append(svg.dot(x, y + 6, 4, STYLES[COLOURS[stage]][0]))
-        parts.append(svg.text(x + 9, y + 10, stage))
+        parts.append(charts.dot(x, y + 6, 4, STYLES[COLOURS[stage]][0]))
+        parts.append(charts.text(x + 9, y + 10, stage))
         x += 95
     return joined(parts)
 

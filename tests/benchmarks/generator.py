@@ -32,8 +32,7 @@ from pathlib import Path
 from statistics import median
 
 from deploy.local.install import same
-from deploy.local.jars import BENCH_FILE, fetch
-from deploy.local.jars_lock import STAMP
+from deploy.local.jars import BENCH_FILE, STAMP, fetch
 from deploy.local.java import find_java
 from schemas import catalogue
 from services.runtime.kafka import admin_client, ensure_topics

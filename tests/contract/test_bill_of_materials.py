@@ -9,11 +9,17 @@ import pyspark
 import pytest
 
 from deploy.dependencies.__main__ import SBOM, components, locked, version
-from deploy.dependencies.licences import UNKNOWN
+from deploy.dependencies.bill import (
+    UNKNOWN,
+    Component,
+    bill,
+    bundled_jars,
+    deployed,
+    packages,
+    reviewed_licences,
+)
 from deploy.dependencies.lock import read_lock
-from deploy.dependencies.materials import bundled_jars, deployed, packages, reviewed_licences
-from deploy.dependencies.sbom import Component, bill
-from deploy.local.jars_lock import jars_lock, read_jars_lock
+from deploy.local.jars import jars_lock, read_jars_lock
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract

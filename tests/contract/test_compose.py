@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.dependencies.images import SERVICES
+from deploy.dependencies.lock import SERVICES
 from services.definitions.engines import load_engines
 from services.definitions.pipelines import load_pipeline
 from services.generator.settings import GeneratorSettings

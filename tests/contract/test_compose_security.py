@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploy.local.broker_access import access_properties
+from deploy.local.broker import access_properties
 from services.runtime.settings import ServiceSettings
 from tests.contract.compose import COMPOSE, FOLDER, PARTS, kafka_properties, value_of
 from tests.contract.test_compose import ours

@@ -11,11 +11,9 @@ import pyspark
 import pytest
 
 from deploy.dependencies.__main__ import locked
-from deploy.dependencies.images import SERVICES, image_lock, packages_of
-from deploy.dependencies.licences import UNKNOWN, current, declared, listed
-from deploy.dependencies.lock import needs, read_lock
-from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths
-from deploy.local.jars_lock import read_jars_lock
+from deploy.dependencies.bill import UNKNOWN, current, declared, listed
+from deploy.dependencies.lock import SERVICES, image_lock, needs, packages_of, read_lock
+from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths, read_jars_lock
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.preflight import known_settings
+from deploy.local.startup import known_settings
 from schemas.protocol import Workload
 from services.console.__main__ import main
 from services.console.arguments import build_parser

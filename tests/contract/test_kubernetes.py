@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.dependencies.images import SERVICES
-from deploy.local.broker_access import access_properties
+from deploy.dependencies.lock import SERVICES
+from deploy.local.broker import access_properties
 from services.collector.settings import CollectorSettings
 from services.console.arguments import build_parser
 from services.generator.settings import GeneratorSettings

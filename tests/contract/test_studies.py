@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.console.studies.plan import plan_of
+from services.console.studies.carry_out import plan_of
 from services.definitions.domains import load_domain
 from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study

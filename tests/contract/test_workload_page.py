@@ -5,8 +5,7 @@ import re
 import pytest
 from pydantic_core import PydanticUndefined
 
-from schemas.scaling import Scaling
-from schemas.search import QueueThresholds, Search, SteadyLatency
+from schemas.search import QueueThresholds, Scaling, Search, SteadyLatency
 from schemas.workload import Judgement, Kill, Phases, Validity, Workload
 from services.runtime.settings import ROOT
 

@@ -16,8 +16,7 @@ from typing import Any
 import psutil
 from confluent_kafka import KafkaException, TopicPartition
 
-from deploy.local.stack import Stack
-from deploy.local.status import ServiceStatus
+from deploy.local.stack import ServiceStatus, Stack
 from schemas import catalogue
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.kafka import NoTopicError, assigned_consumer, ends_of, watermarks

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Message, TopicPartition
 
 from schemas import catalogue, protocol
-from schemas.json_format import decode_json
+from schemas.codec import decode_json
 from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,

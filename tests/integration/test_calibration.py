@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from schemas import catalogue, protocol
+from schemas.codec import encode_json
 from schemas.commands import Drain, Prepare, Start, Stop
 from schemas.events import Drained, LoadFinished, Ready
-from schemas.json_format import encode_json
 from schemas.load import Constant
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
 from schemas.workload import (

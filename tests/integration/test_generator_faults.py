@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from schemas import catalogue, fault_rules, faults
+from schemas import catalogue, content
 from schemas.codec import DecodeError
 from schemas.commands import Prepare, Start, Stop
 from schemas.events import LoadFinished, Ready, ServiceStarted
@@ -108,10 +108,10 @@ def test_faults_are_found_where_the_rule_says(own_broker):
             while len(reader.messages) < sum(detail["end_offsets"][topic]):
                 reader.read()
 
-    kinds = fault_rules.kinds(rule, seed, np.arange(800))
-    expected = Counter({n: 2 if kinds[n] == faults.DUPLICATE else 1 for n in range(800)})
+    kinds = content.kinds(rule, seed, np.arange(800))
+    expected = Counter({n: 2 if kinds[n] == content.DUPLICATE else 1 for n in range(800)})
     for sequence in range(800):
-        if kinds[sequence] == faults.UNDECODABLE:
+        if kinds[sequence] == content.UNDECODABLE:
             del expected[sequence]
     found, undecodable, impossible = Counter(), 0, set()
     for message in inputs[0].messages + inputs[1].messages:
@@ -125,11 +125,11 @@ def test_faults_are_found_where_the_rule_says(own_broker):
             if -1 in (record.get("flow_vehicles_per_hour"), record.get("speed_km_per_hour")):
                 impossible.add(record["sequence"])
     assert found == expected
-    counts = Counter(faults.KINDS[kind] for kind in kinds.tolist())
+    counts = Counter(content.KINDS[kind] for kind in kinds.tolist())
     del counts["none"]
     assert detail["faults"] == counts
     assert undecodable == counts["undecodable"]
-    assert impossible == {n for n in range(800) if kinds[n] == faults.IMPOSSIBLE}
+    assert impossible == {n for n in range(800) if kinds[n] == content.IMPOSSIBLE}
     assert (detail["intended"], detail["acknowledged"], detail["failed"]) == (800, 800, 0)
 
 

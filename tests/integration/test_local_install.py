@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from deploy.local.install import locked
-from deploy.local.jars import FetchError, fetch, write_lock
-from deploy.local.jars_lock import jars_lock, read_jars_lock
+from deploy.local.jars import FetchError, fetch, jars_lock, read_jars_lock, write_lock
 from deploy.local.java import Java, JavaMissingError, find_java
-from deploy.local.preflight import check_jars
 from deploy.local.stack import Stack, StackError
+from deploy.local.startup import check_jars
 from services.console.doctor import Finding, examine
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.integration.kafka_broker import free_base_port

@@ -7,14 +7,13 @@ from functools import partial
 import pytest
 from rich.console import Console
 
-from deploy.local.status import StackStatus
+from deploy.local.stack import StackStatus
 from schemas.catalogue import LIFECYCLE
 from services.console.listing import show_status
 from services.console.report import compare as comparing
 from services.console.report.build import build_report
-from services.console.report.ci import junit
+from services.console.report.ci import junit, markdown
 from services.console.report.html import page
-from services.console.report.markdown import markdown
 from services.console.report.terminal import show_report
 from services.readmodel.history import read_series
 from services.readmodel.runs import latest_run, request_of

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from deploy.local.broker_access import OWNER
+from deploy.local.broker import OWNER
 from deploy.local.parts import KAFKA
 from deploy.local.stack import Stack
 from schemas import catalogue

@@ -26,7 +26,7 @@ from deploy.grafana.program import (
     sustainable,
     watch,
 )
-from deploy.grafana.program.contact_points import with_contact_points
+from deploy.grafana.program.alerts import with_contact_points
 from services.runtime.settings import load_settings
 from services.runtime.webhooks import WebhookSettings
 

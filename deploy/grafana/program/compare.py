@@ -4,7 +4,7 @@ machine. Other runs in the range are omitted and listed."""
 from grafana_foundation_sdk.builders import barchart, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, graph, rows
 
@@ -97,7 +97,7 @@ WHERE {CHOSEN}
 GROUP BY of_pipeline, of_stage
 ORDER BY of_pipeline, {sql.stage_order("of_stage")}
 """,
-        palette.STAGES,
+        panels.STAGES,
         "pipeline",
         pivoted=("of_pipeline", "of_stage", "latency_ms"),
     )

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
@@ -71,7 +71,7 @@ FROM results_verdicts AS v
 WHERE {UNPLANNED}
 HAVING count() > 0
 """,
-        ((None, palette.BAD), (1, palette.GOOD)),
+        ((None, panels.BAD), (1, panels.GOOD)),
     )
 
 
@@ -114,7 +114,7 @@ def _ledger() -> table.Panel:
 SELECT
     pipeline,
     stage,
-    {sql.verdict_sums(palette.VERDICTS)}
+    {sql.verdict_sums(panels.VERDICTS)}
 FROM results_verdicts AS v
 WHERE {CHOSEN}
 GROUP BY pipeline, stage
@@ -195,5 +195,5 @@ WHERE $__timeFilter(second)
 GROUP BY time
 ORDER BY time
 """,
-        {"intended": palette.GREY, "acknowledged": palette.BLUE, "failed": palette.VERMILION},
+        {"intended": panels.GREY, "acknowledged": panels.BLUE, "failed": panels.VERMILION},
     )

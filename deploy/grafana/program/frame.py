@@ -7,7 +7,7 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
-from deploy.grafana.program import palette
+from deploy.grafana.program import panels
 from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, Query
 
 TAG: Final = "tidegauge"
@@ -20,55 +20,6 @@ OF_RUNS: Final = (
     f"NOT {WATCHED} AND ($__toTime - $__fromTime <= 1800"
     " OR phase = 'measure' AND $__toTime - $__fromTime <= 7200)"
 )
-
-
-def phases(which: str) -> dash.AnnotationQuery:
-    """Phases of runs. which: SQL condition. A phase lasts until the next event of its run or,
-    without one, to the end of the range."""
-    sql = f"""
-SELECT time, if(next < time, $__toTime, next) AS timeEnd, text, tags
-FROM
-(
-    SELECT
-        time,
-        any(time) OVER (
-            PARTITION BY run_id ORDER BY time ROWS BETWEEN 1 FOLLOWING AND 1 FOLLOWING
-        ) AS next,
-        concat(phase, ' of ', run_id) AS text,
-        'phase' AS tags,
-        event,
-        run_id,
-        phase
-    FROM results_lifecycle
-    WHERE event IN ('phase_started', 'concluded')
-        AND time >= $__fromTime - 86400 AND time <= $__toTime
-)
-WHERE event = 'phase_started' AND timeEnd >= $__fromTime AND {which}
-ORDER BY time
-LIMIT 1000
-"""
-    return annotation("Run phases", sql, palette.SKY)
-
-
-def faults(which: str = "true") -> dash.AnnotationQuery:
-    """Faults of runs. which: SQL condition."""
-    sql = f"""
-SELECT
-    time,
-    concat(
-        replaceOne(toString(event), '_', ' '), if(pipeline = '', '', ' '), pipeline, ' ',
-        JSONExtractString(detail, 'reason')
-    ) AS text,
-    'fault' AS tags
-FROM results_lifecycle
-WHERE event IN ('pipeline_down', 'pipeline_up', 'failed', 'run_refused') AND $__timeFilter(time)
-    AND {which}
-ORDER BY time
-LIMIT 1000
-"""
-    return annotation("Faults", sql, palette.VERMILION)
-
-
 # A deployment is shown at the first run with a version different from the run before.
 DEPLOYMENTS: Final = """
 SELECT time, concat('Changed to ', now_on, '; previously ', before) AS text, 'deployment' AS tags
@@ -109,6 +60,53 @@ LIMIT 200
 """
 
 
+def phases(which: str) -> dash.AnnotationQuery:
+    """Phases of runs. which: SQL condition. A phase lasts until the next event of its run or,
+    without one, to the end of the range."""
+    sql = f"""
+SELECT time, if(next < time, $__toTime, next) AS timeEnd, text, tags
+FROM
+(
+    SELECT
+        time,
+        any(time) OVER (
+            PARTITION BY run_id ORDER BY time ROWS BETWEEN 1 FOLLOWING AND 1 FOLLOWING
+        ) AS next,
+        concat(phase, ' of ', run_id) AS text,
+        'phase' AS tags,
+        event,
+        run_id,
+        phase
+    FROM results_lifecycle
+    WHERE event IN ('phase_started', 'concluded')
+        AND time >= $__fromTime - 86400 AND time <= $__toTime
+)
+WHERE event = 'phase_started' AND timeEnd >= $__fromTime AND {which}
+ORDER BY time
+LIMIT 1000
+"""
+    return annotation("Run phases", sql, panels.SKY)
+
+
+def faults(which: str = "true") -> dash.AnnotationQuery:
+    """Faults of runs. which: SQL condition."""
+    sql = f"""
+SELECT
+    time,
+    concat(
+        replaceOne(toString(event), '_', ' '), if(pipeline = '', '', ' '), pipeline, ' ',
+        JSONExtractString(detail, 'reason')
+    ) AS text,
+    'fault' AS tags
+FROM results_lifecycle
+WHERE event IN ('pipeline_down', 'pipeline_up', 'failed', 'run_refused') AND $__timeFilter(time)
+    AND {which}
+ORDER BY time
+LIMIT 1000
+"""
+    return annotation("Faults", sql, panels.VERMILION)
+
+
 def frame(
     name: str,
     title: str,
@@ -142,8 +140,8 @@ def frame(
         events = (phases(OF_RUNS), faults())
     for one in (
         *events,
-        annotation("Deployments", DEPLOYMENTS, palette.PURPLE),
-        annotation("Change points", CHANGES, palette.ORANGE),
+        annotation("Deployments", DEPLOYMENTS, panels.PURPLE),
+        annotation("Change points", CHANGES, panels.ORANGE),
     ):
         found = found.annotation(one)
     for variable in variables:

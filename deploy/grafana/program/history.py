@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, frame, placed
 from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
 
@@ -107,7 +107,7 @@ FROM runs AS k
 WHERE {OF_WORKLOAD}
 HAVING count() > 0
 """,
-        ((None, palette.BLUE),),
+        ((None, panels.BLUE),),
     )
 
 
@@ -275,7 +275,7 @@ GROUP BY time
 ORDER BY time
 LIMIT 20000
 """,
-        palette.PERCENTILES,
+        panels.PERCENTILES,
     )
 
 
@@ -296,7 +296,7 @@ GROUP BY time
 ORDER BY time
 LIMIT 20000
 """,
-        {"input": palette.GREY},
+        {"input": panels.GREY},
     )
 
 

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, WATCHED, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
@@ -11,7 +11,7 @@ RUNS = """
 SELECT run_id FROM latency_minutes
 WHERE minute >= toStartOfMinute($__fromTime) AND minute <= $__toTime
 """.strip().replace("\n", " ")
-RATIO = ((None, palette.GOOD), (1.2, palette.DOUBTFUL), (1.5, palette.BAD))
+RATIO = ((None, panels.GOOD), (1.2, panels.DOUBTFUL), (1.5, panels.BAD))
 
 
 def build() -> dash.Dashboard:
@@ -313,7 +313,7 @@ WHERE event = 'evaluating' AND $__timeFilter(e.time)
 GROUP BY time
 ORDER BY time
 """,
-        palette.SERVICES,
+        panels.SERVICES,
         interval="10s",
     )
 

@@ -3,13 +3,12 @@
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import frame, placed
-from deploy.grafana.program.links import TO_RUN
-from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, rows
+from deploy.grafana.program.panels import NONE_IS_GOOD, TO_RUN, About, figures, rows
 from services.conductor.notices.notice import ON_PURPOSE_MS
 
-RATIO = ((None, palette.GOOD), (1.1, palette.DOUBTFUL), (1.5, palette.BAD))
+RATIO = ((None, panels.GOOD), (1.1, panels.DOUBTFUL), (1.5, panels.BAD))
 # Runs that a user ended (`was_asked_for` in services/conductor/cancellation.py) are not valid, but
 # need no attention.
 ENDED = (

@@ -7,6 +7,12 @@ Query results by panel type (for other viewers, see docs/decisions/0601):
 - bars: first the name of a group, then one column per bar of a group; or, with `pivoted`, a group,
   a bar and a number, one row per bar.
 - heatmap: `time`, then one column per band from the lowest to the highest, with counts.
+
+Colours are distinguishable by colour-blind people (Okabe and Ito, 2008). A stage, a pipeline or a
+percentile has the same colour everywhere. Good is blue and bad is vermilion, never green and red. A
+name also matches at the end of a series: `PIPELINE STAGE`.
+
+A link from a run takes the run and its time range from fields of the row.
 """
 
 from collections.abc import Mapping
@@ -21,7 +27,46 @@ from grafana_foundation_sdk.models import common as shared
 from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models import heatmap as heat
 
-from deploy.grafana.program import palette
+from services.definitions.domains import domain_names, load_domain
+
+ORANGE: Final = "#E69F00"
+SKY: Final = "#56B4E9"
+GREEN: Final = "#009E73"
+YELLOW: Final = "#F0E442"
+BLUE: Final = "#0072B2"
+VERMILION: Final = "#D55E00"
+PURPLE: Final = "#CC79A7"
+GREY: Final = "#999999"
+
+GOOD, DOUBTFUL, BAD = BLUE, ORANGE, VERMILION
+
+# From the domains; other stages get one of Grafana's colours, by name.
+STAGES: Final = {
+    stage.name: stage.colour
+    for name in reversed(domain_names())
+    for stage in load_domain(name).spec.stages
+    if stage.colour
+}
+PERCENTILES: Final = {"p50": SKY, "p90": GREEN, "p99": ORANGE, "p99.9": PURPLE, "max": VERMILION}
+VERDICTS: Final = {
+    "exact": BLUE,
+    "wrong": VERMILION,
+    "missing": ORANGE,
+    "late": YELLOW,
+    "duplicate": PURPLE,
+    "unexpected": SKY,
+}
+SERVICES: Final = {
+    "kafka": ORANGE,
+    "store": PURPLE,
+    "evaluator": SKY,
+    "generator": GREEN,
+    "collector": YELLOW,
+    "conductor": GREY,
+    "machine": VERMILION,
+    "runner": BLUE,
+}
+
 
 PLUGIN: Final = "grafana-clickhouse-datasource"
 DATASOURCE: Final = shared.DataSourceRef(type_val=PLUGIN, uid="${datasource}")
@@ -33,6 +78,11 @@ NOTHING: Final = "Nothing was measured in this time range. Start a run: ./tidega
 GAPS_MS: Final = {"1s": 15_000.0, "2s": 15_000.0, "5s": 45_000.0, "10s": 45_000.0}
 DASHED: Final = {"fill": "dash", "dash": [8, 6]}
 Thresholds = tuple[tuple[float | None, str], ...]
+NONE_IS_GOOD: Final[Thresholds] = ((None, GOOD), (1, BAD))
+TO_RUN: Final = (
+    "/d/tidegauge-run?var-run=${__data.fields.run}&from=${__data.fields.from_ms}"
+    "&to=${__data.fields.to_ms}&${datasource:queryparam}"
+)
 
 
 @dataclass(frozen=True)
@@ -104,7 +154,7 @@ def graph(
         scale = common.ScaleDistributionConfig().type(shared.ScaleDistribution.LOG).log(10)
         panel = panel.scale_distribution(scale)
     if "'limit " in sql:
-        grey = {"mode": "fixed", "fixedColor": palette.GREY}
+        grey = {"mode": "fixed", "fixedColor": GREY}
         dashed = [_property("custom.lineStyle", DASHED), _property("color", grey)]
         panel = panel.override_by_regexp("/^limit /", dashed)
     _colour(panel, colours)
@@ -240,6 +290,3 @@ def _legend() -> common.VizLegendOptions:
 def _tooltip() -> common.VizTooltipOptions:
     multi = common.VizTooltipOptions().mode(shared.TooltipDisplayMode.MULTI)
     return multi.sort(shared.SortOrder.DESCENDING)
-
-
-NONE_IS_GOOD: Final[Thresholds] = ((None, palette.GOOD), (1, palette.BAD))

@@ -9,11 +9,10 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, sql
-from deploy.grafana.program.links import TO_RUN
-from deploy.grafana.program.panels import NONE_IS_GOOD, About, figures, graph, rows
+from deploy.grafana.program import panels, sql
+from deploy.grafana.program.panels import NONE_IS_GOOD, TO_RUN, About, figures, graph, rows
 
-FAILED: Final = tuple(palette.VERDICTS)[1:]
+FAILED: Final = tuple(panels.VERDICTS)[1:]
 BY_STAGE: Final = "concat(pipeline, ' ', stage)"
 INPUT_AND_BY_STAGE: Final = f"if(pipeline = '', 'input', {BY_STAGE})"
 PIPELINES: Final = "arrayStringConcat(pipelines, ', ') AS pipelines"
@@ -35,6 +34,7 @@ toUnixTimestamp64Milli(requested_at) AS from_ms,
     toUnixTimestamp64Milli(ifNull(concluded_at, now64(3))) + 5000 AS to_ms
 """.strip()
 REASONS: Final = "arrayStringConcat(arrayConcat(invalid_reasons, failures), ' ') AS reasons"
+PROGRESS_INTERVAL: Final = "5s"  # one line per second and more: a shorter interval would show gaps
 
 
 def runs(
@@ -75,7 +75,7 @@ HAVING count() > 0
 
 
 def verdicts_over_time(
-    about: About, where: str, verdicts: Iterable[str] = tuple(palette.VERDICTS)
+    about: About, where: str, verdicts: Iterable[str] = tuple(panels.VERDICTS)
 ) -> timeseries.Panel:
     """These verdicts per second, at the second of the output."""
     return graph(
@@ -89,7 +89,7 @@ WHERE {where}
 GROUP BY time
 ORDER BY time
 """,
-        palette.VERDICTS,
+        panels.VERDICTS,
         stacked=True,
         bars=True,
     )
@@ -100,7 +100,7 @@ def latency_over_time(
     share: float,
     where: str,
     series: str = BY_STAGE,
-    colours: Mapping[str, str] = palette.STAGES,
+    colours: Mapping[str, str] = panels.STAGES,
 ) -> timeseries.Panel:
     """A percentile of the outputs in each point. series: SQL expression of a line's name."""
     points = _points(share, where, series, source=sql.LATENCIES)
@@ -144,7 +144,7 @@ FROM
 )
 ORDER BY time, startsWith(series, 'limit '), series
 """,
-        palette.STAGES,
+        panels.STAGES,
         logarithmic=True,
     )
 
@@ -166,7 +166,7 @@ def rates(
     about: About,
     where: str,
     series: str = INPUT_AND_BY_STAGE,
-    colours: Mapping[str, str] = palette.STAGES | {"input": palette.GREY},
+    colours: Mapping[str, str] = panels.STAGES | {"input": panels.GREY},
 ) -> timeseries.Panel:
     """Records appended per second. series: SQL expression of a line's name."""
     return graph(
@@ -200,7 +200,7 @@ WHERE {where}
 GROUP BY time
 ORDER BY time
 """,
-        palette.PERCENTILES,
+        panels.PERCENTILES,
     )
 
 
@@ -227,11 +227,8 @@ FROM
 )
 HAVING max(of_result) > toDateTime64(0, 3)
 """,
-        ((None, palette.GOOD), (900, palette.DOUBTFUL)),
+        ((None, panels.GOOD), (900, panels.DOUBTFUL)),
     )
-
-
-PROGRESS_INTERVAL: Final = "5s"  # one line per second and more: a shorter interval would show gaps
 
 
 def lag(about: About, where: str) -> timeseries.Panel:
@@ -248,7 +245,7 @@ WHERE {where} AND ifNull(lag_records, max_records_behind) IS NOT NULL
 GROUP BY time, series
 ORDER BY time, series
 """,
-        palette.STAGES,
+        panels.STAGES,
         interval=PROGRESS_INTERVAL,
     )
 
@@ -267,6 +264,6 @@ WHERE {where}
 GROUP BY time, series
 ORDER BY time, series
 """,
-        palette.STAGES,
+        panels.STAGES,
         interval=PROGRESS_INTERVAL,
     )

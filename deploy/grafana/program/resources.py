@@ -1,17 +1,178 @@
 """Resources: use by services, JVMs, broker and machine, and the overhead of measuring."""
 
+from typing import Final
+
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette
-from deploy.grafana.program.broker import broker_panels
+from deploy.grafana.program import panels
 from deploy.grafana.program.frame import frame, placed
 from deploy.grafana.program.panels import About, figures, graph, rows
 
+NOT_SCRAPED: Final = (
+    "No broker was scraped in this time range. The collector scrapes while a stack is running."
+)
+NO_GROUP: Final = "No consumer group with committed offsets in this time range."
 # A pipeline's processes are named after their pipeline, all others after their service.
 WHO = "if(pipeline = '', toString(service), toString(pipeline))"
 OBSERVERS = "('evaluator', 'collector', 'conductor', 'store')"
 ASLEEP = "No samples in this time range. The collector samples while a stack is running."
+CORES = "Cores used by the processes of each service and pipeline."
+MEMORY = "Resident memory of the processes of each service. Shared pages count in each process."
+HEAP = "Java heap in use by the broker and by the JVMs of a pipeline, maximum of each interval."
+COLLECTION = "Seconds of garbage collection per second."
+DISKS = "Bytes per second written to disks by the processes of each service."
+JVMS = "heap_used_bytes IS NOT NULL"
+
+
+def broker_panels() -> tuple[timeseries.Panel, ...]:
+    """Broker throughput, storage, and lag of consumer groups."""
+    return _traffic(), _records(), _requests(), _sizes(), _lag()
+
+
+def _traffic() -> timeseries.Panel:
+    return graph(
+        About(
+            "Broker throughput",
+            "Bytes per second into and out of all brokers, all topics together.",
+            "binBps",
+            empty=NOT_SCRAPED,
+        ),
+        """
+SELECT time, sum(bytes_in) AS "in", sum(bytes_out) AS "out"
+FROM
+(
+    SELECT
+        $__timeInterval(b.time) AS time,
+        source,
+        avg(bytes_in_per_second) AS bytes_in,
+        avg(bytes_out_per_second) AS bytes_out
+    FROM broker_throughput AS b
+    WHERE topic = '' AND $__timeFilter(b.time)
+    GROUP BY time, source
+)
+GROUP BY time
+ORDER BY time
+""",
+        {"in": panels.BLUE, "out": panels.ORANGE},
+        interval="5s",
+    )
+
+
+def _records() -> timeseries.Panel:
+    return _by_topic(
+        About(
+            "Incoming records by topic",
+            "Records per second into each topic, all brokers together. Topics without records are "
+            "omitted.",
+            "short",
+            empty=NOT_SCRAPED,
+        ),
+        "messages_in_per_second",
+        "broker_throughput",
+    )
+
+
+def _requests() -> timeseries.Panel:
+    return graph(
+        About(
+            "Broker request time",
+            "Request time as reported by the brokers: the mean since their start, and the 99th "
+            "percentile weighted towards the last minutes. A fetch includes the time spent waiting "
+            "for records.",
+            "ms",
+            empty=NOT_SCRAPED,
+        ),
+        """
+SELECT
+    $__timeInterval(b.time) AS time,
+    avgIf(mean_ms, request = 'Produce') AS "produce, mean",
+    maxIf(p99_ms, request = 'Produce') AS "produce, p99",
+    avgIf(mean_ms, request = 'FetchConsumer') AS "fetch, mean",
+    maxIf(p99_ms, request = 'FetchConsumer') AS "fetch, p99"
+FROM broker_requests AS b
+WHERE $__timeFilter(b.time)
+GROUP BY time
+ORDER BY time
+""",
+        {
+            "produce, mean": panels.SKY,
+            "produce, p99": panels.BLUE,
+            "fetch, mean": panels.YELLOW,
+            "fetch, p99": panels.ORANGE,
+        },
+        interval="5s",
+    )
+
+
+def _sizes() -> timeseries.Panel:
+    return _by_topic(
+        About(
+            "Log size by topic",
+            "Bytes of each topic on all brokers, including replicas. Retention limits it.",
+            "bytes",
+            empty=NOT_SCRAPED,
+        ),
+        "bytes",
+        "broker_log_size",
+    )
+
+
+def _by_topic(about: About, column: str, view: str) -> timeseries.Panel:
+    """A line per topic, summed over brokers: each point is the mean of all its scrapes, including
+    zeros. Topics without any value in the range are omitted, and so is the sum of all, whose name
+    is empty."""
+    return graph(
+        about,
+        f"""
+SELECT time, series, value
+FROM
+(
+    SELECT
+        time,
+        topic AS series,
+        sum(of_source) AS value,
+        max(sum(of_source)) OVER (PARTITION BY topic) AS most
+    FROM
+    (
+        SELECT $__timeInterval(b.time) AS time, source, topic, avg({column}) AS of_source
+        FROM {view} AS b
+        WHERE topic != '' AND $__timeFilter(b.time)
+        GROUP BY time, source, topic
+    )
+    GROUP BY time, topic
+)
+WHERE most > 0
+ORDER BY time, series
+""",
+        {},
+        interval="5s",
+    )
+
+
+def _lag() -> timeseries.Panel:
+    return graph(
+        About(
+            "Consumer group lag",
+            "Records between the committed offset of a group and the end of the topic, maximum of "
+            "each interval. Tidegauge's own services do not commit offsets, so they are not shown.",
+            "short",
+            width=24,
+            empty=NO_GROUP,
+        ),
+        """
+SELECT
+    $__timeInterval(l.time) AS time,
+    concat(group_id, ' ', topic) AS series,
+    max(records_behind) AS value
+FROM consumer_lag AS l
+WHERE $__timeFilter(l.time)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+        interval="5s",
+    )
 
 
 def build() -> dash.Dashboard:
@@ -47,14 +208,6 @@ def build() -> dash.Dashboard:
     )
 
 
-CORES = "Cores used by the processes of each service and pipeline."
-MEMORY = "Resident memory of the processes of each service. Shared pages count in each process."
-HEAP = "Java heap in use by the broker and by the JVMs of a pipeline, maximum of each interval."
-COLLECTION = "Seconds of garbage collection per second."
-DISKS = "Bytes per second written to disks by the processes of each service."
-JVMS = "heap_used_bytes IS NOT NULL"
-
-
 def _each(
     title: str, description: str, unit: str, value: str, *, only: str = "1 = 1"
 ) -> timeseries.Panel:
@@ -71,7 +224,7 @@ WHERE service != 'machine' AND $__timeFilter(r.time) AND {only}
 GROUP BY time, series
 ORDER BY time, series
 """,
-        palette.SERVICES,
+        panels.SERVICES,
         interval="2s",
     )
 
@@ -92,7 +245,7 @@ FROM results_resources AS r
 WHERE service != 'machine' AND $__timeFilter(r.time)
 HAVING sum(cpu_seconds) > 0
 """,
-        ((None, palette.GOOD), (0.25, palette.DOUBTFUL), (0.5, palette.BAD)),
+        ((None, panels.GOOD), (0.25, panels.DOUBTFUL), (0.5, panels.BAD)),
     )
 
 
@@ -117,7 +270,7 @@ FROM results_resources AS r
 WHERE service = 'machine' AND $__timeFilter(r.time)
 HAVING count() > 0
 """,
-        ((None, palette.GOOD), (0.2, palette.DOUBTFUL), (0.5, palette.BAD)),
+        ((None, panels.GOOD), (0.2, panels.DOUBTFUL), (0.5, panels.BAD)),
     )
 
 
@@ -139,7 +292,7 @@ WHERE service = 'machine' AND $__timeFilter(r.time)
 GROUP BY time
 ORDER BY time
 """,
-        {"received": palette.BLUE, "sent": palette.ORANGE},
+        {"received": panels.BLUE, "sent": panels.ORANGE},
         interval="2s",
     )
 
@@ -163,7 +316,7 @@ WHERE service = 'machine' AND $__timeFilter(r.time)
 GROUP BY time
 ORDER BY time
 """,
-        {"CPU": palette.ORANGE, "disk": palette.BLUE, "memory": palette.PURPLE},
+        {"CPU": panels.ORANGE, "disk": panels.BLUE, "memory": panels.PURPLE},
         interval="2s",
     )
 
@@ -186,7 +339,7 @@ WHERE service = 'machine' AND $__timeFilter(r.time)
 GROUP BY time
 ORDER BY time
 """,
-        {"cores": palette.BLUE, "average": palette.ORANGE},
+        {"cores": panels.BLUE, "average": panels.ORANGE},
         interval="2s",
     )
 

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, PHASE, asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, heat_over_time, rows
 
@@ -59,7 +59,7 @@ def _outputs() -> stat.Panel:
             height=8,
         ),
         f"SELECT {sql.PERCENTILES} FROM {sql.LATENCIES} WHERE {ONE_STAGE} HAVING sum(count) > 0",
-        ((None, palette.BLUE),),
+        ((None, panels.BLUE),),
     )
 
 
@@ -107,7 +107,7 @@ LEFT JOIN
 ) AS b ON b.stage = f.before
 ORDER BY {sql.stage_order()}
 """,
-        palette.PERCENTILES,
+        panels.PERCENTILES,
         "stage",
     )
 
@@ -180,7 +180,7 @@ WHERE {ONE_STAGE}
 GROUP BY time
 ORDER BY time
 """,
-        palette.PERCENTILES,
+        panels.PERCENTILES,
         logarithmic=True,
     )
 
@@ -203,7 +203,7 @@ WHERE {CHOSEN}
 GROUP BY band, of_stage
 ORDER BY min(latency_ms), {sql.stage_order("of_stage")}
 """,
-        palette.STAGES,
+        panels.STAGES,
         "milliseconds",
         pivoted=("band", "of_stage", "share"),
     )

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import barchart, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import asked, frame, placed
 from deploy.grafana.program.panels import About, bars, figures, graph, rows
 
@@ -61,7 +61,7 @@ WHERE kind = 'sustainable_throughput' AND run_id = ${search:sqlstring}
 ORDER BY time DESC
 LIMIT 1
 """,
-        ((None, palette.BLUE),),
+        ((None, panels.BLUE),),
     )
 
 
@@ -98,7 +98,7 @@ WHERE bound.2 IS NOT NULL
 ORDER BY time, series
 LIMIT 5000
 """,
-        {"sustained": palette.BLUE, "least": palette.SKY, "below": palette.ORANGE},
+        {"sustained": panels.BLUE, "least": panels.SKY, "below": panels.ORANGE},
     )
 
 
@@ -165,7 +165,7 @@ FROM {STEPS}
 ORDER BY toUInt32(step)
 LIMIT 1000
 """,
-        {"sustained": palette.BLUE, "rejected": palette.VERMILION},
+        {"sustained": panels.BLUE, "rejected": panels.VERMILION},
         "step",
     )
 
@@ -188,7 +188,7 @@ FROM {STEPS}
 ORDER BY JSONExtractFloat(detail, 'rate_per_second'), c.time, {sql.stage_order()}
 LIMIT 5000
 """,
-        palette.STAGES,
+        panels.STAGES,
         "rate",
         pivoted=("rate", "stage", "median_ms"),
     )

@@ -5,7 +5,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
-from deploy.grafana.program import palette, recurring, sql
+from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import WATCHED, annotation, asked, frame, placed
 from deploy.grafana.program.panels import About, graph, rows
 
@@ -48,7 +48,7 @@ def build() -> dash.Dashboard:
         (asked("pipelines", "Watches", "Watches to show", WATCH_VALUES, several=True),),
         since="now-1h",
         refresh="10s",
-        events=(annotation("Events", EVENTS, palette.VERMILION),),
+        events=(annotation("Events", EVENTS, panels.VERMILION),),
     )
     return placed(
         found,

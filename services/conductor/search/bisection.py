@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.slope import reduced, slope
+from analysis.steadiness import reduced, slope
 from schemas import protocol
 from schemas.domain import ROW_KINDS
 from schemas.protocol import Judgement, Phases, RunRequest

@@ -6,7 +6,7 @@ judged(observation, search).sustained
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.slope import risen, slope
+from analysis.steadiness import risen, slope
 from schemas.search import QueueThresholds, Search, SteadyLatency
 
 MIN_MEDIANS = 3

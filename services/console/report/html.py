@@ -24,9 +24,18 @@ from schemas.report import (
     Search,
     StageReport,
 )
-from services.console.page import svg
-from services.console.page.charts import Curve, Frame, amount, line_chart
-from services.console.page.markup import Markup, element, joined, whole_page, wide_table
+from services.console.report import charts
+from services.console.report.charts import (
+    Curve,
+    Frame,
+    Markup,
+    amount,
+    element,
+    joined,
+    line_chart,
+    whole_page,
+    wide_table,
+)
 from services.console.report.tables import (
     FLOOR,
     STEP_HEADER,
@@ -220,23 +229,21 @@ def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Mar
     seconds = "each second" if span_s == 1 else f"each {span_s:g} s"
     top = _highest(lines.p99_ms)
     shade, gap_s = _measured(lines), GAP_SPANS * span_s
-    charts = []
+    drawn = []
     for title, found in (
         (f"Median latency of {seconds}", lines.median_ms),
         (f"99th percentile of {seconds}", lines.p99_ms),
     ):
         label = f"{title}: {name}"
         frame = Frame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
-        charts.append(
-            _figure(title, line_chart(frame, _curves(stages, found.get(name, {}), gap_s)))
-        )
+        drawn.append(_figure(title, line_chart(frame, _curves(stages, found.get(name, {}), gap_s))))
     shares = lines.shares.get(name, {})
     most = max((points[-1][0] for points in shares.values()), default=1.0)
     frame = Frame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
     title = "Share of measured outputs with at most this latency"
-    charts.append(_figure(title, line_chart(frame, _curves(stages, shares))))
-    charts.append(_throughput(name, stages, lines))
-    return element("div", *charts, class_="charts")
+    drawn.append(_figure(title, line_chart(frame, _curves(stages, shares))))
+    drawn.append(_throughput(name, stages, lines))
+    return element("div", *drawn, class_="charts")
 
 
 def _throughput(name: str, stages: tuple[str, ...], lines: Timelines) -> Markup:
@@ -276,7 +283,7 @@ def _ledger(report: Report) -> Markup:
 
 def _resources(report: Report, lines: Timelines) -> Markup:
     shade = _measured(lines)
-    charts = []
+    drawn = []
     for title, unit, found in (
         ("Processor cores in use", "cores", lines.cpu_cores),
         ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != MACHINE}),
@@ -284,14 +291,14 @@ def _resources(report: Report, lines: Timelines) -> Markup:
         most = sorted(found, key=lambda name: -sum(y for _x, y in found[name]))[:SHOWN_SERVICES]
         curves = [Curve(name, found[name], number) for number, name in enumerate(most)]
         frame = Frame(title, "seconds", unit, lines.end_s, shade=shade)
-        charts.append(_figure(title, line_chart(frame, curves)))
+        drawn.append(_figure(title, line_chart(frame, curves)))
     words = (
         "The services that use most; ",
         element("i", MACHINE),
         " includes all other processes. ",
         " ".join([*lag_sentences(report), *cost_sentences(report)]),
     )
-    return _section("Resources", element("p", *words), element("div", *charts, class_="charts"))
+    return _section("Resources", element("p", *words), element("div", *drawn, class_="charts"))
 
 
 def _figure(title: str, picture: Markup) -> Markup:
@@ -392,15 +399,17 @@ def _bars(pipeline: str, stages: dict[str, StageReport]) -> Markup:
         parts.append(_bar(stage, cell, y))
         y += BAR_ROW
     label = f"Share of each verdict, by stage: {pipeline}"
-    return element("figure", element("h3", pipeline), svg.picture(BAR_WIDTH, y - 10, label, *parts))
+    return element(
+        "figure", element("h3", pipeline), charts.picture(BAR_WIDTH, y - 10, label, *parts)
+    )
 
 
 def _bar(label: str, cell: StageReport, y: float) -> Markup:
-    parts = [svg.text(0, y, label, "start", "name")]
-    parts.append(svg.text(BAR_WIDTH, y, ledger_cell(cell), "end", "unit"))
+    parts = [charts.text(0, y, label, "start", "name")]
+    parts.append(charts.text(BAR_WIDTH, y, ledger_cell(cell), "end", "unit"))
     x = 0.0
     for name, width in widths(cell.verdicts, BAR_WIDTH).items():
-        parts.append(svg.rectangle(x, y + 4, max(1.0, width - 1), BAR, COLOURS[name]))
+        parts.append(charts.rectangle(x, y + 4, max(1.0, width - 1), BAR, COLOURS[name]))
         x += width
     return joined(parts)
 

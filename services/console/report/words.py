@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from analysis.costs import COST
 from analysis.described import in_words
-from analysis.heap import HEAP
+from analysis.room import HEAP
 from analysis.thresholds import left_to_thresholds, not_exact
 from schemas.protocol import FAILED_VERDICTS, floor_run_id
 from schemas.report import (

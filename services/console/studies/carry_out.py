@@ -1,29 +1,216 @@
-"""Executes a study: its outstanding runs, on the stack of the data folder."""
+"""The runs of a study at a scale, the notebook of those that are done, and their execution on the
+stack of the data folder.
+"""
 
+import hashlib
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import Any
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError
 from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
-from schemas.validation_errors import DefinitionError
+from schemas.model import Stage
+from schemas.pipeline import Pipeline
+from schemas.study import Experiment, Limits, Scale, Study, System
+from schemas.validation_errors import DefinitionError, first_mistake
+from schemas.workload import AUTO, Workload
 from services.console.remote_stack import open_stack
 from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
-from services.console.studies.plan import Note, Notebook, Plan, PlannedRun
+from services.definitions.domains import Domain, checked
 from services.definitions.engines import load_engine
+from services.definitions.pipelines import load_pipeline, stages_published
 from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions
+from services.definitions.workloads import chosen_workload
 from services.readmodel.history import at_sustainable_share
 from services.runtime.clickhouse import store_url
+from services.runtime.files import write_whole
 from services.runtime.settings import ServiceSettings
 
 MINUTE_S = 60.0
 Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of an experiment: one system, with one stage or several."""
+
+    experiment: Experiment
+    system: System
+    domain: Domain
+    workload: Workload
+    pipeline: Pipeline
+    stages: tuple[Stage, ...]
+
+    @property
+    def key(self) -> str:
+        """Identifies what is measured, so that another workload or other settings are another
+        run."""
+        what = {
+            "domain": self.domain.spec.name,
+            "workload": self.workload.model_dump(mode="json"),
+            "pipeline": self.pipeline.model_dump(mode="json"),
+            "stages": self.stages,
+        }
+        digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+        return f"{self.experiment.name} {self.pipeline.name} {'+'.join(self.stages)} {digest[:16]}"
+
+    @property
+    def label(self) -> str:
+        """A name for people."""
+        return f"{self.experiment.name}: {self.system.name}, {', '.join(self.stages)}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs in order, and their limits. left_out: why systems are not measured, by name."""
+
+    runs: tuple[PlannedRun, ...]
+    limits: Limits
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+def plan_of(study: Study, scale_name: str) -> Plan:
+    """The runs of a study at a scale. Raises DefinitionError for an unknown scale and for an
+    experiment whose workload does not fit."""
+    if scale_name not in study.scales:
+        known = ", ".join(study.scales)
+        raise DefinitionError(f"--scale: {study.name} has no {scale_name!r}; it has: {known}.")
+    pipelines, left_out = _pipelines(study)
+    runs: list[PlannedRun] = []
+    for experiment in study.experiments:
+        scale = experiment.scales.get(scale_name)
+        if scale is None:
+            continue
+        domain, workload = _workload(experiment, scale)
+        for system in study.systems_of(scale):
+            pipeline = pipelines.get(system.name)
+            if pipeline is None:
+                continue
+            for stages in _stage_groups(experiment, scale, domain, pipeline):
+                runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
+    return Plan(tuple(runs), study.limits[scale_name], left_out)
+
+
+def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
+    found: dict[str, Pipeline] = {}
+    left_out: dict[str, str] = {}
+    for system in study.systems:
+        try:
+            found[system.name] = load_pipeline(system.pipeline)
+        except DefinitionError as error:
+            left_out[system.name] = str(error)
+    return found, left_out
+
+
+def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
+    domain, workload = chosen_workload(experiment.workload, experiment.domain or None)
+    if workload.scaling is not None:
+        raise DefinitionError(
+            f"experiment {experiment.name}: {workload.name} is a series of runs, for `run` only."
+        )
+    fields = workload.model_dump(exclude_unset=True)
+    if fields.get("phases", {}).pop("until_steady", False):
+        fields["phases"]["warm_up_s"] = AUTO  # a number in the study overrides it
+    fields = _merged(fields, scale.workload)
+    try:
+        return domain, checked(Workload.model_validate(fields), domain)
+    except ValidationError as error:
+        raise DefinitionError(f"experiment {experiment.name}: {first_mistake(error)}.") from error
+
+
+def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The fields updated with others; tables are merged recursively."""
+    found = dict(fields)
+    for name, value in other.items():
+        before = found.get(name)
+        both = isinstance(value, dict) and isinstance(before, dict)
+        found[name] = _merged(before, value) if both and before is not None else value
+    return found
+
+
+def _stage_groups(
+    experiment: Experiment, scale: Scale, domain: Domain, pipeline: Pipeline
+) -> Iterator[tuple[Stage, ...]]:
+    try:
+        stages, _against = stages_published(pipeline, domain.spec, experiment.stages)
+    except DefinitionError as error:
+        raise DefinitionError(f"experiment {experiment.name}: {error}") from error
+    if scale.apart:
+        yield from ((stage,) for stage in stages)
+    elif stages:
+        yield stages
+
+
+@dataclass(frozen=True)
+class Note:
+    """One finished run. failed: why it has no report; empty if it has one."""
+
+    run_id: str
+    valid: bool
+    failed: str = ""
+
+
+@dataclass
+class Notebook:
+    """Notes by the key of a planned run, oldest first, stored in a file."""
+
+    path: Path
+    notes: dict[str, list[Note]] = field(default_factory=dict)
+
+    def of(self, key: str) -> list[Note]:
+        """The finished runs of a planned run."""
+        return self.notes.get(key, [])
+
+    def is_open(self, key: str, tries: int) -> bool:
+        """Whether a run is outstanding: none is valid, and another try is allowed."""
+        done = self.of(key)
+        return len(done) < tries and not any(note.valid for note in done)
+
+    def chosen(self, key: str) -> Note | None:
+        """The run that counts: the valid one, or else the last."""
+        done = self.of(key)
+        return next((note for note in done if note.valid), done[-1] if done else None)
+
+    def add(self, key: str, note: Note) -> None:
+        """Add a run and write the file atomically."""
+        self.notes.setdefault(key, []).append(note)
+        self.write()
+
+    def forget(self, key: str) -> None:
+        """Remove a run so that it is repeated."""
+        self.notes.pop(key, None)
+
+    def write(self) -> None:
+        """Write the file."""
+        text = json.dumps({key: [vars(note) for note in own] for key, own in self.notes.items()})
+        write_whole(self.path, text)
+
+
+def open_notebook(data: Path, study: str, scale: str) -> Notebook:
+    """The notebook of a study at a scale; empty if there is none. Raises DefinitionError if the
+    file is damaged."""
+    path = data / "studies" / f"{study}-{scale}.json"
+    if not path.exists():
+        return Notebook(path)
+    try:
+        found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+        notes = {key: [Note(**each) for each in own] for key, own in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DefinitionError(
+            f"{path} is not readable; remove it to restart the study: {error}."
+        ) from error
+    return Notebook(path, notes)
 
 
 class Interrupted(Exception):  # noqa: N818 - it is no error

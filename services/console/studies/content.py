@@ -2,6 +2,8 @@
 
 Figures of this machine come from reports of runs, those of the paper from the study's file; cells
 without a figure are empty.
+
+`Article` is such a page of sections with text, a table and a picture, as HTML and as Markdown.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,13 +14,110 @@ from analysis.comparability import is_doubtful
 from schemas.model import Stage
 from schemas.report import Number, Part, PipelineReport, Report, StageReport
 from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
-from services.console.page.article import Article, Section
-from services.console.page.charts import Range, range_chart
-from services.console.page.markup import Markup
+from services.console.report.charts import Markup, Range, element, range_chart, whole_page
 
+PROSE_CHARACTERS = 32
+FIGURE = ("", *"0123456789-(")  # first characters of a figure, or no character
 MARK = " ¹"
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Figure = Callable[[Report, PipelineReport, StageReport], Number | None]
+Row = tuple[str, ...]
+MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
+_PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
+TITLES: dict[str, str] = {
+    **{f"event_time_{one}_ms": f"{one}, event time, ms" for one in _PERCENTILES},
+    "sustainable_per_second": "sustainable, records/s",
+    "first_output_s": "first output, s",
+    "caught_up_s": "caught up, s",
+    "peak_outputs_per_second": "peak, outputs/s",
+    "normal_median_ms": "median between bursts, ms",
+    "highest_median_ms": "highest median after a burst, ms",
+    "high_for_s": "high for, s",
+    "memory_mb": "peak memory, MB",
+    "core_s_per_million": "core-seconds per million records",
+    "input_per_second": "records/s appended",
+    "way_in_lost": "frames lost",
+    "way_in_p50_us": "p50 to the gateway, µs",
+    "way_in_p99_us": "p99 to the gateway, µs",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page. rows: of a table below `header`; none without a header."""
+
+    title: str
+    words: tuple[str, ...] = ()
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    caption: str = ""
+    picture: Markup | None = None
+
+
+@dataclass(frozen=True)
+class Article:
+    """A whole page."""
+
+    title: str
+    words: tuple[str, ...]
+    sections: tuple[Section, ...]
+
+
+def html(article: Article) -> Markup:
+    """One self-contained file."""
+    words = (element("p", text) for text in article.words)
+    top = element("header", element("h1", article.title), *words)
+    body = element("body", top, *(_page_section(one) for one in article.sections))
+    return whole_page(article.title, body)
+
+
+def markdown(article: Article) -> str:
+    """The same without pictures."""
+    parts = [f"# {article.title}", *article.words]
+    for section in article.sections:
+        parts += [f"## {section.title}", *section.words]
+        if section.header:
+            rows = [section.header, ("---",) * len(section.header), *section.rows]
+            parts.append("\n".join(_line(row) for row in rows))
+        if section.caption:
+            parts.append(section.caption)
+    return "\n\n".join(parts) + "\n"
+
+
+def _page_section(section: Section) -> Markup:
+    parts = [element("h2", section.title)]
+    parts += [element("p", text) for text in section.words]
+    if section.picture is not None:
+        parts.append(element("figure", section.picture))
+    if section.header:
+        caption = [element("caption", section.caption)] if section.caption else []
+        kinds = [_kind(column) for column in zip(*section.rows, strict=True)] or [
+            "" for _ in section.header
+        ]
+        rows = [_table_row("th", section.header, kinds)]
+        rows += [_table_row("td", row, kinds) for row in section.rows]
+        parts.append(element("div", element("table", *caption, *rows), class_="wide"))
+    return element("section", *parts)
+
+
+def _kind(column: Sequence[str]) -> str:
+    """Columns with sentences wrap; other text columns are left-aligned, as sentences are."""
+    if any(len(text) > PROSE_CHARACTERS for text in column):
+        return "prose"
+    return "" if all(text[:1] in FIGURE for text in column) else "words"
+
+
+def _table_row(tag: str, cells: Sequence[str], kinds: Sequence[str]) -> Markup:
+    each = zip(cells, kinds, strict=True)
+    return element("tr", *(element(tag, text, **_class(kind)) for text, kind in each))
+
+
+def _class(kind: str) -> dict[str, str]:
+    return {"class_": kind} if kind else {}
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 @dataclass(frozen=True)
@@ -54,8 +153,6 @@ class Measured:
         return MARK if self.report is not None and is_doubtful(self.report) else ""
 
 
-Row = tuple[str, ...]
-MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
 # Runs by experiment, system and stage.
 Cells = Mapping[tuple[str, str, Stage], Measured]
 
@@ -319,7 +416,6 @@ def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) ->
     return None if most is None else float(most) / 1e6
 
 
-_PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 FIGURES: dict[str, Figure] = {
     **{f"{one}_ms": _latency("latest", one) for one in _PERCENTILES},
     **{f"event_time_{one}_ms": _latency("event_time", one) for one in _PERCENTILES},
@@ -342,20 +438,4 @@ FIGURES: dict[str, Figure] = {
     "way_in_p99_us": lambda report, _pipeline, _cell: _of(
         report.way_in and report.way_in.transit_us, "p99"
     ),
-}
-TITLES: dict[str, str] = {
-    **{f"event_time_{one}_ms": f"{one}, event time, ms" for one in _PERCENTILES},
-    "sustainable_per_second": "sustainable, records/s",
-    "first_output_s": "first output, s",
-    "caught_up_s": "caught up, s",
-    "peak_outputs_per_second": "peak, outputs/s",
-    "normal_median_ms": "median between bursts, ms",
-    "highest_median_ms": "highest median after a burst, ms",
-    "high_for_s": "high for, s",
-    "memory_mb": "peak memory, MB",
-    "core_s_per_million": "core-seconds per million records",
-    "input_per_second": "records/s appended",
-    "way_in_lost": "frames lost",
-    "way_in_p50_us": "p50 to the gateway, µs",
-    "way_in_p99_us": "p99 to the gateway, µs",
 }

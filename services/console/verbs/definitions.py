@@ -11,11 +11,10 @@ from rich.console import Console
 from deploy.local.engines import install_engines
 from schemas.domain import DomainSpec, StageSpec
 from schemas.validation_errors import DefinitionError
-from services.console import listing, plain_lists
+from services.console import listing, lists
 from services.console.arguments import build_parser, script
 from services.console.benchmarks import run_benchmarks
-from services.console.engines import show_engines
-from services.console.suites import show_suites
+from services.console.lists import show_engines, show_suites
 from services.console.terminal import Terminal, headed, is_quiet
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
 from services.definitions.domains import Domain, domain_names, load_domain
@@ -32,7 +31,7 @@ def workloads(options: Namespace, _settings: ServiceSettings, console: Console) 
     if options.domain and not options.name:
         raise DefinitionError("--domain needs the NAME of a workload.")
     if options.json:
-        print_json(plain_lists.workloads(options.name, options.domain))
+        print_json(lists.workloads(options.name, options.domain))
     else:
         listing.show_workloads(console, options.name, options.domain)
     return 0
@@ -41,7 +40,7 @@ def workloads(options: Namespace, _settings: ServiceSettings, console: Console) 
 def pipelines(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the pipelines, or describe one."""
     if options.json:
-        print_json(plain_lists.pipelines(options.name))
+        print_json(lists.pipelines(options.name))
     else:
         listing.show_pipelines(console, options.name)
     return 0
@@ -56,7 +55,7 @@ def engines(options: Namespace, settings: ServiceSettings, console: Console) -> 
         shown = Terminal(is_quiet(console), file=sys.stderr) if options.json else console
         install_engines([load_engine(options.name)], settings, teller(shown))
     if options.json:
-        print_json(plain_lists.engines(options.name, settings))
+        print_json(lists.engines(options.name, settings))
     else:
         show_engines(console, options.name, settings)
     return 0
@@ -65,7 +64,7 @@ def engines(options: Namespace, settings: ServiceSettings, console: Console) -> 
 def domains(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the domains, or describe one."""
     if options.json:
-        print_json(plain_lists.domains(options.name))
+        print_json(lists.domains(options.name))
     else:
         show_domains(console, options.name)
     return 0
@@ -85,7 +84,7 @@ def new(options: Namespace, _settings: ServiceSettings, console: Console) -> int
 def suites(options: Namespace, _settings: ServiceSettings, console: Console) -> int:
     """List the suites, or describe one."""
     if options.json:
-        print_json(plain_lists.suites(options.name))
+        print_json(lists.suites(options.name))
     else:
         show_suites(console, options.name)
     return 0

@@ -31,33 +31,31 @@ from schemas.protocol import (
 from schemas.report import Report
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
-from services.console.baselines import (
+from services.console.choosing import (
+    MEASURE_S,
+    Overrides,
+    Part,
+    check_quiet,
+    chosen_pipelines,
+    cited,
+    cited_pipelines,
+    cited_workload,
+    long_enough,
+    look_into_files,
+    parts_of,
+    runs_of,
+    scaling_of,
+    with_overrides,
+)
+from services.console.files import check_file, report_files, write_file
+from services.console.remote_stack import RemoteStack, open_stack
+from services.console.report.build import build_whole_report
+from services.console.report.compare import (
     Baseline,
     against_baseline,
     check_baseline,
     with_baseline,
 )
-from services.console.choosing import (
-    Overrides,
-    Part,
-    chosen_pipelines,
-    long_enough,
-    look_into_files,
-    parts_of,
-    scaling_of,
-    with_overrides,
-)
-from services.console.files import check_file, report_files, write_file
-from services.console.profiles import (
-    MEASURE_S,
-    check_quiet,
-    cited,
-    cited_pipelines,
-    cited_workload,
-    runs_of,
-)
-from services.console.remote_stack import RemoteStack, open_stack
-from services.console.report.build import build_whole_report
 from services.console.report.several import conclusions_of
 from services.console.report.terminal import show_report
 from services.console.report.words import is_clean, verdict

@@ -6,16 +6,15 @@ from typing import Any
 
 from rich.console import Console
 
-from analysis.changes.words import change_sentence
+from analysis.changes.finding import change_sentence
 from schemas.events import ChangePointFound
 from schemas.validation_errors import DefinitionError
-from services.console import asking, listing
+from services.console import listing
 from services.console.files import check_file, write_file
 from services.console.remote_stack import open_stack
 from services.console.report.build import build_whole_report
-from services.console.report.ci import junit
+from services.console.report.ci import junit, markdown
 from services.console.report.html import page
-from services.console.report.markdown import markdown
 from services.console.report.terminal import show_report
 from services.console.verbs.common import answering, print_json
 from services.readmodel.history import published_changes, read_series
@@ -38,18 +37,18 @@ def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
         if options.output or options.format:
             raise DefinitionError("--output and --format need a query or the number of an example.")
         if options.json:
-            print_json(asking.plain_examples())
+            print_json(listing.plain_examples())
         else:
-            asking.show_examples(console)
+            listing.show_examples(console)
         return 0
-    text = asking.example(options.examples).sql if options.examples else options.query
+    text = listing.example(options.examples).sql if options.examples else options.query
     if not text:
         raise DefinitionError("Give a query, or see: ./tidegauge sql --examples")
     wanted = "json" if options.json else options.format
-    output_format = asking.format_of(wanted, options.output)
+    output_format = listing.format_of(wanted, options.output)
     check_file("--output", options.output)
     with answering(settings) as url:
-        asking.answer(url, text, output_format, options.output)
+        listing.answer(url, text, output_format, options.output)
     return 0
 
 

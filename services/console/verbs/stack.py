@@ -1,25 +1,87 @@
 """Verbs about the stack itself: `up`, `down`, `status`, `doctor`, `rebuild`."""
 
+import json
 import time
+import urllib.request
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
+from typing import TypedDict
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from deploy.local.engines import install_engines
 from deploy.local.parts import lasting_parts
-from services.console import listing, rebuilding
+from services.console import listing
 from services.console.doctor import examine, notify, show
+from services.console.lists import ask_for_suite
 from services.console.remote_stack import open_stack
-from services.console.suites import ask_for_suite
 from services.console.verbs.common import EXIT_FAILED, dashboards, print_json, teller
 from services.definitions.engines import load_engine
 from services.definitions.workloads import load_suite
-from services.runtime.clickhouse import store_url
+from services.runtime.clickhouse import QueryError, StoreUrl, answer_of_store, store_url
 from services.runtime.settings import ServiceSettings
 
+POLL_S = 0.5
 WATCH_S = 0.5
+
+
+class TableStatus(TypedDict):
+    """A table before and after. equal: whether its digest is unchanged."""
+
+    table: str
+    rows_before: int
+    rows_after: int
+    equal: bool
+
+
+class Status(TypedDict):
+    """Of a rebuild. state: waiting, running, done or another end; sentence: its result."""
+
+    state: str
+    sentence: str
+    equal: bool
+    tables: list[TableStatus]
+
+
+def _rebuild_tables(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> Status:
+    """Request a rebuild and wait until it is done; returns the store's status.
+
+    `check_stack` is called repeatedly and raises if a part of the stack has died. Raises QueryError
+    if the store refuses, without changes, or cannot be reached.
+    """
+    status = _ask(url, "POST", f"/rebuild?force={int(force)}")
+    while status["state"] in ("waiting", "running"):
+        time.sleep(POLL_S)
+        check_stack()
+        status = _ask(url, "GET", "/rebuild")
+    if status["state"] != "done":
+        raise QueryError(status["sentence"] or "The store did not finish the rebuild; see its log.")
+    return status
+
+
+def show_rebuild(console: Console, status: Status) -> None:
+    """Rows of every table before and after, and the result of the comparison."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("table", no_wrap=True)
+    for column in ("rows before", "rows after", "digest"):
+        table.add_column(column, justify="right")
+    for row in status["tables"]:
+        same = "equal" if row["equal"] else Text("different", "red")
+        table.add_row(row["table"], f"{row['rows_before']:,}", f"{row['rows_after']:,}", same)
+    console.print(table)
+    console.print(status["sentence"], soft_wrap=True)
+
+
+def _ask(url: StoreUrl, method: str, path: str) -> Status:
+    headers = url.headers("admin")
+    request = urllib.request.Request(f"{url}{path}", headers=headers, method=method)
+    status: Status = json.loads(answer_of_store(url, request))
+    return status
 
 
 def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
@@ -80,10 +142,10 @@ def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> 
     try:
         stack.up(say)
         say("rebuilding from the bus")
-        status = rebuilding.rebuild(store_url(settings), options.force, stack.check)
+        status = _rebuild_tables(store_url(settings), options.force, stack.check)
     finally:
         stack.close(say)
-    rebuilding.show_rebuild(console, status)
+    show_rebuild(console, status)
     return 0 if status["equal"] else EXIT_FAILED
 
 

@@ -7,13 +7,20 @@ from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
 from services.console.files import remove_files, write_file
-from services.console.page.article import html, markdown
-from services.console.plain_lists import studies
+from services.console.lists import studies
 from services.console.report.build import build_report
 from services.console.run_command import BusyError
-from services.console.studies.carry_out import Interrupted, carry_out
-from services.console.studies.content import Cells, Measured, Standing, article
-from services.console.studies.plan import Note, Notebook, Plan, PlannedRun, open_notebook, plan_of
+from services.console.studies.carry_out import (
+    Interrupted,
+    Note,
+    Notebook,
+    Plan,
+    PlannedRun,
+    carry_out,
+    open_notebook,
+    plan_of,
+)
+from services.console.studies.content import Cells, Measured, Standing, article, html, markdown
 from services.console.terminal import headed
 from services.console.verbs.common import (
     EXIT_FAILED,

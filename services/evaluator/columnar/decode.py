@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from schemas.codec import HEADER_BYTES, DecodeError, Records, said_by
+from schemas.codec import HEADER_BYTES, DecodeError, Records, decode_json, said_by
 from schemas.columnar import decode_columns
-from schemas.json_format import decode_json
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 
 Value = TypeVar("Value")

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from schemas.content import Faults
 from schemas.domain import ROW_KINDS, RUN_ID, SEQUENCE, Aggregate, DomainSpec, StageSpec
-from schemas.faults import Faults
 from services.evaluator.columnar.column_mapping import (
     Column,
     Combination,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.bootstrap import (
+from analysis.intervals import (
     Histograms,
     figure_difference,
     median_confidence,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.heap import HeapSample, heap, heap_sentence, limited_pipelines, size_in_words
+from analysis.room import HeapSample, heap, heap_sentence, limited_pipelines, size_in_words
 
 pytestmark = pytest.mark.unit
 

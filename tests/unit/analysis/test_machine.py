@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from analysis.changes.causes import LEAST_RUNS, without_machine
 from analysis.changes.finding import find_changes
-from analysis.changes.machine import LEAST_RUNS, without_machine
 from analysis.changes.series import TYPICAL, Point
 from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.analysis.recorded_history import alarms, detections

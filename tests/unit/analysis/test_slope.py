@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from analysis.slope import MOST_POINTS, Slope, reduced, risen, slope
+from analysis.steadiness import MOST_POINTS, Slope, reduced, risen, slope
 
 pytestmark = pytest.mark.unit
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from analysis.slope import MOST_POINTS
+from analysis.steadiness import MOST_POINTS
 from schemas.events import Drained, Figures, LoadFinished
 from schemas.protocol import PhasePlan, Phases
 from services.conductor.search.bisection import observation_detail

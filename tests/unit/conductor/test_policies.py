@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.slope import slope
+from analysis.steadiness import slope
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.policies import (
     Judged,

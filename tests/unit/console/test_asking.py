@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
-from services.console import asking
+from services.console import listing
 from services.console.arguments import build_parser
 from services.console.verbs import VERBS
 from services.runtime.clickhouse import StoreUrl
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_examples_are_numbered_and_have_question_and_query():
-    found = asking.examples()
+    found = listing.examples()
     assert [example.number for example in found] == list(range(1, 28))
     assert found[0].question == "Which runs are there, and which of them are valid?"
     assert all(example.sql.split()[0] in ("SELECT", "WITH") for example in found)
@@ -25,7 +25,7 @@ def test_examples_are_numbered_and_have_question_and_query():
 
 def test_an_example_that_is_not_there_is_said_so():
     with pytest.raises(DefinitionError, match="no example 99"):
-        asking.example(99)
+        listing.example(99)
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_an_example_that_is_not_there_is_said_so():
     ],
 )
 def test_the_format_is_the_named_one_or_the_files(name, output, expected):
-    assert asking.format_of(name, output) == expected
+    assert listing.format_of(name, output) == expected
 
 
 @pytest.mark.parametrize(
     ("rows", "said"), [(b"", "tidegauge: the answer has no rows.\n"), (b"1", "")]
 )
 def test_an_answer_without_rows_is_said_to_have_none(rows, said, monkeypatch, capfdbinary):
-    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: rows)
-    asking.answer("http://h:5", "SELECT 1", "PrettyCompact", None)
+    monkeypatch.setattr(listing, "query_bytes", lambda *_asked: rows)
+    listing.answer("http://h:5", "SELECT 1", "PrettyCompact", None)
     shown = capfdbinary.readouterr()
     assert (shown.out, shown.err.decode()) == (rows, said)
 
@@ -62,22 +62,22 @@ ODD = b"\x1b]52;c;QQ==\x07\ta\r\x7f\xc2\x9b\x9b \xc3\xa9\n"
     ids=["pipe", "terminal"],
 )
 def test_records_do_not_operate_the_terminal(is_terminal, shown, monkeypatch, capfdbinary):
-    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: ODD)
+    monkeypatch.setattr(listing, "query_bytes", lambda *_asked: ODD)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
-    asking.answer("http://h:5", "SELECT 1", "TSVWithNames", None)
+    listing.answer("http://h:5", "SELECT 1", "TSVWithNames", None)
     assert capfdbinary.readouterr().out == shown
 
 
 def test_records_are_written_to_a_file_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "query_bytes", lambda *_asked: ODD)
+    monkeypatch.setattr(listing, "query_bytes", lambda *_asked: ODD)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    asking.answer("http://h:5", "SELECT 1", "TSVWithNames", tmp_path / "a.tsv")
+    listing.answer("http://h:5", "SELECT 1", "TSVWithNames", tmp_path / "a.tsv")
     assert (tmp_path / "a.tsv").read_bytes() == ODD
 
 
 def test_what_is_no_format_at_all_is_refused():
     with pytest.raises(DefinitionError, match="no format"):
-        asking.format_of("a b", None)
+        listing.format_of("a b", None)
 
 
 def test_the_command_line_tells_the_list_from_one_example():

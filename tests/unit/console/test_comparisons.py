@@ -9,7 +9,7 @@ from analysis.costs import COST
 from analysis.repetition import summarise
 from schemas.events import Conclusion, event_of
 from schemas.report import Report
-from services.console.profiles import cited
+from services.console.choosing import cited
 from services.console.report import several
 from services.console.report.several import conclusions_of, with_conclusions
 from services.console.report.words import interleaved_sentences

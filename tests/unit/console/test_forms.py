@@ -14,9 +14,8 @@ import pytest
 from rich.console import Console
 
 from schemas.report import Report
-from services.console.report.ci import benchmark, junit
+from services.console.report.ci import benchmark, junit, markdown
 from services.console.report.html import page
-from services.console.report.markdown import markdown
 from services.console.report.terminal import show_report
 from tests.unit.requests import a_request
 

@@ -9,7 +9,7 @@ from analysis.interleaving import Block, Turns, blocks
 from analysis.repetition import summarise
 from schemas.protocol import Interleaving
 from schemas.report import Interleaved, Report
-from services.console.report.markdown import markdown
+from services.console.report.ci import markdown
 from services.console.report.several import Usage, interleaved
 from services.console.report.words import interleaved_sentences
 from services.readmodel.seconds import BySecond, Sample

@@ -6,7 +6,7 @@ import pytest
 
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
-from services.console.profiles import (
+from services.console.choosing import (
     check_quiet,
     cited,
     cited_pipelines,
@@ -75,10 +75,10 @@ def test_a_pipeline_without_such_settings_stays_as_it_is() -> None:
 
 
 def test_a_machine_that_is_not_quiet_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("services.console.profiles._shares", lambda _look_s: (0.41, 0.0))
+    monkeypatch.setattr("services.console.choosing._shares", lambda _look_s: (0.41, 0.0))
     with pytest.raises(DefinitionError, match="processes used 41% of it and its host took 0% in 5"):
         check_quiet()
-    monkeypatch.setattr("services.console.profiles._shares", lambda _look_s: (0.04, 0.01))
+    monkeypatch.setattr("services.console.choosing._shares", lambda _look_s: (0.04, 0.01))
     check_quiet()
 
 

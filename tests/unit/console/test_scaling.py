@@ -7,8 +7,7 @@ from rich.console import Console
 
 from schemas.load import Constant
 from schemas.protocol import RunPlan, RunRequest, Workload
-from schemas.scaling import Scaled, Scaling
-from schemas.search import Search
+from schemas.search import Scaled, Scaling, Search
 from schemas.validation_errors import DefinitionError
 from services.console.choosing import parts_of, scaling_of
 from services.console.listing import explained

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from schemas.report import Report
+from services.console.report import ci
 from services.console.report import html as html_form
-from services.console.report import markdown as markdown_form
 from tests.unit.conductor.search_events import A_RESULT
 from tests.unit.console.test_show import a_report, shown
 from tests.unit.requests import a_request
@@ -39,7 +39,7 @@ def page(report: dict[str, Any], request: dict[str, Any], lines: None) -> str:
 
 
 def markdown(report: dict[str, Any]) -> str:
-    return markdown_form.markdown(Report.model_validate(report))
+    return ci.markdown(Report.model_validate(report))
 
 
 def a_search(*steps: dict[str, Any]) -> dict[str, Any]:

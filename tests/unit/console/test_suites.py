@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.console.suites import position_sentence, skipped_sentences
+from services.console.lists import position_sentence, skipped_sentences
 from services.console.verbs.definitions import new_domain
 from services.definitions.pipelines import names
 from services.definitions.workloads import SUITES_DIR, load_suite

@@ -11,11 +11,11 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
-from services.console import following
 from services.console.arguments import build_parser
-from services.console.following import Following
 from services.console.terminal import Terminal
+from services.console.verbs import watching
 from services.console.verbs.watching import (
+    Following,
     _cluster,
     _followed,
     checked,
@@ -245,11 +245,11 @@ def followed(monkeypatch, data, problems, most_s=float("inf"), is_quiet=False):
         if not left:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(following.watches, "last_trouble", lambda *_: left.pop(0))
-    monkeypatch.setattr(following.watches, "recent_outputs", lambda *_: None)
-    monkeypatch.setattr(following.watches, "recent_faults", lambda *_: {"missing": 0})
-    monkeypatch.setattr(following, "TELL_S", 0)
-    monkeypatch.setattr(following, "LOOK_S", 0)
+    monkeypatch.setattr(watching.runs, "last_trouble", lambda *_: left.pop(0))
+    monkeypatch.setattr(watching.runs, "recent_outputs", lambda *_: None)
+    monkeypatch.setattr(watching.runs, "recent_faults", lambda *_: {"missing": 0})
+    monkeypatch.setattr(watching, "TELL_S", 0)
+    monkeypatch.setattr(watching, "LOOK_S", 0)
     out = io.StringIO()
     terminal = Terminal(is_quiet=is_quiet, file=out)
     watched = Following(ORDERS, ServiceSettings(data=data), terminal, "http://page", check)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 from faults import Output, Outputs, address_number, falling_ms, fault_of, slowness_ms
 
-from schemas.json_format import decode_json, encode_json
+from schemas.codec import decode_json, encode_json
 from schemas.protocol import probe_run_id
 from services.definitions.pipelines import load_pipeline
 from tests.traffic import CODEC, TRAFFIC

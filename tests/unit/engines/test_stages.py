@@ -15,9 +15,8 @@ from stages.packing import packed, unpacked
 from stages.reading import READ_MS, Reading
 from stages.records import Row
 
-from schemas.codec import DecodeError
+from schemas.codec import DecodeError, decode_json
 from schemas.domain import DomainSpec
-from schemas.json_format import decode_json
 from tests.unit.engines.rows import (
     BASE_MS,
     DEADLINE_MS,

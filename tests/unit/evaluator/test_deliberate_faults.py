@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from schemas import fault_rules
-from schemas.faults import DUPLICATE, NONE, Faults
-from schemas.json_format import encode_json
+from schemas import content
+from schemas.codec import encode_json
+from schemas.content import DUPLICATE, NONE, Faults
 from schemas.protocol import Content
 from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import CODEC
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 SEED = 7
 HALF = Faults(duplicate=0.5)
-KINDS = fault_rules.kinds(HALF, SEED, np.arange(20)).tolist()
+KINDS = content.kinds(HALF, SEED, np.arange(20)).tolist()
 TWICE, ONCE = KINDS.index(DUPLICATE), KINDS.index(NONE)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from schemas.json_format import encode_json
+from schemas.codec import encode_json
 from schemas.protocol import Content, probe_run_id
 from services.evaluator.pairing.evaluation import Batch
 from services.evaluator.run.reader import ClockOffset

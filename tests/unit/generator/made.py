@@ -1,6 +1,6 @@
 """Loads of literal workloads, and their decoded records."""
 
-from schemas.json_format import decode_json
+from schemas.codec import decode_json
 from schemas.load import Constant, Shape
 from schemas.protocol import Phases, Pipeline, RunRequest, Workload
 from services.definitions.domains import load_domain

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas import codec
+from schemas.codec import decode_json, encode_json
 from schemas.columnar import encode_columns
-from schemas.json_format import decode_json, encode_json
 from services.generator import message_batch
 from services.generator.message_batch import arrow_types
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from schemas.content import KINDS, Faults
 from schemas.fault_rules import kinds
-from schemas.faults import KINDS, Faults
 from schemas.protocol import PhasePlan, Phases
 from services.generator.librdkafka import ClientError
 from services.generator.producer_backend import linger_ms

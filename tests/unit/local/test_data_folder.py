@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local.data_folder import check_owner, make_private
-from deploy.local.failures import StackError
-from deploy.local.preflight import check_host, check_names
 from deploy.local.stack import Stack
+from deploy.local.startup import check_host, check_names
+from deploy.local.state import StackError, check_owner, make_private
 from services.runtime.settings import ServiceSettings
 
 pytestmark = pytest.mark.unit

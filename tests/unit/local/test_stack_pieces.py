@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.local.broker import ONLY_QUICK, server_properties
-from deploy.local.ending import stop_order
-from deploy.local.failures import StackError, crashed, tail, worn_out
+from deploy.local.broker import ONLY_QUICK, may_know, server_properties
 from deploy.local.java import Java
 from deploy.local.parts import SERVICES, Part, lasting_parts, stack_parts
-from deploy.local.preflight import check_config, check_room
-from deploy.local.startup import settings_environment
+from deploy.local.processes import stop_order
+from deploy.local.startup import check_config, check_room, settings_environment
 from deploy.local.state import (
     Identity,
     LockTimeoutError,
     ServiceState,
+    StackError,
     StackState,
     StateFile,
+    crashed,
+    tail,
+    worn_out,
 )
-from deploy.local.variables import may_know
 from services.runtime import process
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings

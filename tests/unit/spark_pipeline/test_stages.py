@@ -5,7 +5,7 @@ from operator import itemgetter
 
 import pytest
 
-from schemas import json_format
+from schemas import codec
 from schemas.engine import LINE
 from services.spark_pipeline.outputs import (
     CUSTOMISED,
@@ -239,7 +239,7 @@ def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
 
 def test_parse_takes_json_too_and_refuses_what_lacks_a_field(spark):
     fields, _ = record("flow", flow_vehicles_per_hour=120)
-    value = json_format.encode_json("traffic_flow", fields, CODEC)
+    value = codec.encode_json("traffic_flow", fields, CODEC)
     lacking = json.dumps({**fields, "lane": None}).encode()
     bad = [None, b"", b"{}", b"[1]", b"\xff", value[: len(value) // 2], value[:-1], lacking,
            value.replace(b'"num_lanes":1', b'"num_lanes":"x"')]  # fmt: skip

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
-from deploy.local.broker_access import anonymous_rules
+from deploy.local.broker import anonymous_rules
 from schemas.catalogue import engine_group
 from schemas.engine import LINE
 from services.runtime.program import Voice

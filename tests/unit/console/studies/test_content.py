@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.console.page.article import html, markdown
-from services.console.studies.content import Measured, Standing, article, scores_of
+from services.console.studies.content import Measured, Standing, article, html, markdown, scores_of
 from tests.unit.console.studies.reports import cell, report, study
 
 pytestmark = pytest.mark.unit

@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.console.studies.plan import Note, open_notebook
+from services.console.studies.carry_out import Note, open_notebook
 
 pytestmark = pytest.mark.unit
 

@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.validation_errors import DefinitionError
-from services.console.studies.plan import plan_of
+from services.console.studies.carry_out import plan_of
 from tests.unit.console.studies.reports import experiment, study
 
 pytestmark = pytest.mark.unit

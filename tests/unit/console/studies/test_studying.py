@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from services.console.run_command import BusyError
-from services.console.studies.plan import Note, open_notebook, plan_of
+from services.console.studies.carry_out import Note, open_notebook, plan_of
 from services.console.verbs import studying
 from services.readmodel import runs
 from services.runtime.clickhouse import QueryError

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.console.page.charts import linear, logarithmic, round_ticks, spread
+from services.console.report.charts import linear, logarithmic, round_ticks, spread
 
 pytestmark = pytest.mark.unit
 

@@ -9,8 +9,7 @@ import pytest
 
 from analysis.repetition import summarise
 from schemas.report import BaselineComparison, Report
-from services.console.report import html
-from services.console.report import markdown as markdown_form
+from services.console.report import ci, html
 from services.readmodel.timelines import Timelines, span_of
 from tests.unit.console.test_interleaved import one_of_several
 from tests.unit.console.test_show import a_report, shown, sure_report
@@ -42,7 +41,7 @@ def page(report: dict[str, Any] | Report, request: dict[str, Any], lines: Timeli
 
 
 def markdown(report: dict[str, Any] | Report) -> str:
-    return markdown_form.markdown(report_of(report))
+    return ci.markdown(report_of(report))
 
 
 class Tags(HTMLParser):

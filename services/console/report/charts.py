@@ -1,17 +1,36 @@
-"""Line charts: two axes, curves distinguished by colour, dashes and a name at their end. Charts of
-ranges: one row each, from a low to a high value on a logarithmic axis.
+"""Pictures for pages: line charts and charts of ranges as SVG, and markup that is escaped by
+construction. Pure.
 
-Line charts are 420 units wide so that text is legible on a phone; pages scale them. Pure.
+Line charts have two axes and curves distinguished by colour, dashes and a name at their end. They
+are 420 units wide so that text is legible on a phone; pages scale them. Charts of ranges have one
+row each, from a low to a high value on a logarithmic axis.
+
+    element("td", report["workload"], class_="trouble")
+
+Whatever is not `Markup` is text and is escaped, in content and in attributes. Only `element` and
+`joined` create markup, so text from a run, a pipeline or a record cannot become markup.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
+from pathlib import Path
 
-from services.console.page import svg
-from services.console.page.markup import Markup, joined
-
+VOID = frozenset({"meta"})
+STYLE = Path(__file__).with_name("style.css")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+Point = tuple[float, float]
+LONE = 2.0  # half the length of a curve of one point
+# For pictures in files of their own: on light and dark pages.
+OWN_STYLE = (
+    "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:#1c2530}"
+    "path{stroke-width:3}.unit{fill:#5b6673}.name{font-weight:600}"
+    ".grid{stroke:#d9dfe5}.cross{stroke:#1c2530;stroke-width:1.6}"
+    "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.unit{fill:#9aa7b4}"
+    ".grid{stroke:#38424d}.cross{stroke:#e6edf3}}"
+)
 WIDTH, HEIGHT = 420.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 96.0, 12.0, 34.0
 LABEL_HEIGHT = 13.0
@@ -31,6 +50,137 @@ STYLES = (
     ("#CC79A7", ""),
     ("#56B4E9", "7 3"),
 )
+
+
+class Markup(str):
+    """Text that is already HTML or SVG. Created in this module only."""
+
+    __slots__ = ()
+
+
+def element(tag: str, /, *content: object, **attributes: object) -> Markup:
+    """One element. Underscores in attribute names become hyphens; a trailing one is dropped:
+    `class_`. Numbers in attributes have at most one decimal place."""
+    marks = "".join(f' {_name(name)}="{_value(value)}"' for name, value in attributes.items())
+    if tag in VOID:
+        return Markup(f"<{tag}{marks}>")
+    return Markup(f"<{tag}{marks}>{joined(content)}</{tag}>")
+
+
+def joined(parts: Iterable[object]) -> Markup:
+    """The concatenated parts."""
+    return Markup("".join(p if isinstance(p, Markup) else escape(str(p)) for p in parts))
+
+
+def wide_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
+    """A table that scrolls sideways if the page is narrow."""
+    cells = [("th", header), *(("td", row) for row in rows)]
+    lines = (element("tr", *(element(kind, one) for one in line)) for kind, line in cells)
+    return element("div", element("table", *lines), class_="wide")
+
+
+def whole_page(title: str, body: Markup) -> Markup:
+    """A page in English: one self-contained file, whose policy forbids the browser to load anything
+    else."""
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        style_sheet(STYLE.read_text()),
+    )
+    return Markup(f"<!doctype html>\n{element('html', head, body, lang='en')}\n")
+
+
+def style_sheet(css: str) -> Markup:
+    """A style sheet of this program. Raises ValueError if the text could close its own element."""
+    if "<" in css:
+        raise ValueError("a style sheet cannot have '<' in it")
+    return element("style", Markup(css))
+
+
+def number(value: float) -> str:
+    """A coordinate."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _name(name: str) -> str:
+    return name if name == "viewBox" else name.removesuffix("_").replace("_", "-")
+
+
+def _value(value: object) -> str:
+    return number(value) if isinstance(value, int | float) else escape(str(value))
+
+
+def text(x: float, y: float, words: str, anchor: str = "start", kind: str = "") -> Markup:
+    """Text at a position; kind: a class of the page's style."""
+    marks = {"class": kind} if kind else {}
+    return element("text", words, x=x, y=y, text_anchor=anchor, **marks)
+
+
+def line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    """A straight line in a class of the page's style."""
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=kind)
+
+
+def path(pieces: Iterable[Iterable[Point]], colour: str, dash: str = "") -> Markup:
+    """A curve of several pieces; a piece of one point becomes a short stroke."""
+    steps = []
+    for piece in map(list, pieces):
+        x, y = piece[0]
+        places = piece if len(piece) > 1 else [(x - LONE, y), (x + LONE, y)]
+        steps.append(f"M{'L'.join(f'{number(x)} {number(y)}' for x, y in places)}")
+    marks = {"stroke_dasharray": dash} if dash else {}
+    return element("path", d="".join(steps), stroke=colour, fill="none", **marks)
+
+
+def rectangle(x: float, y: float, width: float, height: float, colour: str) -> Markup:
+    """A filled rectangle."""
+    return element("rect", x=x, y=y, width=width, height=height, fill=colour)
+
+
+def picture(width: float, height: float, label: str, *content: Markup) -> Markup:
+    """A picture that fills the available width; `label` is its text alternative."""
+    return element(
+        "svg",
+        element("title", label),
+        *content,
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        role="img",
+        aria_label=label,
+    )
+
+
+def dot(x: float, y: float, radius: float, colour: str) -> Markup:
+    """A filled circle."""
+    return element("circle", cx=x, cy=y, r=radius, fill=colour)
+
+
+def cross(x: float, y: float, half: float) -> Markup:
+    """A cross of two lines, in the class `cross` of the page's style."""
+    return joined(
+        (
+            line(x - half, y - half, x + half, y + half, "cross"),
+            line(x - half, y + half, x + half, y - half, "cross"),
+        )
+    )
+
+
+def file(width: float, height: float, label: str, *content: Markup) -> Markup:
+    """A picture as a separate file, readable on light and dark pages."""
+    return element(
+        "svg",
+        element("title", label),
+        style_sheet(OWN_STYLE),
+        *content,
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(width)} {number(height)}",
+        width=width,
+        height=height,
+        role="img",
+        aria_label=label,
+    )
 
 
 @dataclass(frozen=True)
@@ -62,13 +212,13 @@ class Curve:
     """
 
     name: str
-    points: tuple[svg.Point, ...]
+    points: tuple[Point, ...]
     style: int = 0
     apart: float = float("inf")
 
-    def pieces(self) -> list[list[svg.Point]]:
+    def pieces(self) -> list[list[Point]]:
         """The points as runs without a gap."""
-        found: list[list[svg.Point]] = []
+        found: list[list[Point]] = []
         for point in self.points:
             if not found or point[0] - found[-1][-1][0] > self.apart:
                 found.append([])
@@ -106,9 +256,9 @@ def line_chart(frame: Frame, curves: Sequence[Curve]) -> Markup:
     parts = [_shade(frame, x), _axes(frame, x, y)]
     for curve in drawn:
         places = [[(x(a), y(b)) for a, b in piece] for piece in curve.pieces()]
-        parts.append(svg.path(places, *STYLES[curve.style % len(STYLES)]))
+        parts.append(path(places, *STYLES[curve.style % len(STYLES)]))
     parts.append(_names(drawn, x, y))
-    return svg.picture(WIDTH, HEIGHT, frame.label, *parts)
+    return picture(WIDTH, HEIGHT, frame.label, *parts)
 
 
 def amount(value: float) -> str:
@@ -134,14 +284,14 @@ def _axes(frame: Frame, x: Scale, y: Scale) -> Markup:
     bottom, right = HEIGHT - BOTTOM, x.end
     parts = []
     for value in y.ticks:
-        parts.append(svg.line(LEFT, y(value), right, y(value), "grid"))
-        parts.append(svg.text(LEFT - 5, y(value) + 4, amount(value), "end"))
+        parts.append(line(LEFT, y(value), right, y(value), "grid"))
+        parts.append(text(LEFT - 5, y(value) + 4, amount(value), "end"))
     for value in x.ticks:
-        parts.append(svg.line(x(value), bottom, x(value), bottom + 4, "axis"))
-        parts.append(svg.text(x(value), bottom + 16, amount(value), "middle"))
-    parts.append(svg.line(LEFT, bottom, right, bottom, "axis"))
-    parts.append(svg.text(LEFT - 5, TOP - 2, frame.y_unit, "end", "unit"))
-    parts.append(svg.text((LEFT + right) / 2, HEIGHT - 4, frame.x_unit, "middle", "unit"))
+        parts.append(line(x(value), bottom, x(value), bottom + 4, "axis"))
+        parts.append(text(x(value), bottom + 16, amount(value), "middle"))
+    parts.append(line(LEFT, bottom, right, bottom, "axis"))
+    parts.append(text(LEFT - 5, TOP - 2, frame.y_unit, "end", "unit"))
+    parts.append(text((LEFT + right) / 2, HEIGHT - 4, frame.x_unit, "middle", "unit"))
     return joined(parts)
 
 
@@ -150,8 +300,8 @@ def _shade(frame: Frame, x: Scale) -> Markup:
         return joined(())
     start, end, words = frame.shade
     left, width = x(start), x(end) - x(start)
-    area = svg.rectangle(left, TOP, width, HEIGHT - BOTTOM - TOP, "#F1F4F7")
-    return joined((area, svg.text(left + width / 2, TOP - 2, words, "middle", "unit")))
+    area = rectangle(left, TOP, width, HEIGHT - BOTTOM - TOP, "#F1F4F7")
+    return joined((area, text(left + width / 2, TOP - 2, words, "middle", "unit")))
 
 
 def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
@@ -163,9 +313,9 @@ def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
         last = x(curve.points[-1][0])
         colour, dash = STYLES[curve.style % len(STYLES)]
         right = x.end
-        parts.append(svg.line(last, end, right + 4, place, "lead"))
-        parts.append(svg.path([[(right + 4, place), (right + 22, place)]], colour, dash))
-        parts.append(svg.text(right + 25, place + 4, curve.name, "start", "name"))
+        parts.append(line(last, end, right + 4, place, "lead"))
+        parts.append(path([[(right + 4, place), (right + 22, place)]], colour, dash))
+        parts.append(text(right + 25, place + 4, curve.name, "start", "name"))
     return joined(parts)
 
 
@@ -239,7 +389,7 @@ class Range:
 
 def range_chart(label: str, unit: str, groups: Sequence[Sequence[Range]]) -> Markup:
     """An SVG picture with separated groups. unit: at the axis."""
-    return svg.picture(RANGE_WIDTH, height_of(groups), label, ranges(unit, groups))
+    return picture(RANGE_WIDTH, height_of(groups), label, ranges(unit, groups))
 
 
 def height_of(groups: Sequence[Sequence[Range]]) -> float:
@@ -256,17 +406,17 @@ def ranges(unit: str, groups: Sequence[Sequence[Range]], width: float = RANGE_WI
     bottom = height_of(groups) - RANGE_BOTTOM
     parts = []
     for value in x.ticks:
-        parts.append(svg.line(x(value), RANGE_TOP, x(value), bottom, "grid"))
-        parts.append(svg.text(x(value), bottom + 15, amount(value), "middle"))
-    parts.append(svg.text((left + width - RANGE_RIGHT) / 2, bottom + 31, unit, "middle", "unit"))
+        parts.append(line(x(value), RANGE_TOP, x(value), bottom, "grid"))
+        parts.append(text(x(value), bottom + 15, amount(value), "middle"))
+    parts.append(text((left + width - RANGE_RIGHT) / 2, bottom + 31, unit, "middle", "unit"))
     y = RANGE_TOP + RANGE_ROW / 2
     for group in groups:
         for row in group:
             colour = STYLES[row.style % len(STYLES)][0]
-            parts.append(svg.text(left - 7, y + 4, row.name, "end", "name"))
-            parts.append(svg.path([[(x(row.low), y), (x(row.high), y)]], colour))
-            parts.append(svg.dot(x(row.low), y, DOT, colour))
-            parts += [svg.cross(x(value), y, CROSS) for value in row.reference]
+            parts.append(text(left - 7, y + 4, row.name, "end", "name"))
+            parts.append(path([[(x(row.low), y), (x(row.high), y)]], colour))
+            parts.append(dot(x(row.low), y, DOT, colour))
+            parts += [cross(x(value), y, CROSS) for value in row.reference]
             y += RANGE_ROW
         y += GROUP_GAP
     return joined(parts)

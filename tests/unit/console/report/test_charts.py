@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from services.console.page.charts import Curve, Frame, amount, line_chart
+from services.console.report.charts import Curve, Frame, amount, line_chart
 from services.console.report.html import widths
 
 pytestmark = pytest.mark.unit

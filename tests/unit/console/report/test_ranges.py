@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from services.console.page import svg
-from services.console.page.charts import Range, height_of, range_chart
+from services.console.report import charts
+from services.console.report.charts import Range, height_of, range_chart
 
 pytestmark = pytest.mark.unit
 
@@ -28,7 +28,7 @@ def test_the_picture_grows_with_its_rows():
 
 
 def test_a_picture_that_is_a_file_is_readable_on_dark_pages_too():
-    text = str(svg.file(10, 20, "A picture", svg.dot(1, 2, 3, "#000000")))
+    text = str(charts.file(10, 20, "A picture", charts.dot(1, 2, 3, "#000000")))
     assert text.startswith("<svg")
     assert 'xmlns="http://www.w3.org/2000/svg"' in text
     assert "prefers-color-scheme:dark" in text
