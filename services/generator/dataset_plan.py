@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schemas import content
+from schemas import fault_rules
 from schemas.content import DUPLICATE, LATE, NONE
 from schemas.domain import DomainSpec
 from schemas.load import Replay
@@ -146,9 +146,9 @@ class DatasetPlan:
         kinds = np.full(len(sequences), NONE, np.int8)
         faults, seed = self.request.workload.faults, self.request.seed
         if faults.any:
-            kinds = content.kinds(faults, seed, sequences)
+            kinds = fault_rules.kinds(faults, seed, sequences)
             late = kinds == LATE
-            delays_us = content.delays_us(faults, seed, sequences)
+            delays_us = fault_rules.delays_us(faults, seed, sequences)
             due_us = np.where(late, np.minimum(due_us + delays_us, end_us - 1), due_us)
         seconds = np.full(len(sequences), part.second, np.int32)
         return Rows(sequences, due_us, seconds, kinds, values)

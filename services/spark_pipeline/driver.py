@@ -27,11 +27,16 @@ from schemas.validation_errors import DefinitionError
 from services.runtime.process import stop_on_signals
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
-from services.spark_pipeline.meters import meters_of
 from services.spark_pipeline.own import Own, own_functions
-from services.spark_pipeline.pipeline import SparkPipeline
-from services.spark_pipeline.progress import ProgressReporter
-from services.spark_pipeline.queries import Place, StageError, start_query
+from services.spark_pipeline.progress import ProgressReporter, meters_of
+from services.spark_pipeline.queries import (
+    Failure,
+    Place,
+    StageError,
+    cause_of_stop,
+    start_query,
+    watch,
+)
 from services.spark_pipeline.session import (
     class_path,
     counts_state_rows,
@@ -41,9 +46,8 @@ from services.spark_pipeline.session import (
     open_session,
     spark_conf,
 )
-from services.spark_pipeline.settings import SparkSettings, forget_secret_variables
-from services.spark_pipeline.undecodable import Undecodable
-from services.spark_pipeline.watching import Failure, cause_of_stop, watch
+from services.spark_pipeline.settings import SparkPipeline, SparkSettings, forget_secret_variables
+from services.spark_pipeline.wire import Undecodable
 
 LOG_BYTES = 1024 * 1024
 ENDED = (Py4JError, ConnectionError)  # of calls to a JVM that has ended

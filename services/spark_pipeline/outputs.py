@@ -10,22 +10,18 @@ from pyspark.sql import DataFrame
 from schemas import catalogue
 from schemas.domain import ROW_KINDS, WINDOW_START, DomainSpec, StageSpec
 from services.spark_pipeline.own import Own
-from services.spark_pipeline.pipeline import SparkPipeline
-from services.spark_pipeline.stages.aggregate import aggregate
-from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
-from services.spark_pipeline.stages.builtin.aggregate import aggregate as builtin_aggregate
-from services.spark_pipeline.stages.builtin.change import change as builtin_change
-from services.spark_pipeline.stages.builtin.join import join as builtin_join
-from services.spark_pipeline.stages.builtin.join import window_join
-from services.spark_pipeline.stages.change import change, change_of_windows
-from services.spark_pipeline.stages.copy import copy
+from services.spark_pipeline.settings import SparkPipeline
+from services.spark_pipeline.stages.built_in import WINDOW_TIME, window_join
+from services.spark_pipeline.stages.built_in import aggregate as builtin_aggregate
+from services.spark_pipeline.stages.built_in import change as builtin_change
+from services.spark_pipeline.stages.built_in import join as builtin_join
+from services.spark_pipeline.stages.customised import aggregate, change, change_of_windows, join
 from services.spark_pipeline.stages.decode import decode_or_refuse, published, records
 from services.spark_pipeline.stages.inputs import Inputs
-from services.spark_pipeline.stages.join import join
-from services.spark_pipeline.stages.rows import filtered, looked_up
-from services.spark_pipeline.stages.state.aggregate import aggregate as aggregate_with_state
-from services.spark_pipeline.stages.state.change import change as change_with_state
-from services.spark_pipeline.stages.state.join import join as join_with_state
+from services.spark_pipeline.stages.rows import copy, filtered, looked_up
+from services.spark_pipeline.stages.with_state import aggregate as aggregate_with_state
+from services.spark_pipeline.stages.with_state import change as change_with_state
+from services.spark_pipeline.stages.with_state import join as join_with_state
 from services.spark_pipeline.wire import encoded
 
 # Topics → their Kafka rows as one DataFrame.

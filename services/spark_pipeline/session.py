@@ -20,9 +20,8 @@ from schemas.workload import LONG_WARM_UP_S
 from services.runtime.files import properties_text
 from services.runtime.hosts import LOOPBACK
 from services.runtime.jvm import ClassArchive, class_archive
-from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.progress import RECENT_UPDATES
-from services.spark_pipeline.settings import SparkSettings, without_secrets
+from services.spark_pipeline.settings import SparkPipeline, SparkSettings, without_secrets
 
 LOG4J = Path(__file__).parent / "log4j2.properties"
 _COUNTS_STATE_ROWS = "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows"

@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from schemas import catalogue, content
+from schemas import catalogue, content, fault_rules
 from schemas.codec import DecodeError
 from schemas.commands import Prepare, Start, Stop
 from schemas.events import LoadFinished, Ready, ServiceStarted
@@ -108,7 +108,7 @@ def test_faults_are_found_where_the_rule_says(own_broker):
             while len(reader.messages) < sum(detail["end_offsets"][topic]):
                 reader.read()
 
-    kinds = content.kinds(rule, seed, np.arange(800))
+    kinds = fault_rules.kinds(rule, seed, np.arange(800))
     expected = Counter({n: 2 if kinds[n] == content.DUPLICATE else 1 for n in range(800)})
     for sequence in range(800):
         if kinds[sequence] == content.UNDECODABLE:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas import content
+from schemas import fault_rules
 from schemas.content import DUPLICATE, Faults
 from schemas.domain import SEQUENCE, StageSpec
 from services.evaluator.columnar.column_mapping import (
@@ -273,7 +273,7 @@ class SingleRows(Oracle):
         if self._duplicated is None:
             return None
         rule, seed = self._duplicated
-        kinds = content.kinds(rule, seed, group * BLOCK + index)
+        kinds = fault_rules.kinds(rule, seed, group * BLOCK + index)
         return np.where(kinds == DUPLICATE, 2, 1)
 
     def expected_values(self, group: int, index: int) -> dict[str, Any]:

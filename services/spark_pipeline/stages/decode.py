@@ -7,13 +7,13 @@ from pyspark.sql import functions as F
 
 from schemas.domain import RUN_ID, StageSpec
 from services.spark_pipeline.stages.inputs import EVENT_TIME, INPUT, Inputs
-from services.spark_pipeline.undecodable import line_of
 from services.spark_pipeline.wire import (
     datum_of,
     decoded,
     decoded_json,
     fields_of,
     key_of,
+    line_of,
     spark_type,
 )
 

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from schemas import content
+from schemas import fault_rules
 from schemas.codec import encode_json
 from schemas.content import DUPLICATE, NONE, Faults
 from schemas.protocol import Content
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.unit
 
 SEED = 7
 HALF = Faults(duplicate=0.5)
-KINDS = content.kinds(HALF, SEED, np.arange(20)).tolist()
+KINDS = fault_rules.kinds(HALF, SEED, np.arange(20)).tolist()
 TWICE, ONCE = KINDS.index(DUPLICATE), KINDS.index(NONE)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from schemas import codec, content
+from schemas import codec, fault_rules
 from schemas.content import DUPLICATE, IMPOSSIBLE, LATE, NONE, UNDECODABLE, Faults
 from tests.unit.generator import made
 from tests.unit.generator.made import START_MS, TRAFFIC, a_load, a_plan, messages_of
@@ -23,24 +23,26 @@ PINNED_DELAYS_US = [82611, 702, 575101, 500261]
 
 def test_the_rule_gives_the_same_kinds_for_ever():
     """Pinned: judging a run of last year must find the same records."""
-    found = content.kinds(SOME, seed=42, sequences=np.arange(24))
+    found = fault_rules.kinds(SOME, seed=42, sequences=np.arange(24))
     assert found.tolist() == PINNED_KINDS
-    late = content.delays_us(SOME, seed=42, sequences=np.arange(4))
+    late = fault_rules.delays_us(SOME, seed=42, sequences=np.arange(4))
     assert late.tolist() == PINNED_DELAYS_US
 
 
 def test_every_kind_has_its_share():
-    shares = np.bincount(content.kinds(SOME, 7, MANY)) / len(MANY)
+    shares = np.bincount(fault_rules.kinds(SOME, 7, MANY)) / len(MANY)
     assert shares == pytest.approx([0.5, 0.1, 0.2, 0.05, 0.15], abs=0.005)
 
 
 def test_another_seed_affects_other_records():
-    one, other = content.kinds(SOME, 1, MANY), content.kinds(SOME, 2, MANY)
+    one, other = fault_rules.kinds(SOME, 1, MANY), fault_rules.kinds(SOME, 2, MANY)
     assert 0.3 < (one == other).mean() < 0.4  # by chance: the sum of the squared shares
 
 
 def test_a_kind_depends_on_nothing_but_seed_and_sequence():
-    assert (content.kinds(SOME, 5, MANY[77:99]) == content.kinds(SOME, 5, MANY)[77:99]).all()
+    assert (
+        fault_rules.kinds(SOME, 5, MANY[77:99]) == fault_rules.kinds(SOME, 5, MANY)[77:99]
+    ).all()
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_a_kind_depends_on_nothing_but_seed_and_sequence():
 )
 def test_delays_follow_their_distribution(distribution, mean_us, max_us):
     rule = Faults(late=0.1, late_ms=300, late_distribution=distribution)
-    delays_us = content.delays_us(rule, 3, MANY)
+    delays_us = fault_rules.delays_us(rule, 3, MANY)
     assert delays_us.mean() == pytest.approx(mean_us, rel=0.02)
     assert 0 <= delays_us.min() <= delays_us.max() <= max_us
 
@@ -64,8 +66,8 @@ def test_each_kind_does_to_a_record_what_it_says(wire_format):
     content = {"format": wire_format}
     clean = messages_of(a_load(200, 4, content=content))
     faulty = messages_of(a_load(200, 4, content=content, faults=SOME, seed=42))
-    kinds = content.kinds(SOME, 42, np.arange(800))
-    delays_us = content.delays_us(SOME, 42, np.arange(800))
+    kinds = fault_rules.kinds(SOME, 42, np.arange(800))
+    delays_us = fault_rules.delays_us(SOME, 42, np.arange(800))
 
     def decoded(topic, value):
         return made.decoded(TRAFFIC.spec, topic, value, wire_format)[1]

@@ -8,9 +8,8 @@ from tests.traffic import TRAFFIC
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A local session with a driver's settings, for static data."""
-    from services.spark_pipeline.pipeline import SparkPipeline
     from services.spark_pipeline.session import open_session, spark_conf
-    from services.spark_pipeline.settings import SparkSettings
+    from services.spark_pipeline.settings import SparkPipeline, SparkSettings
 
     pipeline = SparkPipeline(
         name="p", summary="-", engine="spark", mode="micro-batch", implementation="customised"

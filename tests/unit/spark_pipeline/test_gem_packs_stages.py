@@ -8,7 +8,7 @@ import pytest
 
 from schemas.domain import DomainSpec, StageSpec, Table
 from services.spark_pipeline.outputs import Source, outputs
-from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.stages.rows import filtered, looked_up
 from tests.unit.spark_pipeline import gem_packs

@@ -7,7 +7,7 @@ import pytest
 
 from schemas.domain import DomainSpec
 from services.spark_pipeline.outputs import Source, outputs
-from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.settings import SparkPipeline
 from tests.unit.spark_pipeline.observations import START_MS, at
 
 pytestmark = pytest.mark.integration

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from services.spark_pipeline.meters import Bean, Reading, bean_of, names_in, readings
+from services.spark_pipeline.progress import Bean, Reading, bean_of, names_in, readings
 
 pytestmark = pytest.mark.unit
 

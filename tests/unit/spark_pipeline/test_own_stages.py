@@ -10,7 +10,7 @@ from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
 from services.spark_pipeline.outputs import Source, outputs
 from services.spark_pipeline.own import own_functions
-from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.settings import SparkPipeline
 from tests.unit.spark_pipeline.observations import START_MS, at
 
 RAW = "topic string, key binary, value binary, partition int, offset bigint, timestamp timestamp"

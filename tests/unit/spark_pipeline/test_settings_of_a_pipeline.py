@@ -7,18 +7,27 @@ import pytest
 
 from schemas.engine import LINE, EnginePlan
 from services.spark_pipeline.driver import conf_of
-from services.spark_pipeline.meters import Reading
-from services.spark_pipeline.pipeline import SparkPipeline
-from services.spark_pipeline.progress import ProgressReporter, epoch_ms, lag_of, progress_fields
-from services.spark_pipeline.queries import starting_offsets
+from services.spark_pipeline.progress import (
+    ProgressReporter,
+    Reading,
+    epoch_ms,
+    lag_of,
+    progress_fields,
+)
+from services.spark_pipeline.queries import (
+    cause_of_stop,
+    is_initialised,
+    is_ready,
+    one_line,
+    starting_offsets,
+)
 from services.spark_pipeline.session import (
     LATE_OPTIMISING,
     ONLY_QUICK,
     slots,
     spark_conf,
 )
-from services.spark_pipeline.settings import SparkSettings
-from services.spark_pipeline.watching import cause_of_stop, is_initialised, is_ready, one_line
+from services.spark_pipeline.settings import SparkPipeline, SparkSettings
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit

@@ -7,9 +7,9 @@ import pyspark
 import pytest
 from pydantic import ValidationError
 
-from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.session import _of_own_cluster, spark_conf
 from services.spark_pipeline.settings import (
+    SparkPipeline,
     SparkSettings,
     forget_secret_variables,
     without_secrets,

@@ -14,7 +14,7 @@ from services.spark_pipeline.outputs import (
     outputs,
     stateful_steps,
 )
-from services.spark_pipeline.pipeline import SparkPipeline
+from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.wire import fitted
 from tests.traffic import CODEC, TRAFFIC

@@ -4,11 +4,13 @@ from functools import partial
 
 import pytest
 
-from services.spark_pipeline.stages.state.aggregate import Spans, complete_windows
-from services.spark_pipeline.stages.state.change import changed_windows
-from services.spark_pipeline.stages.state.columns import Made
-from services.spark_pipeline.stages.state.join import joined
-from services.spark_pipeline.stages.state.memory import Layout, forget, remember
+from services.spark_pipeline.stages.state_memory import Layout, Made, forget, remember
+from services.spark_pipeline.stages.with_state import (
+    Spans,
+    changed_windows,
+    complete_windows,
+    joined,
+)
 
 pytestmark = pytest.mark.unit
 

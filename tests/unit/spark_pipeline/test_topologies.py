@@ -7,8 +7,8 @@ import pytest
 
 from services.definitions.pipelines import rewired
 from services.spark_pipeline.outputs import Source, outputs
-from services.spark_pipeline.pipeline import SparkPipeline
 from services.spark_pipeline.session import slots
+from services.spark_pipeline.settings import SparkPipeline
 from tests.traffic import CODEC, TRAFFIC
 from tests.unit.spark_pipeline.observations import START_MS, at
 from tests.unit.spark_pipeline.test_implementations import DOMAIN, IMPLEMENTATIONS, RAW

@@ -12,7 +12,7 @@ from deploy.local.broker import anonymous_rules
 from schemas.catalogue import engine_group
 from schemas.engine import LINE
 from services.runtime.program import Voice
-from services.spark_pipeline.undecodable import Undecodable, topic_of
+from services.spark_pipeline.wire import Undecodable, topic_of
 
 pytestmark = pytest.mark.unit
 

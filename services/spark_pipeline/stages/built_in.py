@@ -1,4 +1,13 @@
-"""join and window_join, built-in: inner joins of streams."""
+"""Stateful kinds with Spark's operators: stream-stream joins, and windows closed by the watermark
+(append mode).
+
+Each input is a DataFrame with its own watermark: the stage's watermark is the lowest of them, so
+that a topic read later than another does not lose its records. Window rows have a column
+WINDOW_TIME, the event time for a further window.
+
+A window is published as it is if each of its inputs has a record in it: a sum or mean of nothing is
+undefined.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
@@ -6,11 +15,59 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from schemas.domain import RUN_ID, WINDOW_END, WINDOW_START, StageSpec
-from services.spark_pipeline.stages.aggregate import windows
-from services.spark_pipeline.stages.builtin.aggregate import WINDOW_TIME
-from services.spark_pipeline.stages.functions import over_values
+from schemas.domain import RUN_ID, WINDOW_END, WINDOW_START, Aggregate, StageSpec
+from services.spark_pipeline.stages.customised import (
+    bounds,
+    changes,
+    counts_once,
+    found_inputs,
+    over_group,
+    over_values,
+    part,
+    values_of_parts,
+    windows,
+)
 from services.spark_pipeline.stages.inputs import Inputs
+
+WINDOW_TIME = "_window_time"
+
+
+def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, event_time: str) -> DataFrame:
+    """Rows of the inputs or of a stage → one row per keys and window, once the watermark has passed
+    its end.
+
+    event_time: the event-time column of the rows.
+    """
+    assert stage.window is not None
+    presence, markers = found_inputs(stage, inputs, _named_inputs(stage, inputs))
+    return (
+        rows.groupBy(RUN_ID, *stage.keys, windows(event_time, stage.window))
+        .agg(
+            *(_aggregated(one, stage, inputs).alias(one.column) for one in stage.aggregates),
+            *markers,
+        )
+        .where(presence)
+        .select("*", *bounds(), F.window_time("window").alias(WINDOW_TIME))
+        .drop("window")
+    )
+
+
+def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
+    """The inputs that must have a record in a window: those used by the aggregates."""
+    sources = [of for one in stage.aggregates for of in one.of]
+    named = {source.split(".")[0] for source in sources if "." in source}
+    return tuple(name for name in inputs.names if name in named)
+
+
+def _aggregated(one: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
+    """Counts all instead of distinct values if each value occurs once per window, which is
+    cheaper."""
+    column = inputs.column(one.of)
+    assert stage.window is not None
+    if stage.complete and stage.window.size_s == stage.complete.every_s and counts_once(one, stage):
+        is_of_one_input = len(one.of) == 1 and "." in one.of[0]
+        return F.count(inputs.marker(one.of[0].split(".")[0]) if is_of_one_input else column)
+    return over_group(one.function, column)
 
 
 def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:
@@ -90,3 +147,26 @@ def _made(stage: StageSpec) -> list[Column]:
         over_values(one.function, [F.col(_named(of)) for of in one.of]).alias(one.column)
         for one in stage.aggregates
     ]
+
+
+def change(rows: DataFrame, stage: StageSpec) -> DataFrame:
+    """Rows of the aggregate → one row per keys and window, once the watermark has passed its end.
+
+    Publishes windows whose newest part has data; a change from a part without data is null.
+    """
+    assert stage.window is not None
+    newest = stage.window.parts - 1
+    return (
+        rows.withColumn("window", windows(WINDOW_TIME, stage.window))
+        .withColumn("part", part("window_start", stage.window.slide_s))
+        .groupBy(RUN_ID, *stage.keys, "window")
+        .agg(F.max("part").alias("newest"), *values_of_parts(stage, newest))
+        .where(F.col("newest") == newest)
+        .select(
+            RUN_ID,
+            *stage.keys,
+            *bounds(),
+            *changes(stage.changes),
+            F.window_time("window").alias(WINDOW_TIME),
+        )
+    )
