@@ -28,8 +28,7 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from services.runtime.jvm import without_jvm_options
-from services.runtime.virtual_environments import has_python
+from services.runtime.before_install import has_python, without_jvm_options
 
 ROOT = Path(__file__).resolve().parents[2]
 # Other users may run installed programs, but not change them.

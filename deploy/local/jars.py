@@ -32,7 +32,7 @@ from xml.etree import ElementTree
 
 from deploy.local.install import MIRROR, insecure, is_secure
 from deploy.local.java import Java, JavaMissingError, find_java
-from services.runtime.jvm import without_jvm_options
+from services.runtime.before_install import without_jvm_options
 
 HERE = Path(__file__).resolve().parent
 LOCK_FILE = HERE / "ivy.lock"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from services.runtime.jvm import without_jvm_options
+from services.runtime.before_install import without_jvm_options
 
 OLDEST = 17
 VECTOR = "--add-modules=jdk.incubator.vector"

@@ -27,9 +27,9 @@ from pydantic import ValidationError
 from schemas.engine import EngineSpec
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
+from services.runtime.before_install import has_python
 from services.runtime.files import read_toml
 from services.runtime.settings import ROOT, ServiceSettings
-from services.runtime.virtual_environments import has_python
 
 FILE = "engine.toml"
 FOLDERS = "TIDEGAUGE_ENGINES"

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaException
 
 from schemas.events import ServiceStarted, ServiceStopped
 from services.evaluator.run.app import build_app
-from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.evaluator.run.session import RunSession
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.process import configure_logs, warm_up_process

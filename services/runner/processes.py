@@ -21,8 +21,8 @@ from schemas.engine import LINE, Line, UndecodableLine
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import first_mistake
 from services.definitions.engines import Installed
+from services.runtime.before_install import without_jvm_options
 from services.runtime.events import DeadLetter
-from services.runtime.jvm import without_jvm_options
 from services.runtime.settings import ROOT
 
 MAX_LINE_BYTES = 256 * 1024

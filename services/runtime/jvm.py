@@ -10,9 +10,6 @@ The key is a SHA-256 of the Java version, the layout options and the SHA-256 of 
 is code, so it is used only if nobody but its owner and root can change it. A JVM checks it and
 starts without it if it is damaged or belongs to other jars (`-Xshare:auto`).
 deploy/local/archiving.py makes the archives.
-
-Some environment variables have options that every JVM adds to its own (`without_jvm_options`). This
-module uses the standard library only.
 """
 
 import hashlib
@@ -20,7 +17,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,16 +37,6 @@ USE = (
     "-Xlog:cds*=off",  # no warnings about unusable parts
 )
 PID = re.compile(r"\.pid(\d+)\.classes$")
-# The JVM's, the same in an older form, and the `java` command's; then those of OpenJ9.
-JVM_OPTIONS = frozenset(
-    {
-        "JAVA_TOOL_OPTIONS",
-        "_JAVA_OPTIONS",
-        "JDK_JAVA_OPTIONS",
-        "OPENJ9_JAVA_OPTIONS",
-        "IBM_JAVA_OPTIONS",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -141,8 +128,3 @@ def _is_written(path: Path) -> bool:
     """Whether the process named in a class list's file name is running."""
     found = PID.search(path.name)
     return found is not None and psutil.pid_exists(int(found[1]))
-
-
-def without_jvm_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """An environment without them."""
-    return {name: value for name, value in environ.items() if name not in JVM_OPTIONS}

@@ -1,7 +1,8 @@
 """Reports Spark's query progress as contract lines; between batches, consumer metrics.
 
-Rows read and lag of the queries' Kafka consumers come from the driver's JVM. A query in real-time or continuous mode reports only at the end of a batch, but its consumers update
-their JMX metrics all the time. On a cluster they are in other JVMs and cannot be read here.
+Rows read and lag of the queries' Kafka consumers come from the driver's JVM. A query in real-time
+or continuous mode reports only at the end of a batch, but its consumers update their JMX metrics
+all the time. On a cluster they are in other JVMs and cannot be read here.
 """
 
 import json

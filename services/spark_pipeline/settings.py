@@ -1,4 +1,5 @@
-"""Settings of Spark pipelines: the master and what it needs, and those that `engine.toml` describes."""
+"""Settings of Spark pipelines: the master and what it needs, and those that `engine.toml`
+describes."""
 
 import os
 import re

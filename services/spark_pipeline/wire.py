@@ -1,7 +1,7 @@
 """Wire formats as Spark columns; `schemas.codec` does the same for single records.
 
-Undecodable values are set aside: the queries write them to a topic of the pipeline, and the driver passes them
-to the runner, because a pipeline must not write dead letters (decision 708).
+Undecodable values are set aside: the queries write them to a topic of the pipeline, and the driver
+passes them to the runner, because a pipeline must not write dead letters (decision 708).
 """
 
 import json

@@ -18,7 +18,8 @@ from schemas.commands import Prepare, Start, Stop
 from schemas.protocol import RunPlan
 from services.evaluator.columnar.decode import decode
 from services.evaluator.run.reader import Reader, Shard
-from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.evaluator.run.session import RunSession
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.process import release_memory, warm_up_process

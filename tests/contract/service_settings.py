@@ -4,7 +4,7 @@ import re
 
 from services.collector.settings import CollectorSettings
 from services.conductor.settings import ConductorSettings
-from services.evaluator.run.session import EvaluatorSettings
+from services.evaluator.settings import EvaluatorSettings
 from services.generator.settings import GeneratorSettings
 from services.runtime.settings import ServiceSettings
 from services.spark_pipeline.settings import SparkSettings

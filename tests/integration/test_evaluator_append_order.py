@@ -10,7 +10,7 @@ from schemas.commands import Prepare, Start, Stop
 from schemas.events import Ready
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.evaluator.run.reevaluation import evaluate, past_run
-from services.evaluator.run.session import EvaluatorSettings
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import read_commands
 from services.runtime.events import open_events
 from services.runtime.kafka import admin_client, ensure_topics

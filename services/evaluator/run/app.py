@@ -21,7 +21,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 from schemas import catalogue, codec
 from schemas.commands import decode
 from services.evaluator.run.reader import Frontier, Reader, TimestampError
-from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.evaluator.run.session import RunSession
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka_security import security
 from services.runtime.process import release_memory
 

@@ -29,7 +29,7 @@ from services.evaluator.run.reader import (
     offsets_at,
     reached,
 )
-from services.evaluator.run.session import EvaluatorSettings
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import read_commands
 from services.runtime.counting import CountReconciler, Difference
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import structlog
 from confluent_kafka import KafkaException
-from pydantic import Field, model_validator
 
 from schemas.codec import said_by
 from schemas.commands import Command, Drain, Malformed, Measure, Prepare, Start, Stop
@@ -35,6 +34,7 @@ from services.evaluator.run.reader import (
     end_offsets_by,
     reached,
 )
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import read_commands, unfinished
 from services.runtime.counting import NotRepeatableError
 from services.runtime.events import Events
@@ -46,7 +46,6 @@ from services.runtime.kafka import (
     end_offsets,
 )
 from services.runtime.process import now_ms, release_memory
-from services.runtime.settings import ServiceSettings
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
@@ -54,39 +53,6 @@ TELL_LAG_MS = 10_000
 TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS
 # Raised for values of records that cannot be counted, such as times beyond 64 bits.
 VALUE_ERRORS = (ArithmeticError, ValueError)
-
-
-class EvaluatorSettings(ServiceSettings):
-    """poll_s: maximum time a read waits for records. batch_records: maximum records of one read.
-    publish_s: interval of publishing results and of time-dependent verdicts.
-    evaluator_instance_index, evaluator_instance_count: which shard of the partitions this instance
-    reads, if there are several. evaluator_web_port: 0 for the port of the stack.
-    """
-
-    poll_s: float = Field(1.0, gt=0, le=5)
-    batch_records: int = Field(20_000, ge=1, le=1_000_000)
-    publish_s: float = Field(1.0, gt=0, le=60)
-    evaluator_instance_index: int = Field(0, ge=0)
-    evaluator_instance_count: int = Field(1, ge=1, le=1024)
-    evaluator_web_port: int = Field(0, ge=0, le=65_535)
-
-    @model_validator(mode="after")
-    def _one_of_them(self) -> "EvaluatorSettings":
-        if self.evaluator_instance_index >= self.evaluator_instance_count:
-            raise ValueError("evaluator_instance_index must be below evaluator_instance_count")
-        return self
-
-    @property
-    def name(self) -> str:
-        """Name in events. One of several instances has a name of its own, which tells its events
-        apart from those of the others."""
-        several = self.evaluator_instance_count > 1
-        return f"evaluator-{self.evaluator_instance_index}" if several else "evaluator"
-
-    @property
-    def web_port(self) -> int:
-        """Port of health and metrics endpoints."""
-        return self.evaluator_web_port or self.port("evaluator")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from services.definitions.domains import load_domain
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.pairing.evaluation import check_judged
 from services.evaluator.run import session
-from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.evaluator.run.session import RunSession
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from tests.unit.evaluator import gem_packs
 from tests.unit.evaluator.records import a_plan

@@ -13,7 +13,8 @@ from schemas.commands import Drain, Malformed, Measure, Prepare, RequestRun, Sta
 from services.evaluator.run import publishing, session
 from services.evaluator.run.publishing import Publication, Published
 from services.evaluator.run.reader import DeletedError, Frontier, check_kept
-from services.evaluator.run.session import EvaluatorSettings, RunSession
+from services.evaluator.run.session import RunSession
+from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import unfinished
 from services.runtime.counting import CountReconciler, NotRepeatableError
 from services.runtime.events import Events

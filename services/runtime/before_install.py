@@ -1,7 +1,27 @@
-"""Whether a virtual environment still has its Python. Standard library only."""
+"""What ./tidegauge needs before its packages are installed: an environment without the variables
+whose options every JVM adds to its own, and whether a virtual environment still has its Python.
+Standard library only."""
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+
+# The JVM's, the same in an older form, and the `java` command's; then those of OpenJ9.
+JVM_OPTIONS = frozenset(
+    {
+        "JAVA_TOOL_OPTIONS",
+        "_JAVA_OPTIONS",
+        "JDK_JAVA_OPTIONS",
+        "OPENJ9_JAVA_OPTIONS",
+        "IBM_JAVA_OPTIONS",
+    }
+)
+
+
+def without_jvm_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """An environment without them."""
+    return {name: value for name, value in environ.items() if name not in JVM_OPTIONS}
+
 
 ASK_TIMEOUT_S = 20
 ASKED = "import sys; print('python%d.%d' % sys.version_info[:2])"
