@@ -37,7 +37,7 @@ LOG_OPTION = f"-Dlog4j2.configurationFile={LOG4J.as_uri()}"
 JAVA_OPTIONS = (
     f"-Dorg.apache.avro.limits.string.maxLength={MAX_FIELD_BYTES}",
     f"-Dorg.apache.avro.limits.bytes.maxLength={MAX_FIELD_BYTES}",
-    # Give meters.py access to the internal class of the JMX server.
+    # Give progress.py access to the internal class of the JMX server.
     "--add-exports=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED",
 )
 # The heap is about a gigabyte with few live objects: one thread collects it in milliseconds,

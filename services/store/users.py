@@ -4,7 +4,7 @@ There are three users. `reader` can only read the projection. `admin` may also c
 `default`, the user of a client that gives no name, has no password and is the reader: it is let in
 with any, as in ClickHouse. It exists while `anonymous_reads` is on, by default on a loopback
 address only.
-The engine has no accounts of its own, so `services/store/query_policy.py` enforces these roles.
+The engine has no accounts of its own, so `services/store/policy/query_policy.py` enforces these roles.
 """
 
 import base64

@@ -1,5 +1,5 @@
 """Webhook notifications without Grafana, each sent once.
 
-`notice.py` selects events of the bus, `shapes.py` formats them for each receiver, `outbox.py` keeps
-unsent ones over restarts, `posting.py` sends, `telling.py` is the thread.
+`notice.py` selects events of the bus, `posting.py` formats and sends them, `telling.py` is the
+thread, which keeps unsent ones over restarts.
 """

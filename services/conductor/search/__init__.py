@@ -1,8 +1,6 @@
 """The search for the sustainable rate. Pure except `searching.py`:
 
-observing.py  events of one step → an Observation
-policies.py   an Observation → why the rate is not sustained
-bisection.py  the steps so far → the next one, or the result
-requests.py   the next step → the request of its run
-searching.py  carries the steps out
+policies.py   an observation of a step → why the rate is not sustained
+bisection.py  the steps so far → the next one and the request of its run, or the result
+searching.py  carries the steps out, and observes them
 """

@@ -1,2 +1,2 @@
-"""Suites: runs without end. `schedule.py` decides what comes next and when, `usage.py` measures the
-load of the machine (both pure); `suite_state.py` saves the place; `running.py` combines them."""
+"""Suites: runs without end. `suite_state.py` decides what comes next and when, and saves the place;
+`running.py` offers it when the machine is idle; `analysis.py` finds changes afterwards."""
