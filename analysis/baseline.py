@@ -23,7 +23,7 @@ LATENCIES = ("p50", "p95", "p99")
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredFigure:
     """A figure of a report: its value, its 95 % interval if known, and its value in each of several
     runs."""
 
@@ -40,8 +40,8 @@ class Cell:
     pipeline: str
     stage: str
     figure: str
-    before: Measured
-    now: Measured
+    before: MeasuredFigure
+    now: MeasuredFigure
 
     @property
     def least_runs(self) -> int:
@@ -110,7 +110,7 @@ def _cells(report: Report, baseline: Report) -> Iterator[Cell]:
                 yield Cell(now, stage, figure, old, new)
 
 
-def _measured(report: Report, pipeline: str, stage: str, figure: str) -> Measured | None:
+def _measured(report: Report, pipeline: str, stage: str, figure: str) -> MeasuredFigure | None:
     if figure == SUSTAINABLE_RATE:
         return _rate_found(report)
     of_pipeline = report.pipelines[pipeline]
@@ -128,10 +128,10 @@ def _measured(report: Report, pipeline: str, stage: str, figure: str) -> Measure
     if value is None:
         return None
     runs = over_runs.values if over_runs else []
-    return Measured(median(runs) if runs else value, bounds, runs)
+    return MeasuredFigure(median(runs) if runs else value, bounds, runs)
 
 
-def _rate_found(report: Report) -> Measured | None:
+def _rate_found(report: Report) -> MeasuredFigure | None:
     """The rate that a search found, records per second, or those of several searches."""
     several = report.repetition and report.repetition.search
     bounds = (several or report.search).interval_per_second
@@ -140,7 +140,7 @@ def _rate_found(report: Report) -> Measured | None:
     if value is None:
         return None
     known = [bound for bound in bounds if bound is not None]
-    return Measured(value, known if len(known) == len(bounds) else None, runs)
+    return MeasuredFigure(value, known if len(known) == len(bounds) else None, runs)
 
 
 def _row(cell: Cell, confidence: float | None) -> Compared:

@@ -36,7 +36,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Difference:
+class FigureDifference:
     """One figure: before, after, and the difference with its interval. Latencies are in ms. stage:
     empty for a figure of the whole pipeline."""
 
@@ -72,7 +72,9 @@ def pipelines_of(run: Run) -> list[tuple[Side, Side]]:
     return [(_side(first, [run]), _side(other, [run])) for other in others]
 
 
-def differences(before: Side, after: Side, *, same_run: bool, pairs: int = 1) -> list[Difference]:
+def differences(
+    before: Side, after: Side, *, same_run: bool, pairs: int = 1
+) -> list[FigureDifference]:
     """The decided figures of the stages common to both sides, with joint confidence for as many
     pairs of sides."""
     cells = [(stage, figure) for stage in common_stages(before, after) for figure in FIGURES]
@@ -82,7 +84,7 @@ def differences(before: Side, after: Side, *, same_run: bool, pairs: int = 1) ->
     ]
 
 
-def other_latencies(before: Side, after: Side, *, same_run: bool) -> list[Difference]:
+def other_latencies(before: Side, after: Side, *, same_run: bool) -> list[FigureDifference]:
     """The described latencies of the stages common to both sides, each with its own confidence.
     Percentiles of too few outputs are omitted."""
     return [
@@ -110,7 +112,7 @@ def by_runs(before: Side, after: Side) -> bool:
     return min(len(before.runs), len(after.runs)) >= ENOUGH_RUNS
 
 
-def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
+def sentence(difference: FigureDifference, *, may_be_real: bool = True) -> str:
     """`join p50: 5 → 8 ms; slower by 3 ms (+60%), between +2 and +4: significant.`
 
     may_be_real: whether a difference can apply beyond these runs.
@@ -131,7 +133,12 @@ def sentence(difference: Difference, *, may_be_real: bool = True) -> str:
 
 
 def conclusion(
-    before: Side, after: Side, found: Sequence[Difference], *, same_run: bool, doubts: Sequence[str]
+    before: Side,
+    after: Side,
+    found: Sequence[FigureDifference],
+    *,
+    same_run: bool,
+    doubts: Sequence[str],
 ) -> str:
     """The result in a sentence or two. doubts: why a difference may have a cause other than the
     pipeline."""
@@ -173,7 +180,7 @@ def _difference(
     *,
     same_run: bool,
     confidence: float,
-) -> Difference:
+) -> FigureDifference:
     stage, figure = cell
     level = {**FIGURES, **OTHERS}[figure]
     old, new = _histograms(before, stage), _histograms(after, stage)
@@ -185,7 +192,7 @@ def _difference(
         )
     else:
         interval = figure_difference(old, new, level, paired=same_run, confidence=confidence)
-    return Difference(stage, figure, _whole(old, level), _whole(new, level), interval)
+    return FigureDifference(stage, figure, _whole(old, level), _whole(new, level), interval)
 
 
 def _of_runs(side: Side, stage: str, level: float | None) -> list[float]:

@@ -62,7 +62,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Difference:
+class PairDifference:
     """Difference of the second pipeline from the first in one figure, ms, with bounds."""
 
     value: float
@@ -140,12 +140,12 @@ def figures_of(outputs: Counter[int]) -> dict[str, float]:
     return found
 
 
-def differences(values: Values) -> dict[str, dict[str, Difference]]:
+def differences(values: Values) -> dict[str, dict[str, PairDifference]]:
     """The decided differences by stage and figure. values: by stage, the figures of both blocks of
     each pair."""
     known = _steps(values, FIGURES)
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(known))
-    found: dict[str, dict[str, Difference]] = {}
+    found: dict[str, dict[str, PairDifference]] = {}
     for (stage, figure), steps in known.items():
         found.setdefault(stage, {})[figure] = trimmed_mean(steps, confidence)
     return found
@@ -174,7 +174,7 @@ def _steps(values: Values, figures: Sequence[str]) -> dict[tuple[str, str], list
     return {cell: steps for cell, steps in cells.items() if len(steps) >= LEAST_PAIRS}
 
 
-def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:
+def trimmed_mean(values: Sequence[float], confidence: float) -> PairDifference:
     """The mean without the TRIMMED share at either end, with its interval, which uses the standard
     deviation of the winsorised values."""
     ordered, count = sorted(values), len(values)
@@ -186,7 +186,7 @@ def trimmed_mean(values: Sequence[float], confidence: float) -> Difference:
     value = sum(kept) / len(kept)
     error = deviation / ((1 - 2 * cut / count) * math.sqrt(count))
     within = student_t(len(kept) - 1, confidence) * error
-    return Difference(value, value - within, value + within)
+    return PairDifference(value, value - within, value + within)
 
 
 class Decision(TypedDict):
@@ -247,7 +247,7 @@ def pooled(reports: Sequence[Report]) -> Interleaved | None:
 def as_said(
     first: str,
     second: str,
-    found: Mapping[str, Mapping[str, Difference]],
+    found: Mapping[str, Mapping[str, PairDifference]],
     levels: Mapping[str, Mapping[str, float]],
     doubts: Sequence[str],
 ) -> str:
@@ -274,7 +274,7 @@ def as_said(
 
 
 def _cell(
-    stage: str, figure: str, one: Difference, levels: Mapping[str, Mapping[str, float]]
+    stage: str, figure: str, one: PairDifference, levels: Mapping[str, Mapping[str, float]]
 ) -> str:
     before = levels[stage][figure]
     share = f", {one.value / before:+.0%}" if before > 0 else ""
@@ -283,7 +283,7 @@ def _cell(
     )
 
 
-def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
+def _would_be(found: Mapping[str, Mapping[str, PairDifference]]) -> str:
     """The largest difference that may have remained undetected, by the mean: if most outputs take
     the same whole millisecond, `middle` does not move."""
     sizes = [
@@ -295,7 +295,7 @@ def _would_be(found: Mapping[str, Mapping[str, Difference]]) -> str:
 
 
 def reported(
-    differences: Mapping[str, Mapping[str, Difference]], *, doubted: bool
+    differences: Mapping[str, Mapping[str, PairDifference]], *, doubted: bool
 ) -> dict[str, dict[str, result.Difference]]:
     """The differences as in a report. doubted: no difference is called real."""
     return {

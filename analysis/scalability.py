@@ -34,7 +34,7 @@ NAMED_PARTS = 3
 
 
 @dataclass(frozen=True)
-class Point:
+class ScalingPoint:
     """Result with one number of workers.
 
     bounds: for each search, the rates between which it places the capacity; the upper one is None
@@ -80,7 +80,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Law:
+class FittedLaw:
     """The law with its three parameters."""
 
     rate_of_one: float
@@ -102,14 +102,14 @@ class Law:
         return max((max(1, math.floor(about)), max(1, math.ceil(about))), key=self.rate)
 
 
-def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
+def fitted(rates: Sequence[tuple[int, float]]) -> FittedLaw | None:
     """The law with the least squares of relative errors, for pairs of workers and rate; None if
     fewer than three numbers of workers leave it undetermined."""
     if len({workers for workers, _rate in rates}) < UNKNOWNS:
         return None
     workers, rate = (np.asarray(one, dtype=np.float64) for one in zip(*rates, strict=True))
     more = workers - 1
-    found: list[tuple[float, Law]] = []
+    found: list[tuple[float, FittedLaw]] = []
     # The best law within the bounds is the unconstrained one or has a parameter on its bound.
     for fixed, crosses in product((None, 0.0, 1.0), (True, False)):
         columns = [np.ones_like(more), more] if fixed is None else [1 + fixed * more]
@@ -123,12 +123,12 @@ def fitted(rates: Sequence[tuple[int, float]]) -> Law | None:
         coherency = float(solved[-1]) / inverse if crosses else 0.0
         if 0 <= contention <= 1 and coherency >= 0:
             errors = float(np.square(matrix @ solved - 1).sum())
-            found.append((errors, Law(1 / inverse, contention, coherency)))
+            found.append((errors, FittedLaw(1 / inverse, contention, coherency)))
     return min(found, key=lambda one: one[0])[1]
 
 
 def scalability(
-    series: str, pipeline: str, points: Sequence[Point], workers: Sequence[Workers]
+    series: str, pipeline: str, points: Sequence[ScalingPoint], workers: Sequence[Workers]
 ) -> Scalability:
     """The result of a series. points: in the order of workers, which describe the same. The law is
     None if it is undetermined; predictions are measured and extrapolated numbers of workers."""
@@ -155,7 +155,9 @@ def scalability(
     )
 
 
-def _reported(law: Law, laws: Sequence[Law], used: Sequence[Point]) -> result.Law:
+def _reported(
+    law: FittedLaw, laws: Sequence[FittedLaw], used: Sequence[ScalingPoint]
+) -> result.Law:
     return result.Law(
         of_workers=[point.workers for point in used],
         rate_of_one=_interval(law.rate_of_one, [drawn.rate_of_one for drawn in laws]),
@@ -165,7 +167,9 @@ def _reported(law: Law, laws: Sequence[Law], used: Sequence[Point]) -> result.La
     )
 
 
-def _predicted(law: Law, laws: Sequence[Law], points: Sequence[Point]) -> list[Predicted]:
+def _predicted(
+    law: FittedLaw, laws: Sequence[FittedLaw], points: Sequence[ScalingPoint]
+) -> list[Predicted]:
     most = max(point.workers for point in points)
     asked = [point.workers for point in points] + [most * times for times in FURTHER]
     return [
@@ -178,7 +182,7 @@ def _predicted(law: Law, laws: Sequence[Law], points: Sequence[Point]) -> list[P
     ]
 
 
-def resampled(points: Sequence[Point]) -> list[Law]:
+def resampled(points: Sequence[ScalingPoint]) -> list[FittedLaw]:
     """Laws fitted to resampled rates, from a fixed seed."""
     random = np.random.default_rng(SEED)
     laws = []
@@ -200,7 +204,7 @@ def _interval(value: float, drawn: Sequence[float]) -> Bounded:
 
 
 def _said(
-    points: Sequence[Point],
+    points: Sequence[ScalingPoint],
     evidence: Sequence[int],
     law: result.Law | None,
     predicted: Sequence[Predicted],

@@ -82,7 +82,7 @@ def risen(values: Mapping[int, float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Figure:
+class SteadyFigure:
     """A figure, and what counts as a change: more than `least` and more than `share` of the lower
     value.
 
@@ -101,16 +101,16 @@ class Figure:
 
 
 # The rounding of timestamps alone makes a difference of one.
-P50 = Figure("p50", "ms", 1.5, 0.10)
-P95 = Figure("p95", "ms", 5.0, 0.25, only_falls=True)
-COST = Figure("CPU time", "core-seconds per million records", 0.0, 0.15, only_falls=True)
+P50 = SteadyFigure("p50", "ms", 1.5, 0.10)
+P95 = SteadyFigure("p95", "ms", 5.0, 0.25, only_falls=True)
+COST = SteadyFigure("CPU time", "core-seconds per million records", 0.0, 0.15, only_falls=True)
 
 
 @dataclass(frozen=True)
 class Movement:
     """A change of a figure from one level to another within some seconds."""
 
-    figure: Figure
+    figure: SteadyFigure
     before: float
     after: float
     seconds: float
@@ -152,7 +152,7 @@ class Movement:
 
 
 @dataclass(frozen=True)
-class Judged:
+class SteadyVerdict:
     """moved: None if it did not change. certain: whether there were enough values; if not, it may
     have changed this much. of_machine: a change that the performance of the machine explains."""
 
@@ -161,10 +161,10 @@ class Judged:
     of_machine: Movement | None = None
 
 
-UNKNOWN = Judged(certain=False)
+UNKNOWN = SteadyVerdict(certain=False)
 
 
-def agree(points: Points, end_s: int, block_s: int, figure: Figure) -> Judged:
+def agree(points: Points, end_s: int, block_s: int, figure: SteadyFigure) -> SteadyVerdict:
     """Whether the last BLOCKS blocks before a second are at one level."""
     begin_s = end_s - BLOCKS * block_s
     levels = levels_of(points, begin_s, end_s, block_s)
@@ -174,16 +174,24 @@ def agree(points: Points, end_s: int, block_s: int, figure: Figure) -> Judged:
     if figure.only_falls:
         falls = all(after < before for before, after in pairwise(levels))
         moved = falls and figure.differ(levels[0], last)
-        return Judged(Movement(figure, levels[0], last, (BLOCKS - 1) * block_s) if moved else None)
+        return SteadyVerdict(
+            Movement(figure, levels[0], last, (BLOCKS - 1) * block_s) if moved else None
+        )
     if not figure.differ(min(levels), max(levels)):
-        return Judged()
+        return SteadyVerdict()
     place = max(range(BLOCKS), key=lambda number: abs(levels[number] - last))
-    return Judged(Movement(figure, levels[place], last, (BLOCKS - 1 - place) * block_s))
+    return SteadyVerdict(Movement(figure, levels[place], last, (BLOCKS - 1 - place) * block_s))
 
 
 def judge(
-    points: Points, begin_s: int, end_s: int, figure: Figure, *, cycle_s: int = 1, last_s: int = 0
-) -> Judged:
+    points: Points,
+    begin_s: int,
+    end_s: int,
+    figure: SteadyFigure,
+    *,
+    cycle_s: int = 1,
+    last_s: int = 0,
+) -> SteadyVerdict:
     """Whether a figure changed between two seconds. cycle_s: period of the load; whole periods are
     compared. last_s: length of the last part, if not a third."""
     length_s = end_s - begin_s
@@ -197,15 +205,15 @@ def judge(
         return UNKNOWN
     before, after = median(first), median(last)
     if not figure.differ(before, after):
-        return Judged()
+        return SteadyVerdict()
     moved = Movement(figure, before, after, length_s - (third_s + last_s) / 2)
     is_enough = len(values) >= ENOUGH_VALUES
     if chance_of_trend(values) < (CHANCE if is_enough else CHANCE / 2):
-        return Judged(moved)
-    return Judged() if is_enough else Judged(moved, certain=False)
+        return SteadyVerdict(moved)
+    return SteadyVerdict() if is_enough else SteadyVerdict(moved, certain=False)
 
 
-def together(short: Judged, longer: Judged, before: Judged) -> Judged:
+def together(short: SteadyVerdict, longer: SteadyVerdict, before: SteadyVerdict) -> SteadyVerdict:
     """Combine judgements for a short time. If it is uncertain, the figure changed if a longer time
     with the same end has a trend in the same direction; with too few values, the blocks before
     decide."""
@@ -214,7 +222,7 @@ def together(short: Judged, longer: Judged, before: Judged) -> Judged:
     if short.moved is None:
         return before
     goes_on = longer.certain and longer.moved and longer.moved.falls == short.moved.falls
-    return Judged(short.moved if goes_on else None)
+    return SteadyVerdict(short.moved if goes_on else None)
 
 
 def levels_of(points: Points, begin_s: int, end_s: int, width_s: int) -> list[float]:

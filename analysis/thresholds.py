@@ -7,13 +7,13 @@ from schemas.protocol import FAILED_VERDICTS
 from schemas.report import (
     Figures,
     Input,
-    Judged,
     Number,
-    Part,
     PipelineReport,
     Report,
+    ReportPart,
     RunOutcome,
     StageReport,
+    ThresholdResult,
 )
 from schemas.threshold import (
     EVERY_STAGE,
@@ -28,7 +28,7 @@ BYTES_PER_MB = 1e6
 ENDED = "The run was ended by a threshold"
 
 
-def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Judged]:
+def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[ThresholdResult]:
     """One row per threshold and matching pipeline and stage. A threshold without a match has a row
     that has not passed."""
     rows = []
@@ -41,8 +41,8 @@ def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[Judged]:
     return rows
 
 
-def _row(one: Threshold, pipeline: str, stage: str, value: Number | None) -> Judged:
-    return Judged(
+def _row(one: Threshold, pipeline: str, stage: str, value: Number | None) -> ThresholdResult:
+    return ThresholdResult(
         threshold=one.text,
         pipeline=pipeline,
         stage=stage,
@@ -121,13 +121,13 @@ def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, Numb
 
 def judged_search(
     thresholds: Iterable[Threshold], pipeline: str, rate_per_second: Number | None
-) -> list[Judged]:
+) -> list[ThresholdResult]:
     """As `judged`, for those that limit the rate found by a search."""
     figures = Figures(pipelines={pipeline: PipelineReport()}, sustainable_rate=rate_per_second)
     return judged((one for one in thresholds if one.needs_search), figures)
 
 
-def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[Judged]:
+def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[ThresholdResult]:
     """As `judged`, for a run that a threshold ended: without those whose figures are known only at
     the end, such as rates, or not at all."""
     known = (one for one in thresholds if one.is_known_early)
@@ -139,7 +139,7 @@ def ended_by_threshold(report: Report) -> bool:
     return any(reason.startswith(ENDED) for reason in report.invalid_reasons)
 
 
-def left_to_thresholds(rows: Iterable[Judged]) -> frozenset[str]:
+def left_to_thresholds(rows: Iterable[ThresholdResult]) -> frozenset[str]:
     """Verdicts that a watch limits by a threshold, so that fewer are no problem. rows: the judged
     thresholds of a run."""
     figures = {parse_threshold(row.threshold).figure for row in rows}
@@ -167,7 +167,7 @@ def outcome(report: Report) -> RunOutcome:
     )
 
 
-def sentence(row: Judged) -> str:
+def sentence(row: ThresholdResult) -> str:
     """`failed: join.p99_ms <= 50; spark-realtime join has 63`."""
     who = " ".join(filter(None, (row.pipeline, row.stage))) or INPUT
     value = row.reason if row.value is None else f"has {plain(row.value, digits=4)}"
@@ -207,7 +207,7 @@ def _of_stage(cell: StageReport, one: Threshold) -> Number | None:
     return _number(cell, one.figure)
 
 
-def _number(part: Part, name: str) -> Number | None:
+def _number(part: ReportPart, name: str) -> Number | None:
     """A figure by its name; None if the part has no such figure."""
     value = getattr(part, name, None)
     return value if isinstance(value, int | float) else None

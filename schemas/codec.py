@@ -169,7 +169,7 @@ def _items(kind: Any) -> Any:
     return kind.get("items") if isinstance(kind, dict) else None
 
 
-class Records:
+class RecordSchemas:
     """A set of record schemas, of the bus or of a domain, each in all released versions."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
@@ -253,9 +253,9 @@ class Records:
 
 
 @cache
-def records_of(schemas: tuple[str, ...]) -> Records:
+def records_of(schemas: tuple[str, ...]) -> RecordSchemas:
     """The records of a domain, from the `.avsc` texts of its schemas, one version each."""
-    return Records(schema_of(text) for text in schemas)
+    return RecordSchemas(schema_of(text) for text in schemas)
 
 
 def _check_ints(found: Schema, record: dict[str, Any]) -> None:
@@ -278,19 +278,19 @@ def _is_json_object(text: str) -> bool:
 
 
 # Records of the bus. Those of a domain are defined in its folder.
-BUS = Records(load_schema(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
+BUS = RecordSchemas(load_schema(path) for path in sorted(SCHEMA_DIR.glob("*.v*.avsc")))
 schema = BUS.schema
 schema_json = BUS.schema_json
 encode, decode, decode_as = BUS.encode, BUS.decode, BUS.decode_as
 
 
-def encode_json(name: str, record: dict[str, Any], records: Records) -> bytes:
+def encode_json(name: str, record: dict[str, Any], records: RecordSchemas) -> bytes:
     """Encode one record of schema `name`, one of `records`."""
     ordered = {field["name"]: record[field["name"]] for field in _fields(records.schema_json(name))}
     return json.dumps(ordered, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def decode_json(name: str, data: bytes | None, records: Records) -> dict[str, Any]:
+def decode_json(name: str, data: bytes | None, records: RecordSchemas) -> dict[str, Any]:
     """Decode one record of schema `name`, one of `records`. Every field must have a valid Avro
     value.
 

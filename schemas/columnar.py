@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyruhvro
 
-from schemas.codec import MARKER, Records, Schema
+from schemas.codec import MARKER, RecordSchemas, Schema
 
 HEADER_FIELDS = {"tidegauge_marker": "long", "tidegauge_fingerprint": "double"}
 MARKER_AS_LONG = -98
@@ -36,7 +36,7 @@ def encode_columns(schema: Schema, batch: pa.RecordBatch) -> pa.BinaryArray:
 
 
 def decode_columns(
-    codec: Records, record: str, values: Sequence[bytes]
+    codec: RecordSchemas, record: str, values: Sequence[bytes]
 ) -> tuple[pa.RecordBatch, Sizes]:
     """Decode values of the newest version of a record: its columns, times as Arrow timestamps, and
     the size of each value in bytes.

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from schemas.codec import Records, records_of
+from schemas.codec import RecordSchemas, records_of
 from schemas.model import Model, Stage
 
 MAX_WINDOW_PARTS = 60
@@ -305,7 +305,7 @@ class DomainSpec(Model):
             )
 
     @cached_property
-    def codec(self) -> Records:
+    def codec(self) -> RecordSchemas:
         """Encodes and decodes the domain's records."""
         return records_of(tuple(self.schemas.values()))
 

@@ -157,7 +157,7 @@ class Install(Model):
         return self
 
 
-class Processes(Model):
+class EngineProcesses(Model):
     """Processes of a pipeline below the runner.
 
     main: name of the process that does the work; empty for the one that the runner starts. workers:
@@ -188,7 +188,7 @@ class EngineSpec(Model):
     command: tuple[str, ...] = ()
     settings: dict[Column, Setting] = Field(default_factory=dict, max_length=100)
     abilities: tuple[Ability, ...] = Field(min_length=1, max_length=20)
-    processes: Processes = Processes()
+    processes: EngineProcesses = EngineProcesses()
     environment: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
 

@@ -536,7 +536,7 @@ class ChangePointFound(Conclusion):
 
 
 @dataclass(frozen=True)
-class Figures:
+class FigureColumns:
     """An event of another topic: columns of numbers."""
 
     topic: str
@@ -549,7 +549,7 @@ class Figures:
 
 
 Kind = TypeVar("Kind", bound=Event)
-BusEvent = LifecycleEvent | Conclusion | Figures
+BusEvent = LifecycleEvent | Conclusion | FigureColumns
 _SPECIAL = (PipelineReady, SearchStepStarted)  # share their names with others
 LIFECYCLE: dict[str, type[LifecycleEvent]] = {
     kind.name: kind for kind in LifecycleEvent.__subclasses__() if kind not in _SPECIAL
@@ -569,7 +569,7 @@ def event_of(topic: str, record: Mapping[str, Any]) -> BusEvent:
     if topic == catalogue.CONCLUSIONS:
         return _parsed(CONCLUSIONS.get(record["kind"], Conclusion), record)
     check_figures(topic, record)
-    return Figures(topic, dict(record))
+    return FigureColumns(topic, dict(record))
 
 
 def check_figures(topic: str, record: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ Interval: TypeAlias = list[Number]
 OpenInterval: TypeAlias = list[Number | None]  # [low, high]; an unknown bound is None
 
 
-class Part(BaseModel):
+class ReportPart(BaseModel):
     """Base of all parts. Values are never converted, so that figures are written as they were
     read."""
 
@@ -31,13 +31,13 @@ class Part(BaseModel):
         return self.model_dump(exclude_unset=True)
 
 
-class Event(Part):
+class EventPart(ReportPart):
     """Base of parts that an event has; its other fields are kept."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
 
-class SendDelay(Part):
+class SendDelay(ReportPart):
     """How late records were sent, milliseconds; None without a generator."""
 
     p50: Number | None = None
@@ -45,7 +45,7 @@ class SendDelay(Part):
     max: Number | None = None
 
 
-class Input(Part):
+class Input(ReportPart):
     """The input of all pipelines: acknowledged records, or for a watch records in the topics."""
 
     records: Number | None = None
@@ -53,7 +53,7 @@ class Input(Part):
     send_delay_ms: SendDelay = SendDelay()
 
 
-class Latency(Part):
+class Latency(ReportPart):
     """One definition of latency. negative: outputs with a negative one. middle: mean of the middle
     half of the outputs. intervals: by figure; None if there is too little data."""
 
@@ -80,7 +80,7 @@ class Latency(Part):
         return (self.intervals or {}).get(figure)
 
 
-class StageCost(Part):
+class StageCost(ReportPart):
     """What a stage adds to the latency of the nearest measured stage that it reads."""
 
     stage_before: str
@@ -88,7 +88,7 @@ class StageCost(Part):
     p99: Number
 
 
-class Recovery(Part):
+class Recovery(ReportPart):
     """Recovery of a stage from one event of the run. normal_ms: median latency without it, None if
     unknown; high_for_s: how long the median exceeded 1.5 times that, None if until the end.
     silent_s: of a kill, the longest time without output. first_output_s, peak_per_second: of a
@@ -103,7 +103,7 @@ class Recovery(Part):
     peak_per_second: int | None = None
 
 
-class StageReport(Part):
+class StageReport(ReportPart):
     """A stage. outputs: all that arrived. verdicts: outputs by verdict. latency_ms: by definition.
     cost_ms: None if the stage reads no measured stage."""
 
@@ -120,14 +120,14 @@ class StageReport(Part):
         return self.latency_ms.get("latest", Latency())
 
 
-class Lag(Part):
+class Lag(ReportPart):
     """Unread records of a pipeline: the maximum, and at the end of the phase."""
 
     max: Number | None = None
     end: Number | None = None
 
 
-class Resources(Part):
+class Resources(ReportPart):
     """Use of a service or pipeline; empty if it was not sampled. heap_used_bytes_max: None without
     a JVM. core_seconds_interval: of the cost per million input records."""
 
@@ -144,7 +144,7 @@ class Resources(Part):
         return self.cpu_cores is not None
 
 
-class Restart(Part):
+class Restart(ReportPart):
     """A killed pipeline that was started again. down_ms: when it was found dead, epoch
     milliseconds; outage_s: how long none of its queries ran, None if they never ran again; late,
     duplicate: outputs attributed to the restart."""
@@ -155,7 +155,7 @@ class Restart(Part):
     duplicate: int = 0
 
 
-class PipelineReport(Part):
+class PipelineReport(ReportPart):
     """A pipeline. lag_records: None if it reported none."""
 
     stages: dict[str, StageReport] = Field(default_factory=dict)
@@ -165,7 +165,7 @@ class PipelineReport(Part):
     restarts: list[Restart] = Field(default_factory=list)
 
 
-class WarmUp(Part):
+class WarmUp(ReportPart):
     """The warm-up, and what was not steady while the run was measured, a sentence each. unknown:
     why steadiness is unknown. of_machine: changes that the machine's pace explains."""
 
@@ -176,7 +176,7 @@ class WarmUp(Part):
     of_machine: list[str] = Field(default_factory=list)
 
 
-class Late(Event):
+class Late(EventPart):
     """Late seconds by the part that caused them (analysis/attribution.py), and a summary."""
 
     seconds: int = 0
@@ -186,7 +186,7 @@ class Late(Event):
     said: str = ""
 
 
-class Room(Event):
+class Room(EventPart):
     """Processor use of a part and the share of its runnable time that it waited for a core. Of the
     machine also the share taken by its host, and in which any task waited."""
 
@@ -197,7 +197,7 @@ class Room(Event):
     cpu_pressure_share: Number | None = None
 
 
-class Heap(Event):
+class Heap(EventPart):
     """The heap of a pipeline's JVM (analysis/room.py)."""
 
     max_bytes: int | None = None
@@ -206,14 +206,14 @@ class Heap(Event):
     limited: bool = False
 
 
-class FrameTimes(Event):
+class FrameTimes(EventPart):
     """Percentiles of a time; None without frames."""
 
     p50: Number | None = None
     p99: Number | None = None
 
 
-class WayIn(Event):
+class ArrivedFrames(EventPart):
     """Frames of a load over the network, in all phases."""
 
     transport: str
@@ -229,14 +229,14 @@ class WayIn(Event):
     append_ms: FrameTimes
 
 
-class Observing(Part):
+class Observing(ReportPart):
     """What Tidegauge itself used; share: of all processor time used. Empty if unknown."""
 
     cpu_cores: Number | None = None
     share: Number | None = None
 
 
-class Judged(Part):
+class ThresholdResult(ReportPart):
     """A threshold for a pipeline and stage. value: None if unknown; reason: why it is."""
 
     threshold: str
@@ -248,7 +248,7 @@ class Judged(Part):
     reason: str = "has no such figure"
 
 
-class Step(Event):
+class StepResult(EventPart):
     """A step of a search. steady: None if unknown."""
 
     step: int | None = None
@@ -264,7 +264,7 @@ class Step(Event):
     warm_up_s: Number | None = None
 
 
-class Search(Event):
+class SearchResult(EventPart):
     """The result of a search for the sustainable rate, records per second. limit: why the next
     higher rate was not sustained, sentences; limited_by: the part. lost_steps: why steps gave no
     result. verification: present if a run at a share of the rate took place."""
@@ -277,7 +277,7 @@ class Search(Event):
     confirmed: bool = False
     limit: list[str] = Field(default_factory=list)
     limited_by: str = ""
-    steps: list[Step] = Field(default_factory=list)
+    steps: list[StepResult] = Field(default_factory=list)
     lost_steps: list[Any] = Field(default_factory=list)
     verified_at_per_second: Number | None = None
     verified: bool = False
@@ -285,7 +285,7 @@ class Search(Event):
     verification: dict[str, Any] | None = None
 
 
-class NotJudged(Event):
+class NotJudged(EventPart):
     """Records of a topic that a watch read and did not judge. partition, offset: of the first, -1
     if unknown."""
 
@@ -297,7 +297,7 @@ class NotJudged(Event):
     offset: int = -1
 
 
-class WatchReport(Event):
+class WatchReport(EventPart):
     """Of a watch's run. inputs, outputs, refused: records. times: whose clocks its timestamps are
     of. share: least share of the identities that was counted, shares: all of them by the time from
     which they applied. unmeasured: why its timestamps measure no latency, or empty. from_ms,
@@ -315,14 +315,14 @@ class WatchReport(Event):
     times: str = ""
 
 
-class StartedAgain(Event):
+class StartedAgain(EventPart):
     """A pipeline that was started again before the load."""
 
     times: int
     reason: str
 
 
-class Conclusion(Event):
+class RunConclusion(EventPart):
     """The detail of the conclusion `run`, without what is above it in the report. clean: every
     expected output was exact, and there were no others."""
 
@@ -332,11 +332,11 @@ class Conclusion(Event):
     evaluator_restarts: int = 0
     starts_again: dict[str, StartedAgain] = Field(default_factory=dict)
     warm_up: dict[str, Any] = Field(default_factory=dict)
-    search: Search | None = None
+    search: SearchResult | None = None
     watch: WatchReport | None = None
 
 
-class GroupLag(Part):
+class GroupLag(ReportPart):
     """Unread records of a consumer group in a topic: the maximum, and at the end."""
 
     group: str
@@ -345,7 +345,7 @@ class GroupLag(Part):
     last: int
 
 
-class Described(Part):
+class Described(ReportPart):
     """A figure that is described beside a decision: means of both sides, the difference `value`
     with its interval. stage: empty for a figure of the pipeline."""
 
@@ -359,7 +359,7 @@ class Described(Part):
     high: Number | None
 
 
-class Difference(Part):
+class Difference(ReportPart):
     """A decided difference between two pipelines, milliseconds. real: it exceeds the usual
     variation, and nothing speaks against it."""
 
@@ -369,7 +369,7 @@ class Difference(Part):
     real: bool
 
 
-class BlockPair(Part):
+class BlockPair(ReportPart):
     """Two neighbouring blocks, the first pipeline's first. start_s: epoch seconds. stages, costs:
     figures of both blocks."""
 
@@ -378,7 +378,7 @@ class BlockPair(Part):
     costs: list[dict[str, Number]]
 
 
-class Interleaved(Part):
+class Interleaved(ReportPart):
     """The decision over two pipelines that were measured alternately (analysis/interleaving.py).
     blocks: number of whole blocks. runs: if it is of other runs than this one."""
 
@@ -394,7 +394,7 @@ class Interleaved(Part):
     runs: list[str] = Field(default_factory=list)
 
 
-class RunOutcome(Part):
+class RunOutcome(ReportPart):
     """One of several runs: why it is not valid, thresholds that failed, and doubts about its
     differences, a sentence each. Of a search also its rate."""
 
@@ -408,7 +408,7 @@ class RunOutcome(Part):
     interval_per_second: OpenInterval | None = None
 
 
-class Median(Part):
+class Median(ReportPart):
     """The median of a figure over runs, its interval, the confidence of that, and all values."""
 
     median: Number
@@ -418,20 +418,20 @@ class Median(Part):
     values: list[Number]
 
 
-class RepeatedStage(Part):
+class RepeatedStage(ReportPart):
     """Medians by definition and figure."""
 
     latency_ms: dict[str, dict[str, Median]]
 
 
-class RepeatedPipeline(Part):
+class RepeatedPipeline(ReportPart):
     """Medians of a pipeline; resources: by name of the figure."""
 
     stages: dict[str, RepeatedStage] = Field(default_factory=dict)
     resources: dict[str, Median] = Field(default_factory=dict)
 
 
-class RepeatedSearch(Part):
+class RepeatedSearch(ReportPart):
     """Results of several searches. differ_by: their range as a share of the median."""
 
     rates_per_second: list[Number]
@@ -441,7 +441,7 @@ class RepeatedSearch(Part):
     limited_by: list[str]
 
 
-class Repetition(Part):
+class Repetition(ReportPart):
     """Several runs of the same; medians are of the valid ones. median_run: None if none is."""
 
     runs: list[RunOutcome]
@@ -452,7 +452,7 @@ class Repetition(Part):
     search: RepeatedSearch | None
 
 
-class Bounded(Part):
+class Bounded(ReportPart):
     """A figure with its bounds; of several runs the median, with the confidence of the bounds."""
 
     value: Number
@@ -461,7 +461,7 @@ class Bounded(Part):
     confidence: Number | None = None
 
 
-class Workers(Part):
+class Workers(ReportPart):
     """Results with one number of workers. objection: why they are no evidence of scaling."""
 
     workers: int
@@ -475,7 +475,7 @@ class Workers(Part):
     objection: str = ""
 
 
-class Law(Part):
+class Law(ReportPart):
     """The Universal Scalability Law (analysis/scalability.py). of_workers: what it is fitted to."""
 
     of_workers: list[int]
@@ -485,7 +485,7 @@ class Law(Part):
     peak_workers: int | None
 
 
-class Predicted(Part):
+class Predicted(ReportPart):
     """The rate that the law gives; is_measured: or extrapolates."""
 
     workers: int
@@ -493,7 +493,7 @@ class Predicted(Part):
     rate_per_second: Bounded
 
 
-class Scalability(Part):
+class Scalability(ReportPart):
     """A series of runs with increasing numbers of workers. evidence: numbers of workers that tell
     how the pipeline scales. said: sentences."""
 
@@ -507,7 +507,7 @@ class Scalability(Part):
     said: list[str]
 
 
-class Compared(Part):
+class Compared(ReportPart):
     """A figure of the report and of its baseline. verdict: of analysis/intervals.py."""
 
     pipeline: str
@@ -518,7 +518,7 @@ class Compared(Part):
     verdict: str
 
 
-class BaselineComparison(Part):
+class BaselineComparison(ReportPart):
     """The comparison with a baseline (analysis/baseline.py). by: `runs` or `seconds`, whose
     variation decides. left_out: why the two are not comparable. passed: None if undecided.
     required: the command demands a decision."""
@@ -534,7 +534,7 @@ class BaselineComparison(Part):
     required: bool = False
 
 
-class Figures(Part):
+class Figures(ReportPart):
     """What thresholds limit: of a run in progress, of a past one, or of several.
     sustainable_rate: records per second, None without a search."""
 
@@ -543,7 +543,7 @@ class Figures(Part):
     sustainable_rate: Number | None = None
 
 
-class Report(Part):
+class Report(ReportPart):
     """The result of a run. valid: whether its figures count, else invalid_reasons say why not.
     steady, disturbed: None if unknown. floor: latency of a plain copy just before the run, floor_s:
     how long it was to be measured. services: use by service. left_out: results of what is not in
@@ -566,14 +566,14 @@ class Report(Part):
     floor_s: Number = 0
     environment: dict[str, Any] = Field(default_factory=dict)
     input: Input
-    way_in: WayIn | None = None
+    way_in: ArrivedFrames | None = None
     pipelines: dict[str, PipelineReport]
     services: dict[str, Resources] = Field(default_factory=dict)
     observing: Observing = Observing()
     seconds_expired: bool = False
     left_out: list[str] = Field(default_factory=list)
-    thresholds: list[Judged] = Field(default_factory=list)
-    conclusion: Conclusion = Conclusion()
+    thresholds: list[ThresholdResult] = Field(default_factory=list)
+    conclusion: RunConclusion = RunConclusion()
     mean_bytes: dict[str, Number | None] = Field(default_factory=dict)
     groups: list[GroupLag] = Field(default_factory=list)
     identity: dict[str, str] = Field(default_factory=dict)
@@ -583,9 +583,9 @@ class Report(Part):
     baseline: BaselineComparison | None = None
 
     @property
-    def search(self) -> Search:
+    def search(self) -> SearchResult:
         """The result of its search; without a rate if it has none."""
-        return self.conclusion.search or Search()
+        return self.conclusion.search or SearchResult()
 
     @property
     def watch(self) -> WatchReport | None:

@@ -2,7 +2,7 @@
 
 from schemas import catalogue
 from schemas.catalogue import Topic
-from schemas.codec import SCHEMA_DIR, Records, load_schema
+from schemas.codec import SCHEMA_DIR, RecordSchemas, load_schema
 from services.definitions.domains import DOMAINS_DIR, load_domain
 
 TRAFFIC = load_domain("traffic").spec
@@ -14,7 +14,7 @@ _SCHEMAS = [
     load_schema(path)
     for path in sorted((*SCHEMA_DIR.glob("*.avsc"), *DOMAINS_DIR.glob("*/*.avsc")))
 ]
-RELEASED = Records(_SCHEMAS)
+RELEASED = RecordSchemas(_SCHEMAS)
 RELEASED_NAMES = tuple(sorted({one.name for one in _SCHEMAS}))
 
 

@@ -23,7 +23,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Change:
+class FoundChange:
     """One change point. before, after: the runs of the level before and after, oldest first, with
     their adjusted values."""
 
@@ -59,7 +59,7 @@ class Change:
 
 def find_changes(
     histories: Iterable[Series], config: ChangePointConfig | None = None
-) -> list[Change]:
+) -> list[FoundChange]:
     """The changes of all series, in the order of the series."""
     config = config or ChangePointConfig()
     found = []
@@ -73,13 +73,13 @@ def find_changes(
         for number, split in enumerate(splits):
             before = points[edges[number] : edges[number + 1]]
             after = points[edges[number + 1] : edges[number + 2]]
-            found.append(Change(series, before, after, split.p_value))
+            found.append(FoundChange(series, before, after, split.p_value))
     return found
 
 
 def all_changes(
     histories: Iterable[Series], published: Sequence[dict[str, Any]]
-) -> list[tuple[Change, bool]]:
+) -> list[tuple[FoundChange, bool]]:
     """The changes of all series, oldest first, and whether each is new. published: the details of
     those published before."""
     changes = sorted(find_changes(histories), key=lambda change: change.first_run_id)
@@ -101,7 +101,7 @@ def _with(points: Sequence[Point], values: Sequence[float]) -> tuple[Point, ...]
     return tuple(replace(one, value=value) for one, value in zip(points, values, strict=True))
 
 
-def is_known(change: Change, known: Sequence[dict[str, Any]]) -> bool:
+def is_known(change: FoundChange, known: Sequence[dict[str, Any]]) -> bool:
     """Whether this change of this series, within NEAR_RUNS, is among the details published before.
     Run ids are compared by their order, which is that of time: the run of a published change is no
     longer in the series if it was not steady and only steady runs count now."""

@@ -51,7 +51,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunFacts:
     """What is known of a run beside its figures; see Point. engine_versions: by pipeline."""
 
     run_id: str
@@ -94,7 +94,7 @@ class Series:
         return (self.workload, self.pipeline, self.stage, self.metric)
 
 
-def assemble(runs: Iterable[Run], figures: Iterable[Figure]) -> list[Series]:
+def assemble(runs: Iterable[RunFacts], figures: Iterable[Figure]) -> list[Series]:
     """Series of figures of runs, oldest first, in the order of their first runs."""
     by_run: defaultdict[str, list[Figure]] = defaultdict(list)
     for figure in figures:

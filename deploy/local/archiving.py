@@ -22,7 +22,7 @@ LOCALE = {"LC_ALL": "C.UTF-8", "PATH": os.defpath}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ArchiveRecipe:
     """How to make an archive. classes: the longest class list written by a JVM."""
 
     archive: ClassArchive
@@ -45,7 +45,7 @@ def make_archives(jars: Path, say: Callable[[str], None]) -> None:
             _forget_old(recipe.archive)
 
 
-def _recipes(folder: Path) -> Iterator[Recipe]:
+def _recipes(folder: Path) -> Iterator[ArchiveRecipe]:
     if not is_closed(folder):
         return
     for path in sorted(folder.glob("*.json")):
@@ -58,10 +58,10 @@ def _recipes(folder: Path) -> Iterator[Recipe]:
             lists = [one for one in archive.lists() if one.stat().st_size <= MOST_LIST_BYTES]
             if lists and not archive.path.exists():
                 classes = max(lists, key=lambda one: one.stat().st_size)
-                yield Recipe(archive, told["class_path"], classes)
+                yield ArchiveRecipe(archive, told["class_path"], classes)
 
 
-def _make(recipe: Recipe) -> str:
+def _make(recipe: ArchiveRecipe) -> str:
     """Make one archive; returns the reason of a failure, or an empty string."""
     archive = recipe.archive
     new = archive.path.with_name(f".{archive.path.name}.{os.getpid()}")
@@ -81,7 +81,7 @@ def _make(recipe: Recipe) -> str:
         new.unlink(missing_ok=True)
 
 
-def _java(recipe: Recipe, new: Path, *options: str) -> str:
+def _java(recipe: ArchiveRecipe, new: Path, *options: str) -> str:
     """Run the JVM of an archive; returns the last line of output on failure, or an empty string."""
     archive = recipe.archive
     java = str(archive.java_home / "bin" / "java")

@@ -37,7 +37,7 @@ def _nothing_to_do(_settings: ServiceSettings) -> None:
 
 
 @dataclass(frozen=True)
-class Part:
+class StackPart:
     """One process of a stack.
 
     command: command line. ready: whether it serves; polled, so it must return within 2 s. after:
@@ -59,7 +59,7 @@ class Part:
     leads: bool = False
 
 
-KAFKA = Part(
+KAFKA = StackPart(
     "kafka",
     command=broker_command,
     ready=broker_ready,
@@ -70,10 +70,10 @@ KAFKA = Part(
 )
 
 
-def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> Part:
+def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = ()) -> StackPart:
     """A service of `services/`: started as a module, ready when its `/health/ready` returns 200."""
     module = command or (sys.executable, "-m", f"services.{name}")
-    return Part(
+    return StackPart(
         name,
         command=lambda _settings, _java: module,
         ready=lambda settings: answers_ready(settings.host, settings.port(name)),
@@ -86,7 +86,7 @@ def service(name: str, command: tuple[str, ...] = (), after: tuple[str, ...] = (
 
 def stack_parts(
     settings: ServiceSettings, more: Sequence[str] = (), is_optimised: bool = False
-) -> tuple[Part, ...]:
+) -> tuple[StackPart, ...]:
     """The parts of a stack for a single run, with a broker unless an external one is used.
 
     more: further services. is_optimised: whether the broker uses C2.
@@ -98,7 +98,7 @@ def stack_parts(
     return (kafka, *(service(name, after=("kafka",)) for name in names))
 
 
-def lasting_parts(settings: ServiceSettings) -> tuple[Part, ...]:
+def lasting_parts(settings: ServiceSettings) -> tuple[StackPart, ...]:
     """The parts of a stack that stays up: all services."""
     return stack_parts(settings, (GATEWAY, WATCHER), is_optimised=True)
 

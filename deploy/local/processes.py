@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from deploy.local.parts import Part
+from deploy.local.parts import StackPart
 from deploy.local.state import (
     STARTING,
     STOPPING,
@@ -199,7 +199,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None:
+def end_stack(file: StateFile, found: StackState, parts: Sequence[StackPart]) -> None:
     """Stop all processes of a recorded stack, then remove the record. Raises NotEndedError if some
     remain.
 
@@ -218,7 +218,7 @@ def end_stack(file: StateFile, found: StackState, parts: Sequence[Part]) -> None
     _end_owner(found)
 
 
-def end_processes(found: StackState, parts: Sequence[Part]) -> None:
+def end_processes(found: StackState, parts: Sequence[StackPart]) -> None:
     """Stop all processes of a stack. Raises NotEndedError if some remain."""
     known = {part.name: part for part in parts}
     for batch in stop_order(found.services, known):
@@ -247,7 +247,7 @@ def interrupt_start(found: StackState | None) -> None:
 
 
 def stop_order(
-    services: Iterable[ServiceState], parts: Mapping[str, Part]
+    services: Iterable[ServiceState], parts: Mapping[str, StackPart]
 ) -> Iterator[list[ServiceState]]:
     """Batches of services, each after everything that depends on it."""
     left = list(services)

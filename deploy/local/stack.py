@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.local.java import JavaMissingError, find_java
-from deploy.local.parts import Part, lasting_parts, stack_parts
+from deploy.local.parts import StackPart, lasting_parts, stack_parts
 from deploy.local.processes import (
     end,
     end_processes,
@@ -110,7 +110,7 @@ class StackStatus:
 
 
 def describe(
-    settings: ServiceSettings, found: StackState | None, parts: Sequence[Part]
+    settings: ServiceSettings, found: StackState | None, parts: Sequence[StackPart]
 ) -> StackStatus:
     """The status of a recorded stack; polls each part."""
     known = {part.name: part for part in parts}
@@ -124,7 +124,7 @@ def describe(
 
 
 def _service_status(
-    settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, Part]
+    settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, StackPart]
 ) -> ServiceStatus:
     if is_alive(service.identity):
         ready = service.name in known and known[service.name].ready(settings)
@@ -200,7 +200,7 @@ class Stack:
     def __init__(
         self,
         settings: ServiceSettings,
-        parts: tuple[Part, ...] | None = None,
+        parts: tuple[StackPart, ...] | None = None,
         detached: bool = False,
         ready_deadline_s: float = READY_DEADLINE_S,
     ) -> None:

@@ -27,7 +27,7 @@ from confluent_kafka import KafkaException
 from deploy.local.broker import BrokerError, known_to
 from deploy.local.jars import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import Java
-from deploy.local.parts import Part
+from deploy.local.parts import StackPart
 from deploy.local.processes import MARK, identify, spawn, wait_until
 from deploy.local.state import (
     READY,
@@ -216,7 +216,7 @@ def process_environment(settings: ServiceSettings, java: Java, stack_id: str) ->
 
 
 def launch(
-    part: Part,
+    part: StackPart,
     settings: ServiceSettings,
     java: Java,
     environment: Mapping[str, str],
@@ -239,7 +239,7 @@ def launch(
 
 
 def relaunch(
-    part: Part, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
+    part: StackPart, settings: ServiceSettings, java: Java, environment: Mapping[str, str]
 ) -> tuple[subprocess.Popen[bytes], Identity]:
     """Restart a part after checking the jars: it may have died of a truncated one. Raises
     StackError."""
@@ -276,7 +276,9 @@ class Startup:
         self._ready: set[str] = set()
         self._waiting: set[str] = set()
 
-    def run(self, parts: Sequence[Part], once_leading: Callable[[], None] | None = None) -> None:
+    def run(
+        self, parts: Sequence[StackPart], once_leading: Callable[[], None] | None = None
+    ) -> None:
         """Start all parts; returns when each is ready. once_leading: called as soon as those that
         lead a run are. Raises StackError."""
         leading = {part.name for part in parts if part.leads}
@@ -292,7 +294,7 @@ class Startup:
             if len(self._ready) < len(parts):
                 time.sleep(POLL_S)
 
-    def _start_or_tell(self, part: Part, is_due: bool) -> None:
+    def _start_or_tell(self, part: StackPart, is_due: bool) -> None:
         if part.name not in self.processes:
             if is_due or part.leads:
                 self._start(part, waits=not is_due)
@@ -303,7 +305,7 @@ class Startup:
             with suppress(BrokenPipeError), stdin:  # an exited part is noticed elsewhere
                 stdin.write(GO)
 
-    def _start(self, part: Part, waits: bool) -> None:
+    def _start(self, part: StackPart, waits: bool) -> None:
         self._progress(f"starting {part.name}")
         self._started_at[part.name] = time.monotonic()
         process, identity = launch(part, self._settings, self._java, self._environment, waits)
@@ -314,7 +316,7 @@ class Startup:
         self._started[part.name] = started
         self._record(started)
 
-    def _look_after(self, part: Part) -> None:
+    def _look_after(self, part: StackPart) -> None:
         log = log_path(self._settings.data, part.name)
         code = self.processes[part.name].poll()
         if code is not None:
@@ -328,7 +330,7 @@ class Startup:
         elif took_s > self._deadline_s:
             raise not_ready(part.name, self._deadline_s, log)
 
-    def _once_ready(self, part: Part) -> None:
+    def _once_ready(self, part: StackPart) -> None:
         try:
             part.once_ready(self._settings)
         except (KafkaException, KafkaUnavailableError) as error:

@@ -17,7 +17,7 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from pydantic import Field
 
-from deploy.local.parts import Part
+from deploy.local.parts import StackPart
 from deploy.local.processes import end, exit_code, is_alive
 from deploy.local.startup import log_path
 from deploy.local.state import (
@@ -42,7 +42,7 @@ from services.runtime.settings import ServiceSettings
 
 PRODUCER = "stack"
 LAST_WORDS_TIMEOUT_S = 2.0
-Launch = Callable[[Part], tuple["subprocess.Popen[bytes]", Identity]]
+Launch = Callable[[StackPart], tuple["subprocess.Popen[bytes]", Identity]]
 STOPPED_BY_ANOTHER = "the stack was stopped by another tidegauge"
 
 
@@ -133,7 +133,7 @@ class Supervisor:
     def __init__(
         self,
         settings: ServiceSettings,
-        parts: Iterable[Part],
+        parts: Iterable[StackPart],
         state: StackState,
         file: StateFile,
         *,
@@ -184,10 +184,10 @@ class Supervisor:
         process = self._processes[service.name]
         return process.poll() is None and is_alive(service.identity)
 
-    def _can_start(self, part: Part) -> bool:
+    def _can_start(self, part: StackPart) -> bool:
         return all(self._cases[name].down_s is None for name in part.after)
 
-    def _died(self, part: Part, case: _Case, service: ServiceState, how: str) -> None:
+    def _died(self, part: StackPart, case: _Case, service: ServiceState, how: str) -> None:
         now_s = time.monotonic()
         self._record(replace(service, state=RESTARTING))
         delay_s = self._budget.delay_s(case.restarted_s, now_s)
@@ -205,7 +205,7 @@ class Supervisor:
             f" (restart {number} of {self._budget.restarts} in {self._budget.window_s / 60:g} min)"
         )
 
-    def _start_again(self, part: Part, case: _Case, service: ServiceState) -> None:
+    def _start_again(self, part: StackPart, case: _Case, service: ServiceState) -> None:
         case.restarted_s = (*case.restarted_s, time.monotonic())
         restarts = service.restarts + 1
         try:
@@ -221,7 +221,9 @@ class Supervisor:
             end([identity], self.state.stack_id, 0)
             raise
 
-    def _look_after(self, part: Part, case: _Case, service: ServiceState, started_s: float) -> None:
+    def _look_after(
+        self, part: StackPart, case: _Case, service: ServiceState, started_s: float
+    ) -> None:
         if part.ready(self._settings) and self._does_its_work(part):
             outage_s = time.monotonic() - (case.down_s or started_s)
             case.down_s = case.started_s = None
@@ -231,7 +233,7 @@ class Supervisor:
         elif time.monotonic() - started_s > self._deadline_s:
             self._died(part, case, service, f"was not ready within {self._deadline_s:g} s")
 
-    def _does_its_work(self, part: Part) -> bool:
+    def _does_its_work(self, part: StackPart) -> bool:
         try:
             part.once_ready(self._settings)
         except (KafkaException, KafkaUnavailableError):
@@ -244,5 +246,5 @@ class Supervisor:
             raise StackStoppedError(STOPPED_BY_ANOTHER)
         self.state = state
 
-    def _log(self, part: Part) -> Path:
+    def _log(self, part: StackPart) -> Path:
         return log_path(self._settings.data, part.name)

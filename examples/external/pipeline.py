@@ -12,9 +12,9 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from schemas.codec import DecodeError, Records, load_schema
+from schemas.codec import DecodeError, RecordSchemas, load_schema
 
-records = Records(load_schema(path) for path in Path("domains/traffic").glob("*.avsc"))
+records = RecordSchemas(load_schema(path) for path in Path("domains/traffic").glob("*.avsc"))
 kafka = {"bootstrap.servers": os.environ["TIDEGAUGE_KAFKA_BOOTSTRAP"]}
 stages = os.environ["TIDEGAUGE_STAGES"].split(",")
 output = os.environ["TIDEGAUGE_OUTPUT"]

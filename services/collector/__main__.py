@@ -8,7 +8,7 @@ It always samples; `prepare` and `stop` set the run that samples are labelled wi
 
 from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
-from services.collector.sources import ConsumerGroups, Endpoint, Source, Watching
+from services.collector.sources import ConsumerGroups, Endpoint, MetricsSource, SourcePolling
 from services.runtime.kafka import admin_client
 from services.runtime.process import configure_logs
 from services.runtime.serving import serving
@@ -23,7 +23,7 @@ def main() -> None:
     log = configure_logs("collector", settings.log_level)
     with serving(settings, "collector") as service:
         log.info("started", stack=str(settings.stack_path), targets=list(settings.targets))
-        watching = Watching(sources(settings), settings.collector_scrape_interval_s, log)
+        watching = SourcePolling(sources(settings), settings.collector_scrape_interval_s, log)
         collecting = Collecting(settings, service.events, watching)
         collecting.resume()
         watching.start()
@@ -32,7 +32,7 @@ def main() -> None:
         )
 
 
-def sources(settings: CollectorSettings) -> list[Source]:
+def sources(settings: CollectorSettings) -> list[MetricsSource]:
     """All metrics sources."""
     timeout_s = settings.collector_scrape_timeout_s
     endpoints = [

@@ -113,7 +113,7 @@ class ProcessSample:
 
 
 @dataclass(frozen=True)
-class Usage:
+class OwnerUsage:
     """What an owner used in an interval, and its gauges at the end."""
 
     cpu_s: float = 0.0
@@ -132,14 +132,14 @@ class Accountant:
         self._last: dict[Identity, ProcessSample] = {}
         self._debts_s: dict[Identity, list[float]] = {}  # by age in intervals, newest first
 
-    def account(self, samples: Iterable[ProcessSample]) -> dict[Owner, Usage]:
+    def account(self, samples: Iterable[ProcessSample]) -> dict[Owner, OwnerUsage]:
         """Usage since the last call, of every owner with a running process."""
         now = {sample.identity: sample for sample in samples}
         self._inherit_debts(now)
-        usage: dict[Owner, Usage] = {}
+        usage: dict[Owner, OwnerUsage] = {}
         for sample in now.values():
-            so_far = usage.get(sample.owner, Usage())
-            usage[sample.owner] = Usage(
+            so_far = usage.get(sample.owner, OwnerUsage())
+            usage[sample.owner] = OwnerUsage(
                 so_far.cpu_s + self._used_s(sample),
                 so_far.memory_bytes + sample.memory_bytes,
                 so_far.processes + 1,

@@ -13,13 +13,13 @@ from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
-from services.collector.processes import Processes, StackFile
+from services.collector.processes import StackFile, StackProcesses
 from services.collector.settings import CollectorSettings
-from services.collector.sources import Answer, Sample, Watching
+from services.collector.sources import Sample, Scraped, SourcePolling
 from services.runtime.bus import read_commands, unfinished
 from services.runtime.events import Events
 from services.runtime.kafka import NoTopicError
-from services.runtime.limits import Limits, limits, machine
+from services.runtime.limits import ProcessLimits, limits, machine
 from services.runtime.process import now_ms
 
 # A Kafka record is at most 1 MiB; a character is at most 4 bytes.
@@ -27,7 +27,7 @@ MAX_CHARACTERS: Final = 150_000
 CHARACTERS_BESIDES: Final = 40  # for the numbers and lengths of one sample
 
 
-def fields_of(answer: Answer) -> Iterator[dict[str, Any]]:
+def fields_of(answer: Scraped) -> Iterator[dict[str, Any]]:
     """Fields of one event, or of several if one would be too large."""
     begin = 0
     while begin < len(answer.samples):
@@ -67,12 +67,14 @@ class Collecting:
     watching: polls the other sources at an interval of its own.
     """
 
-    def __init__(self, settings: CollectorSettings, events: Events, watching: Watching) -> None:
+    def __init__(
+        self, settings: CollectorSettings, events: Events, watching: SourcePolling
+    ) -> None:
         self._settings = settings
         self._events = events
         self._watching = watching
         self._stack = StackFile(settings.stack_path)
-        self._processes = Processes()
+        self._processes = StackProcesses()
         self._accountant = Accountant(began_s=time.time())
         self._run_id = ""
         self._sampled_s: float | None = None
@@ -107,7 +109,7 @@ class Collecting:
         """The console that requested the run may be on another machine than the one observed."""
         self._events.publish(Ready(run_id=self._run_id, machine_cores=self._limits().cores))
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> ProcessLimits:
         """What the observed processes may use: those of a stack on this machine have the
         collector's limits. Those that run elsewhere, such as in other containers, do not."""
         return limits() if len(self._stack.services()) > 1 else machine()

@@ -43,7 +43,7 @@ class JvmSample:
     jit_seconds: float
 
 
-class Jvm:
+class JvmCounters:
     """Reads the counters of one process if it is a JVM that has them."""
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:

@@ -10,7 +10,7 @@ import psutil
 
 from schemas import protocol
 from services.collector.accounting import Counters, Gauges, Owner, ProcessSample
-from services.runtime.limits import Limits, machine, processors, used_s
+from services.runtime.limits import ProcessLimits, machine, processors, used_s
 
 MACHINE = Owner(protocol.MACHINE)
 LOADAVG = Path("/proc/loadavg")
@@ -20,7 +20,7 @@ MICROSECOND_S = 1e-6
 BUSY = ("user", "system", "nice", "irq", "softirq")
 
 
-def read_machine(allowed: Limits) -> ProcessSample:
+def read_machine(allowed: ProcessLimits) -> ProcessSample:
     """The whole machine, or what is allowed of it, as if it were one process born at its boot.
 
     Its processor time is everything except idle, I/O wait and steal; that of a control group with
@@ -44,7 +44,7 @@ def read_machine(allowed: Limits) -> ProcessSample:
     )
 
 
-def counts_use(allowed: Limits) -> bool:
+def counts_use(allowed: ProcessLimits) -> bool:
     """Whether the system counts the processor time of the allowed part of the machine."""
     return allowed.group is None or used_s(allowed.group) is not None
 
@@ -60,7 +60,7 @@ def stalled_s(text: str) -> float | None:
     return None
 
 
-def _of_processors(allowed: Limits) -> tuple[float, float | None]:
+def _of_processors(allowed: ProcessLimits) -> tuple[float, float | None]:
     """Busy and stolen time in seconds of the allowed processors. Of a quota, the stolen time is its
     part of the machine's."""
     if allowed.limited_by == "affinity":
@@ -75,7 +75,7 @@ def _of_processors(allowed: Limits) -> tuple[float, float | None]:
     return busy_s, part * sum(one.steal for one in found)
 
 
-def _pressure_files(allowed: Limits) -> dict[str, Path]:
+def _pressure_files(allowed: ProcessLimits) -> dict[str, Path]:
     """Pressure of the allowed part of the machine if the system tells it, or else the machine's."""
     files = {name: PRESSURE / name for name in ("cpu", "io", "memory")}
     if allowed.group is not None:

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.protocol import COLLECTOR
 from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
-from services.collector.jvm import Jvm
+from services.collector.jvm import JvmCounters
 from services.runtime.process import birth_of, parent_of
 from services.runtime.program import pipeline_of
 
@@ -120,7 +120,7 @@ class _Member:
     process: psutil.Process
     parent: Identity | None
     owner: Owner
-    jvm: Jvm
+    jvm: JvmCounters
     run_queue: RunQueue
 
 
@@ -145,7 +145,7 @@ def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int
     return found
 
 
-class Processes:
+class StackProcesses:
     """The processes of a stack."""
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class Processes:
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return
         kept = known.process if known else process
-        jvm = known.jvm if known and _is_settled(known) else Jvm(process.pid)
+        jvm = known.jvm if known and _is_settled(known) else JvmCounters(process.pid)
         run_queue = known.run_queue if known else RunQueue(process.pid)
         owner = Owner(service, pipeline)
         self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue)

@@ -59,7 +59,7 @@ class NoAnswerError(Exception):
     """A source returned nothing usable; the text is one sentence with the reason."""
 
 
-class Source(Protocol):
+class MetricsSource(Protocol):
     """A metrics source that is polled."""
 
     @property
@@ -288,7 +288,7 @@ class ConsumerGroups:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Scraped:
     """The samples of a source, or none; the series `up` is 1 or 0, as in Prometheus.
 
     time_ms: when the answer arrived, epoch milliseconds. interval_s: since the previous answer with
@@ -302,18 +302,18 @@ class Answer:
     increases: tuple[float | None, ...]
 
 
-class Watched:
+class WatchedSource:
     """One source and the state of its last answer. Logs when it becomes available or
     unavailable."""
 
-    def __init__(self, source: Source, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, source: MetricsSource, log: structlog.stdlib.BoundLogger) -> None:
         self._source = source
         self._log = log.bind(source=source.name)
         self._increases = Increases()
         self._answered_s: float | None = None
         self._is_up = True
 
-    def ask(self) -> Answer:
+    def ask(self) -> Scraped:
         """Poll it once."""
         try:
             samples = self._source.ask()
@@ -321,7 +321,7 @@ class Watched:
             if self._is_up:
                 self._log.warning("source_down", reason=str(error))
             self._is_up = False
-            return Answer(self._source.name, now_ms(), None, (_up(0.0),), (None,))
+            return Scraped(self._source.name, now_ms(), None, (_up(0.0),), (None,))
         if not self._is_up:
             self._log.info("source_up")
         self._is_up = True
@@ -330,25 +330,25 @@ class Watched:
         self._answered_s = now_s
         whole = (_up(1.0), *samples)
         increases = tuple(self._increases.of(whole))
-        return Answer(self._source.name, now_ms(), interval_s, whole, increases)
+        return Scraped(self._source.name, now_ms(), interval_s, whole, increases)
 
 
-class Watching:
+class SourcePolling:
     """Polls every source every `interval_s` in one thread, one after the other."""
 
     def __init__(
-        self, sources: Sequence[Source], interval_s: float, log: structlog.stdlib.BoundLogger
+        self, sources: Sequence[MetricsSource], interval_s: float, log: structlog.stdlib.BoundLogger
     ) -> None:
-        self._watched = [Watched(source, log) for source in sources]
+        self._watched = [WatchedSource(source, log) for source in sources]
         self._interval_s = interval_s
-        self._answers: queue.Queue[Answer] = queue.Queue(MAX_WAITING)
+        self._answers: queue.Queue[Scraped] = queue.Queue(MAX_WAITING)
         self._thread = threading.Thread(target=self._ask_for_ever, name="watching", daemon=True)
 
     def start(self) -> None:
         """Start polling."""
         self._thread.start()
 
-    def answers(self) -> Iterator[Answer]:
+    def answers(self) -> Iterator[Scraped]:
         """Answers since the last call. Raises RuntimeError if the thread has ended."""
         while True:
             try:

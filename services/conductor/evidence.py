@@ -85,7 +85,7 @@ def _percentile(of_second: PackedCounts) -> float:
     return float(quantile(of_second.counts(), LEVEL) or 0)
 
 
-class Watched:
+class CollectedEvidence:
     """Facts of one run. Expects events of that run only. cores: of the observed machine; until they
     are known, of the machine on which the run was requested."""
 

@@ -32,7 +32,7 @@ BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.VERDICTS)
 EARLY = 500
 
 
-class Measured:
+class PhaseFigures:
     """Figures of one run's measured phase. Expects events of that run only."""
 
     def __init__(self, request: RunRequest) -> None:

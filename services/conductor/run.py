@@ -24,7 +24,7 @@ from schemas.commands import Drain, Measure, Prepare, Start, Stop
 from schemas.domain import DomainSpec
 from schemas.events import (
     BusEvent,
-    Figures,
+    FigureColumns,
     FirstOutputs,
     Killed,
     LoadFinished,
@@ -128,7 +128,7 @@ class Run:
         events: Events,
         interrupted: Callable[[], str],
         *,
-        listen: Callable[[Figures], None] | None = None,
+        listen: Callable[[FigureColumns], None] | None = None,
         warm: bool = False,
         keep_s: float = KEPT_S,
     ) -> None:
@@ -409,7 +409,7 @@ class Run:
 
     def _hear(self, event: BusEvent) -> None:
         self._state.add(event)
-        if self._listen is not None and isinstance(event, Figures):
+        if self._listen is not None and isinstance(event, FigureColumns):
             self._listen(event)
 
     def _phase(self, phase: str, **times_ms: int) -> None:

@@ -17,7 +17,7 @@ from schemas.events import (
     Evaluating,
     EvaluationResumed,
     Failed,
-    Figures,
+    FigureColumns,
     LifecycleEvent,
     LoadFinished,
     PartDown,
@@ -30,9 +30,9 @@ from schemas.events import (
 )
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
-from services.conductor.evidence import Watched
+from services.conductor.evidence import CollectedEvidence
 from services.conductor.measured import BUS as MORE
-from services.conductor.measured import Measured
+from services.conductor.measured import PhaseFigures
 from services.conductor.warming import Steadiness, Warming
 
 # Services that cannot resume a run after a restart, and the event until which they are needed.
@@ -84,9 +84,9 @@ class RunState:
     busy_s: float = 0.0
     own_s: float = 0.0
     sees_the_stack: bool = False
-    measured: Measured | None = None
+    measured: PhaseFigures | None = None
     warming: Warming = field(init=False)
-    watched: Watched = field(init=False)
+    watched: CollectedEvidence = field(init=False)
     phases: PhasePlan | None = None
     _services: dict[str, str] = field(default_factory=dict)  # by instance that was ready
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
@@ -94,9 +94,9 @@ class RunState:
 
     def __post_init__(self) -> None:
         self.warming = Warming(self.request)
-        self.watched = Watched(self.request)
+        self.watched = CollectedEvidence(self.request)
         if self.request.workload.thresholds:
-            self.measured = Measured(self.request)
+            self.measured = PhaseFigures(self.request)
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -134,7 +134,7 @@ class RunState:
             return
         if isinstance(event, LifecycleEvent):
             self._add_lifecycle(event)
-        elif isinstance(event, Figures):
+        elif isinstance(event, FigureColumns):
             self._add_figures(event.topic, event.fields)
 
     def _add_figures(self, topic: str, record: dict[str, Any]) -> None:

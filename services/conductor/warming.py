@@ -24,9 +24,9 @@ from analysis.steadiness import (
     JIT_SHARE,
     P50,
     P95,
-    Figure,
-    Judged,
     Points,
+    SteadyFigure,
+    SteadyVerdict,
     agree,
     judge,
     share_of_compilers,
@@ -47,7 +47,7 @@ MOST_SECONDS = 4_096  # every other one is dropped beyond this
 PER_MILLION = 1_000_000
 TOO_FEW = "there are too few seconds with outputs"
 Place = tuple[str, str]
-What = tuple[Place, Figure]
+What = tuple[Place, SteadyFigure]
 _QUICK = {"fetch.min.bytes": 1, "fetch.wait.max.ms": 200}
 
 
@@ -65,7 +65,7 @@ class Steadiness:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ChangingFigure:
     """A figure that changes, in the past and the present tense. size: by what factor."""
 
     sentence: str
@@ -73,7 +73,7 @@ class Finding:
     size: float
 
 
-class Seconds(dict[int, float]):
+class SecondValues(dict[int, float]):
     """Values by second, thinned out when they become many."""
 
     _every = 1
@@ -92,7 +92,7 @@ class Levels:
     """Median and 95th percentile of a stage by second."""
 
     def __init__(self) -> None:
-        self._p50, self._p95 = Seconds(), Seconds()
+        self._p50, self._p95 = SecondValues(), SecondValues()
         self._open: dict[int, PackedCounts] = {}
         self._changed: set[int] = set()
         self._newest = 0
@@ -107,7 +107,7 @@ class Levels:
         if min(self._open) < self._newest - OPEN_S:
             self._settle()
 
-    def of(self, figure: Figure) -> Points:
+    def of(self, figure: SteadyFigure) -> Points:
         """P50 or P95 by second."""
         self._settle()
         return self._p50 if figure is P50 else self._p95
@@ -126,7 +126,7 @@ class Used:
     """Processor seconds of a pipeline and of its compilers by second."""
 
     def __init__(self) -> None:
-        self.cpu_s, self.jit_s = Seconds(), Seconds()
+        self.cpu_s, self.jit_s = SecondValues(), SecondValues()
 
     def add(self, record: dict[str, Any]) -> None:
         """Add a sample; it counts for the second that contains the middle of its interval."""
@@ -163,7 +163,7 @@ class Warming:
         self._changes = what_changes(request.workload)
         self._levels: defaultdict[Place, Levels] = defaultdict(Levels)
         self._used: defaultdict[str, Used] = defaultdict(Used)
-        self._sent = Seconds()
+        self._sent = SecondValues()
         self._generators: defaultdict[str, Used] = defaultdict(Used)  # by observer
         self._observers: dict[str, str] = {}  # by pipeline
         self._first_s, self._newest_s = math.inf, 0
@@ -214,14 +214,14 @@ class Warming:
             found[what] = together(measured, longer[what], found[what])
         return told_of(found, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
 
-    def _blocks(self, end_s: int) -> dict[What, Judged]:
+    def _blocks(self, end_s: int) -> dict[What, SteadyVerdict]:
         found = {
             what: agree(self._of_turns(what, points, end_s), end_s, self.block_s, what[1])
             for what, points in self._figures()
         }
         return self._of_pipelines(found, end_s - BLOCKS * self.block_s, end_s)
 
-    def _looked_back(self, end_s: int, last_s: int) -> dict[What, Judged]:
+    def _looked_back(self, end_s: int, last_s: int) -> dict[What, SteadyVerdict]:
         begin_s = end_s - self._look_back_s
         found = {
             what: judge(
@@ -236,7 +236,7 @@ class Warming:
         }
         return self._of_pipelines(found, begin_s, end_s)
 
-    def _judged(self, begin_s: int, end_s: int) -> dict[What, Judged]:
+    def _judged(self, begin_s: int, end_s: int) -> dict[What, SteadyVerdict]:
         found = {
             what: judge(points, begin_s, end_s, what[1], cycle_s=self._cycle_s)
             for what, points in self._figures()
@@ -244,8 +244,8 @@ class Warming:
         return self._of_pipelines(found, begin_s, end_s)
 
     def _of_pipelines(
-        self, found: dict[What, Judged], begin_s: int, end_s: int
-    ) -> dict[What, Judged]:
+        self, found: dict[What, SteadyVerdict], begin_s: int, end_s: int
+    ) -> dict[What, SteadyVerdict]:
         """The judgements of a time, without changes that the machine's performance explains. Those
         of pipelines in turns are returned as they are."""
         return found | {
@@ -293,7 +293,7 @@ class Warming:
         places = [place for place in self._places if place[0] == pipeline]
         return sorted({at for place in places for at in self._levels[place].of(P50)})
 
-    def _compilers(self, begin_s: int, end_s: int) -> list[Finding]:
+    def _compilers(self, begin_s: int, end_s: int) -> list[ChangingFigure]:
         """Pipelines whose compilers still use a relevant part of the processor time."""
         found = []
         for pipeline, used in self._used.items():
@@ -301,14 +301,14 @@ class Warming:
             if share is not None and share > JIT_SHARE:
                 took = f"compilers took {share:.0%} of its CPU time"
                 takes = f"compilers of {pipeline} still take {share:.0%} of its CPU time"
-                found.append(Finding(f"{pipeline}: {took}", takes, 1 + share))
+                found.append(ChangingFigure(f"{pipeline}: {took}", takes, 1 + share))
         return found
 
 
-def told_of(found: Mapping[What, Judged], compilers: Sequence[Finding]) -> Steadiness:
+def told_of(found: Mapping[What, SteadyVerdict], compilers: Sequence[ChangingFigure]) -> Steadiness:
     """Combine all figures into one result."""
     findings = [
-        Finding(
+        ChangingFigure(
             f"{' '.join(filter(None, place))}: {one.moved.sentence}",
             one.moved.still(place[1] or place[0]),
             one.moved.size,

@@ -31,7 +31,7 @@ BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"
 _BOUNDS = ("_low", "_high")
 
 
-class Measured(Protocol):
+class BenchmarkResult(Protocol):
     """The result of a benchmark."""
 
     @property
@@ -43,7 +43,7 @@ class Measured(Protocol):
         """Our figure relative to a peer's; above 1 if ours is better."""
 
 
-Measure = Callable[[Callable[[str], None], Path], Measured]
+Measure = Callable[[Callable[[str], None], Path], BenchmarkResult]
 
 
 def benchmark_names() -> tuple[str, ...]:

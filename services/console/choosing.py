@@ -157,7 +157,7 @@ def look_into_files(
 
 
 @dataclass(frozen=True)
-class Part:
+class ChosenRun:
     """One run of a series; a command without a series has a single part.
 
     scaled: without the series name, which is only known once its first run is requested.
@@ -202,11 +202,11 @@ def scaling_of(workload: Workload, given: str | None) -> Workload:
     return workload.model_copy(update={"scaling": scaling})
 
 
-def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part, ...]:
+def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[ChosenRun, ...]:
     """The runs of a command, in order. Raises DefinitionError if the pipeline does not support a
     number of workers."""
     if workload.scaling is None:
-        return (Part(workload, pipelines),)
+        return (ChosenRun(workload, pipelines),)
     if len(pipelines) != 1:
         raise DefinitionError("--workers needs one pipeline: --pipeline A.")
     parts = [_part(workload, pipelines[0], workers) for workers in workload.scaling.workers]
@@ -214,7 +214,7 @@ def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Part,
     return tuple(_with_thresholds(part, pipelines[0].name, names) for part in parts)
 
 
-def _with_thresholds(part: Part, pipeline: str, names: Sequence[str]) -> Part:
+def _with_thresholds(part: ChosenRun, pipeline: str, names: Sequence[str]) -> ChosenRun:
     """The part with its thresholds: those for the series' pipeline or for its own, without those
     for the others of the series. names: of the pipelines of all parts."""
     own = part.pipelines[0].name
@@ -227,14 +227,14 @@ def _with_thresholds(part: Part, pipeline: str, names: Sequence[str]) -> Part:
     return replace(part, workload=part.workload.model_copy(update={"thresholds": tuple(found)}))
 
 
-def _part(workload: Workload, pipeline: Pipeline, workers: int) -> Part:
+def _part(workload: Workload, pipeline: Pipeline, workers: int) -> ChosenRun:
     assert workload.scaling is not None
     partitions = workload.partitions or workers * workload.scaling.partitions_per_worker
     try:
         scaled = with_workers(pipeline, workers, f"{pipeline.name}-w{workers}-p{partitions}")
     except DefinitionError as error:
         raise DefinitionError(f"--workers: {error}") from error
-    return Part(
+    return ChosenRun(
         workload.model_copy(update={"partitions": partitions, "scaling": None}),
         (scaled,),
         Scaled(series="", pipeline=pipeline.name, workers=workers, partitions=partitions),

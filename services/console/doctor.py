@@ -21,7 +21,7 @@ from deploy.local.startup import ipv6_objection, known_settings
 from services.console.lists import installation_state
 from services.definitions.engines import installed, load_engines
 from services.readmodel.runs import dead_letters
-from services.runtime.clickhouse import QueryError, RefusedError, answer_to, store_url
+from services.runtime.clickhouse import QueryError, ServerRefusedError, answer_to, store_url
 from services.runtime.landlock import MIN_ABI, abi
 from services.runtime.limits import limits, machine
 from services.runtime.ports import PORT_OFFSETS, ephemeral_hint
@@ -188,7 +188,7 @@ def _wall(settings: ServiceSettings) -> Finding:
     url = f"http://{settings.host}:{settings.port('store')}/health/wall"
     try:
         return Finding(True, f"the store: {answer_to(url, 5).decode().strip()}")
-    except RefusedError as error:
+    except ServerRefusedError as error:
         return Finding(False, f"the store: {error}", NO_WALL)
     except OSError as error:
         return Finding(False, f"the store does not report its file access: {error}", "see its log")

@@ -22,7 +22,7 @@ from schemas.events import (
     BusEvent,
     Concluded,
     Failed,
-    Figures,
+    FigureColumns,
     PhaseStarted,
     PipelineReady,
     RateJudged,
@@ -35,7 +35,7 @@ from schemas.events import (
 )
 from schemas.percentiles import quantile
 from schemas.protocol import RunRequest
-from schemas.report import Search
+from schemas.report import SearchResult
 from services.console.report.words import search_sentence
 from services.console.terminal import heights, is_quiet, redraws
 from services.runtime.process import now_ms
@@ -67,7 +67,7 @@ STEADY_WORDS = {None: "", False: "steady", True: "moves"}
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """State of one run. done: concluded or refused; refused: the reason; going_on: the run that
     caused the refusal; failures: one sentence each; interrupted: by the user; search: a line for
     each step of a search for the sustainable rate, and for each pipeline that is started again;
@@ -107,7 +107,7 @@ class Progress:
         figures of the current step of a search."""
         if event.run_id == self.measured:
             match event:
-                case Figures(topic, fields):
+                case FigureColumns(topic, fields):
                     self._add_figures(topic, fields)
                 case SteadinessObserved():
                     self.steady, self.moving, self.still = event.steady, event.moving, event.still
@@ -203,7 +203,7 @@ class Progress:
             case SearchStepJudged():
                 self.search.append(step_line(event))
             case RateJudged():
-                self.search.append(search_sentence(Search.model_validate(event.detail)))
+                self.search.append(search_sentence(SearchResult.model_validate(event.detail)))
 
 
 def start_again_line(event: StartAgain) -> str:
@@ -237,10 +237,10 @@ def _figure(value: float | None) -> str:
     return "?" if value is None else f"{value:.0f}"
 
 
-class View(Protocol):
+class ProgressView(Protocol):
     """Shows progress while its context is active."""
 
-    def __enter__(self) -> "View": ...
+    def __enter__(self) -> "ProgressView": ...
 
     def __exit__(
         self,
@@ -249,18 +249,18 @@ class View(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Show the current state. Called several times a second; must not block."""
 
 
-def open_view(console: Console) -> View:
+def open_view(console: Console) -> ProgressView:
     """The view that suits the output."""
     if is_quiet(console):
         return NoView()
     return LiveView(console) if redraws(console) else PlainView(console)
 
 
-def headline(progress: Progress, time_ms: int) -> str:
+def headline(progress: RunProgress, time_ms: int) -> str:
     """Phase, time left and input rate in one line."""
     words = PHASE_WORDS[progress.phase]
     if progress.phase == "search":
@@ -279,7 +279,7 @@ def headline(progress: Progress, time_ms: int) -> str:
     return " · ".join(parts)
 
 
-def warming(progress: Progress) -> str:
+def warming(progress: RunProgress) -> str:
     """The warm-up and what is not steady: `warming up: p50 of join still falls, 14 → 9 ms`."""
     until = " until all stages are steady" if progress.request.workload.phases.until_steady else ""
     if not progress.still:
@@ -288,7 +288,7 @@ def warming(progress: Progress) -> str:
     return f"warming up{until}: {progress.still[0]}{more}"
 
 
-def live_table(progress: Progress, console: Console) -> Table:
+def live_table(progress: RunProgress, console: Console) -> Table:
     """A row per pipeline and stage."""
     table = Table(box=None, pad_edge=False)
     is_wide = console.width >= WIDE
@@ -325,7 +325,7 @@ class NoView:
     ) -> None:
         return None
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Do nothing."""
 
 
@@ -348,7 +348,7 @@ class LiveView:
     ) -> None:
         self._live.stop()
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Draw the current state; the lines of a search and of starts stay above it."""
         for line in progress.search[self._told :]:
             self._live.console.print(line, soft_wrap=True)
@@ -367,7 +367,7 @@ class PlainView(NoView):
         self._shown_s = 0.0
         self._told = 0
 
-    def show(self, progress: Progress) -> None:
+    def show(self, progress: RunProgress) -> None:
         """Print a line if there is something new."""
         for line in progress.search[self._told :]:
             self._console.print(line, soft_wrap=True)

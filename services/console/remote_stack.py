@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.local.broker import known_to
-from deploy.local.parts import Part, stack_parts
+from deploy.local.parts import StackPart, stack_parts
 from deploy.local.stack import Stack, StackError, StackStatus
 from deploy.local.startup import check_ports
 from deploy.local.state import make_private
@@ -24,7 +24,8 @@ STOP_TIMEOUT_S = 10.0
 
 
 def open_stack(
-    settings: ServiceSettings, parts: Callable[[ServiceSettings], tuple[Part, ...]] = stack_parts
+    settings: ServiceSettings,
+    parts: Callable[[ServiceSettings], tuple[StackPart, ...]] = stack_parts,
 ) -> "Stack | RemoteStack":
     """The stack of this machine, or the remote one if the settings name its store.
 

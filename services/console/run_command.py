@@ -11,7 +11,7 @@ from schemas import catalogue
 from schemas.commands import CancelRun, RequestRun
 from schemas.events import BusEvent, Conclusion, ServiceStarted
 from schemas.protocol import RunRequest
-from services.console.progress import BUS, Progress, View, open_view
+from services.console.progress import BUS, ProgressView, RunProgress, open_view
 from services.console.terminal import is_quiet
 from services.readmodel.runs import projected
 from services.runtime.bus import Bus
@@ -34,17 +34,17 @@ class BusyError(RunError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class FollowedRun:
     """A requested run. bus: contains all events published since."""
 
     events: Events
     bus: Bus
 
 
-def ask(request: RunRequest, settings: ServiceSettings) -> Asked:
+def ask(request: RunRequest, settings: ServiceSettings) -> FollowedRun:
     """Request a run from a conductor that is ready."""
     events = open_events(settings, CONSOLE)
-    asked = Asked(events, Bus(settings, CONSOLE, BUS))
+    asked = FollowedRun(events, Bus(settings, CONSOLE, BUS))
     events.send(RequestRun(run_id=request.run_id, request=request))
     return asked
 
@@ -54,8 +54,8 @@ def perform(
     settings: ServiceSettings,
     console: Console,
     check_stack: Callable[[], None],
-    asked: Asked | None = None,
-) -> Progress:
+    asked: FollowedRun | None = None,
+) -> RunProgress:
     """Request the run unless that was done, show its progress, and return when it is concluded and
     projected.
 
@@ -65,7 +65,7 @@ def perform(
     """
     asked = asked or ask(request, settings)
     events, bus = asked.events, asked.bus
-    progress = Progress(request)
+    progress = RunProgress(request)
     try:
         with open_view(console) as view:
             try:
@@ -109,9 +109,9 @@ def publish(
 
 
 def _follow(
-    progress: Progress,
+    progress: RunProgress,
     bus: Bus,
-    view: View,
+    view: ProgressView,
     check_stack: Callable[[], None],
     timeout_s: float = float("inf"),
 ) -> None:

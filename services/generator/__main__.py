@@ -23,10 +23,10 @@ def main() -> None:
     sys.setswitchinterval(THREAD_SWITCH_S)
     let_arrow_use_malloc()
     leave_out_pandas()
-    from services.generator.runs import Runs  # imports Arrow
+    from services.generator.runs import RunCommands  # imports Arrow
 
     with serving(settings, "generator") as service:
-        runs = Runs(settings, service.events, log)
+        runs = RunCommands(settings, service.events, log)
         service.follow(runs.handle_command, runs.tick, lambda: runs.poll_timeout_s)
         runs.abandon("the service stops")
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from services.generator import librdkafka
-from services.generator.librdkafka import ClientError, Message
+from services.generator.librdkafka import ClientError, RdKafkaMessage
 from services.generator.message_batch import MESSAGE, MessageBatch, addresses
 
 # Of five requests: a batch may use two, because its first message does not wait for the others.
@@ -402,12 +402,12 @@ class BatchProducer:
     def _partitions_of(self, pointers: list[int]) -> list[tuple[TopicPartition, int]]:
         """The partitions of messages and the number of messages in each. Delivered messages of an
         event are in one partition; failed ones may be in several."""
-        if pointers and Message.from_address(pointers[-1]).error == librdkafka.NO_ERROR:
+        if pointers and RdKafkaMessage.from_address(pointers[-1]).error == librdkafka.NO_ERROR:
             return [(self._partition_of(pointers[0]), len(pointers))]
         return list(Counter(map(self._partition_of, pointers)).items())
 
     def _partition_of(self, pointer: int) -> TopicPartition:
-        message = Message.from_address(pointer)
+        message = RdKafkaMessage.from_address(pointer)
         name = self._names.get(message.topic)
         if name is None:
             name = self._library.rd_kafka_topic_name(message.topic).decode()
@@ -424,7 +424,7 @@ def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]
     """
     position = 0
     while position < len(pointers):
-        first = Message.from_address(pointers[position])
+        first = RdKafkaMessage.from_address(pointers[position])
         failed = first.error != librdkafka.NO_ERROR
         alone = failed or not in_order or position + 1 == len(pointers)
         end = position + 1 if alone else _end_of_run(pointers, position)
@@ -434,10 +434,10 @@ def runs(pointers: list[int], in_order: bool) -> Iterator[tuple[int, bool, int]]
 
 def _end_of_run(pointers: list[int], start: int) -> int:
     """Position after the last delivered message of the second of `start`, found by bisection."""
-    second = Message.from_address(pointers[start]).private
+    second = RdKafkaMessage.from_address(pointers[start]).private
 
     def same(position: int) -> bool:
-        message = Message.from_address(pointers[position])
+        message = RdKafkaMessage.from_address(pointers[position])
         return bool(message.error == librdkafka.NO_ERROR and message.private == second)
 
     if same(len(pointers) - 1):

@@ -23,7 +23,7 @@ EXTRA = -1  # in Rows.second: the second copy of a duplicate, counted in no seco
 
 
 @dataclass(frozen=True)
-class Shard:
+class LoadShard:
     """The records of a load that instance `index` of `count` generators sends: those with sequence
     // turn ≡ `index` modulo `count`. Every record belongs to exactly one instance, for every load
     shape. turn: records per turn."""
@@ -49,7 +49,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RecordArrays:
     """Records as arrays with one element per record.
 
     sequence: number in the run. due_us: scheduled time, in microseconds after the load's start.
@@ -67,15 +67,15 @@ class Rows:
     def __len__(self) -> int:
         return len(self.sequence)
 
-    def take(self, index: "NDArray[np.int64] | NDArray[np.bool_] | slice") -> "Rows":
+    def take(self, index: "NDArray[np.int64] | NDArray[np.bool_] | slice") -> "RecordArrays":
         """Select rows."""
         values = {name: array[index] for name, array in self.values.items()}
-        return Rows(
+        return RecordArrays(
             self.sequence[index], self.due_us[index], self.second[index], self.fault[index], values
         )
 
 
-def concatenated(parts: list[Rows]) -> Rows:
+def concatenated(parts: list[RecordArrays]) -> RecordArrays:
     """Concatenate rows; needs at least one part."""
     if len(parts) == 1:
         return parts[0]
@@ -83,7 +83,7 @@ def concatenated(parts: list[Rows]) -> Rows:
     def joined(arrays: list[NDArray[Any]]) -> NDArray[Any]:
         return np.concatenate(arrays)
 
-    return Rows(
+    return RecordArrays(
         joined([part.sequence for part in parts]),
         joined([part.due_us for part in parts]),
         joined([part.second for part in parts]),
@@ -100,7 +100,7 @@ class DatasetPlan:
     domain: DomainSpec
     records: Records
     shape: LoadShape
-    shard: Shard
+    shard: LoadShard
 
     @property
     def event_second_us(self) -> int:
@@ -127,7 +127,7 @@ class DatasetPlan:
             for one in self.domain.inputs
         }
 
-    def rows(self, part: Slice, load_start_ms: int, end_us: int) -> Rows:
+    def rows(self, part: Slice, load_start_ms: int, end_us: int) -> RecordArrays:
         """The rows of a slice in sequence order. A duplicate occurs once, a late record has its
         actual send time. end_us: end of the load, from its start."""
         sequences = self.shard.sequences(part.first, part.end)
@@ -151,9 +151,9 @@ class DatasetPlan:
             delays_us = fault_rules.delays_us(faults, seed, sequences)
             due_us = np.where(late, np.minimum(due_us + delays_us, end_us - 1), due_us)
         seconds = np.full(len(sequences), part.second, np.int32)
-        return Rows(sequences, due_us, seconds, kinds, values)
+        return RecordArrays(sequences, due_us, seconds, kinds, values)
 
-    def rows_of(self, name: str, rows: Rows) -> Rows:
+    def rows_of(self, name: str, rows: RecordArrays) -> RecordArrays:
         """The rows of one input."""
         size, places = len(self.records.turn), self.places_in_turn[name]
         if len(places) == 1 and not self.request.workload.faults.any:
@@ -184,7 +184,7 @@ def dataset_plan(
             raise ValueError(
                 f"the domain {domain.name} does not define an impossible record of {one.name}"
             )
-    return DatasetPlan(request, domain, records, shape, Shard(index, count, len(records.turn)))
+    return DatasetPlan(request, domain, records, shape, LoadShard(index, count, len(records.turn)))
 
 
 def _replay(request: RunRequest, load: Replay, records: Records) -> ReplayShape:
@@ -198,7 +198,7 @@ def _replay(request: RunRequest, load: Replay, records: Records) -> ReplayShape:
     return ReplayShape(elapsed_us, period_us, per_time)
 
 
-def sent_rows(rows: Rows) -> Rows:
+def sent_rows(rows: RecordArrays) -> RecordArrays:
     """The rows in the order of sending, with duplicates twice."""
     twice = rows.fault == DUPLICATE
     if twice.any():

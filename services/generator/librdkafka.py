@@ -51,7 +51,7 @@ _SIGNATURES: dict[str, tuple[object, tuple[object, ...]]] = {
 }
 
 
-class Message(ctypes.Structure):
+class RdKafkaMessage(ctypes.Structure):
     """`rd_kafka_message_t`."""
 
     _fields_ = (

@@ -22,7 +22,7 @@ from schemas.columnar import encode_columns
 from schemas.content import IMPOSSIBLE, UNDECODABLE
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE, InputSpec
 from schemas.records import EVENT_MS, KEY, Int64s
-from services.generator.dataset_plan import DatasetPlan, Rows
+from services.generator.dataset_plan import DatasetPlan, RecordArrays
 
 MESSAGE = np.dtype(
     {
@@ -89,7 +89,7 @@ class RecordBuilder:
         self._types = arrow_types(self._schema)
         self._as_json = plan.request.workload.content.format == "json"
 
-    def batch(self, rows: Rows, topic: str) -> MessageBatch:
+    def batch(self, rows: RecordArrays, topic: str) -> MessageBatch:
         """Encode rows of the input, sorted by scheduled time, for a topic."""
         columns = self._columns(rows)
         values = encode_json(columns) if self._as_json else encode_columns(self._schema, columns)
@@ -113,7 +113,7 @@ class RecordBuilder:
             names,
         )
 
-    def _columns(self, rows: Rows) -> pa.RecordBatch:
+    def _columns(self, rows: RecordArrays) -> pa.RecordBatch:
         """The records as the columns of their schema."""
         made = dict(self._plan.records.columns(self._input.name, rows.values))
         made |= {

@@ -119,7 +119,7 @@ class Loading:
 
 
 @dataclass
-class Run:
+class LoadRun:
     """A run from `prepare` to its end. loading: None before `start`. next_at_ms: time of the next
     probe traffic or statistics."""
 
@@ -135,14 +135,14 @@ class Run:
         return self.plan.request.run_id
 
 
-class Runs:
+class RunCommands:
     """Executes commands for one run at a time. One thread; the load has its own."""
 
     def __init__(self, settings: GeneratorSettings, events: Events, log: BoundLogger) -> None:
         self._settings = settings
         self._events = events
         self._log = log
-        self._run: Run | None = None
+        self._run: LoadRun | None = None
         self._has_left = False  # whether memory of the last run may still be held
 
     @property
@@ -224,7 +224,7 @@ class Runs:
             backend = open_backend(settings, topics, peak, in_order)
         else:
             backend = FrameBackend(settings, topics, workload.transport, run_id, shard.index)
-        run = self._run = Run(dataset, backend, probes)
+        run = self._run = LoadRun(dataset, backend, probes)
         self._rehearse(run)
         run.probes.send()
         waiting = producer.flush(KAFKA_TIMEOUT_S)
@@ -257,7 +257,7 @@ class Runs:
                 self._events.dead_letter(row, request.run_id)
         return dataset_plan(request, request.domains[0], records, index, count)
 
-    def _rehearse(self, run: Run) -> None:
+    def _rehearse(self, run: LoadRun) -> None:
         """Encode one second of the load without sending it. The first encoding takes a second of
         processor time (lazily loaded libraries, names of keys), and the partitions of all keys a
         tenth, which must not delay the load."""
@@ -288,7 +288,7 @@ class Runs:
                 RECORDS.labels(outcome).inc(event[outcome])
         WAITING.set(loading.thread.waiting_records)
 
-    def _conclude(self, run: Run, loading: Loading) -> None:
+    def _conclude(self, run: LoadRun, loading: Loading) -> None:
         self._publish(run.run_id, loading, None)
         self._events.flush()
         if loading.thread.error is not None:
@@ -321,7 +321,7 @@ class Runs:
         finally:
             consumer.close()
 
-    def _leave(self, run: Run) -> None:
+    def _leave(self, run: LoadRun) -> None:
         run.probes.producer.purge()
         run.probes.producer.flush(1)
         run.backend.close()

@@ -18,7 +18,7 @@ import numpy as np
 from schemas.curves import SECOND_US
 from schemas.domain import DomainSpec
 from schemas.protocol import PhasePlan
-from services.generator.dataset_plan import DatasetPlan, Rows, concatenated, sent_rows
+from services.generator.dataset_plan import DatasetPlan, RecordArrays, concatenated, sent_rows
 from services.generator.message_batch import MessageBatch, RecordBuilder
 from services.generator.producer_backend import ProducerBackend
 from services.generator.settings import GeneratorSettings
@@ -37,7 +37,7 @@ STALL_US = 20_000  # a longer tick is the generator's own delay, not the queue's
 
 
 @dataclass(frozen=True)
-class Prepared:
+class DueRecords:
     """The records due during a slice: one batch for each topic with records."""
 
     slice: Slice
@@ -65,11 +65,11 @@ class PlannedLoad:
         shape, shard = self.plan.shape, self.plan.shard
         return shard.before(shape.due(min(elapsed_us, self.end_us - 1)))
 
-    def prepared(self, limit: int = SLICE_RECORDS) -> Iterator[Prepared]:
+    def prepared(self, limit: int = SLICE_RECORDS) -> Iterator[DueRecords]:
         """All slices in order, encoded. Late records are held back until the slice of their send
         time."""
         plan = self.plan
-        held: list[Rows] = []
+        held: list[RecordArrays] = []
         for part in slices(plan.shape, self.seconds, plan.event_second_us, limit):
             if part.end_us > self.end_us:
                 break  # the load was shortened
@@ -83,9 +83,9 @@ class PlannedLoad:
                 held = [waiting.take(later)]
                 rows = sent_rows(waiting.take(~later))
             if len(rows):
-                yield Prepared(part, self._batches(rows, self.plan.domain_at(part.second)))
+                yield DueRecords(part, self._batches(rows, self.plan.domain_at(part.second)))
 
-    def _batches(self, rows: Rows, domain: DomainSpec) -> tuple[MessageBatch, ...]:
+    def _batches(self, rows: RecordArrays, domain: DomainSpec) -> tuple[MessageBatch, ...]:
         """domain: with the topics written now."""
         of_inputs = ((name, self.plan.rows_of(name, rows)) for name in self._builders)
         return tuple(
@@ -101,10 +101,10 @@ class Prefetch:
     def __init__(self, load: PlannedLoad, stop: threading.Event) -> None:
         self._load = load
         self._stop = stop
-        self._ready: queue.Queue[Prepared | Exception | None] = queue.Queue(PREFETCHED_SLICES)
+        self._ready: queue.Queue[DueRecords | Exception | None] = queue.Queue(PREFETCHED_SLICES)
         threading.Thread(target=self._work, name="prefetch", daemon=True).start()
 
-    def __iter__(self) -> Iterator[Prepared]:
+    def __iter__(self) -> Iterator[DueRecords]:
         """The slices in order; ends early when stopped. Raises the exception of the preparing
         thread."""
         while not self._stop.is_set():
@@ -127,7 +127,7 @@ class Prefetch:
         except Exception as error:  # the sending thread re-raises it, which ends the run
             self._put(error)
 
-    def _put(self, item: Prepared | Exception | None) -> bool:
+    def _put(self, item: DueRecords | Exception | None) -> bool:
         while not self._stop.is_set():
             try:
                 self._ready.put(item, timeout=LOOK_S)
@@ -200,7 +200,7 @@ class LoadThread:
         finally:
             self.finished.set()
 
-    def _send(self, prepared: Prepared) -> None:
+    def _send(self, prepared: DueRecords) -> None:
         """Send every record of a slice, or give it up if the backlog is full."""
         cursors = [BatchCursor(batch) for batch in prepared.batches]
         ours_until = self._load.plan.shard.before(prepared.slice.end)

@@ -17,7 +17,7 @@ from schemas.curves import SECOND_US
 from schemas.load import Shape
 from schemas.protocol import PhasePlan
 from schemas.records import Int64s
-from services.generator.dataset_plan import Shard
+from services.generator.dataset_plan import LoadShard
 from services.generator.message_batch import MessageBatch
 from services.generator.shapes import LoadShape
 
@@ -73,7 +73,7 @@ class Totals:
 class Statistics:
     """Tallies of a load, opened when their seconds begin and dropped when they are final."""
 
-    def __init__(self, shape: LoadShape, plan: PhasePlan, shard: Shard = Shard()) -> None:  # noqa: B008
+    def __init__(self, shape: LoadShape, plan: PhasePlan, shard: LoadShard = LoadShard()) -> None:  # noqa: B008
         self.totals = Totals()
         self.max_delay_us = 0
         self.faults: Counter[str] = Counter()

@@ -23,7 +23,7 @@ class Verdicts:
 
 
 @dataclass(frozen=True)
-class Latencies:
+class LatencyRow:
     """Latency of a stage by one definition: number of outputs, of these with a negative latency,
     and milliseconds."""
 
@@ -44,7 +44,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class StageCost:
+class StageCostRow:
     """What a stage adds to the latency of the nearest measured stage that it reads, ms."""
 
     pipeline: str
@@ -55,7 +55,7 @@ class StageCost:
 
 
 @dataclass(frozen=True)
-class Outputs:
+class OutputRow:
     """Records that a stage published in a span."""
 
     pipeline: str
@@ -64,7 +64,7 @@ class Outputs:
 
 
 @dataclass(frozen=True)
-class Lag:
+class LagRow:
     """Unread records of a pipeline in a span: the maximum over time and stages, and at the end."""
 
     pipeline: str
@@ -73,7 +73,7 @@ class Lag:
 
 
 @dataclass(frozen=True)
-class Usage:
+class UsageRow:
     """Resources of a service, or of a pipeline, in a span. sampled_s: seconds covered by samples.
     samples: time (epoch ms), CPU seconds and length (s) of each sample of a pipeline."""
 
@@ -98,7 +98,7 @@ class Sent:
 
 
 @dataclass(frozen=True)
-class GroupLag:
+class GroupLagRow:
     """Unread records of a consumer group in a topic: the maximum, and at the end."""
 
     group: str
@@ -129,16 +129,16 @@ def verdicts(url: str, run_id: str) -> list[Verdicts]:
     ]
 
 
-def latencies(url: str, run_id: str) -> list[Latencies]:
+def latencies(url: str, run_id: str) -> list[LatencyRow]:
     """Latencies of each stage by definition."""
-    return query_as(Latencies, url, _LATENCIES, run_id=run_id)
+    return query_as(LatencyRow, url, _LATENCIES, run_id=run_id)
 
 
-def floor(url: str, run_id: str) -> Latencies | None:
+def floor(url: str, run_id: str) -> LatencyRow | None:
     """Latency of a plain copy before a run; None if it was not measured, or its own run was not
     valid."""
     rows = query_as(
-        Latencies,
+        LatencyRow,
         url,
         f"{_LATENCIES} AND definition = 'latest' AND run_id IN"
         " (SELECT run_id FROM tidegauge.runs WHERE run_id = {run_id:String} AND valid) LIMIT 1",
@@ -147,10 +147,10 @@ def floor(url: str, run_id: str) -> Latencies | None:
     return rows[0] if rows else None
 
 
-def stage_costs(url: str, run_id: str) -> list[StageCost]:
+def stage_costs(url: str, run_id: str) -> list[StageCostRow]:
     """The latency that each stage of a chain adds."""
     return query_as(
-        StageCost,
+        StageCostRow,
         url,
         "SELECT pipeline, stage, stage_before, p50_cost_ms AS p50, p99_cost_ms AS p99"
         " FROM tidegauge.stage_cost"
@@ -160,10 +160,10 @@ def stage_costs(url: str, run_id: str) -> list[StageCost]:
     )
 
 
-def outputs(url: str, run_id: str, span: Span) -> list[Outputs]:
+def outputs(url: str, run_id: str, span: Span) -> list[OutputRow]:
     """Records that each stage published in a span."""
     return query_as(
-        Outputs,
+        OutputRow,
         url,
         "SELECT pipeline, stage, sum(t.records) AS records"
         " FROM tidegauge.results_throughput AS t"
@@ -174,10 +174,10 @@ def outputs(url: str, run_id: str, span: Span) -> list[Outputs]:
     )
 
 
-def lags(url: str, run_id: str, span: Span) -> list[Lag]:
+def lags(url: str, run_id: str, span: Span) -> list[LagRow]:
     """Unread records of each pipeline that reported them."""
     return query_as(
-        Lag,
+        LagRow,
         url,
         'SELECT pipeline, max(most) AS "max", max(newest) AS "end" FROM'
         " (SELECT pipeline, stage, max(p.lag_records) AS most,"
@@ -190,10 +190,10 @@ def lags(url: str, run_id: str, span: Span) -> list[Lag]:
     )
 
 
-def usage(url: str, run_id: str, span: Span) -> list[Usage]:
+def usage(url: str, run_id: str, span: Span) -> list[UsageRow]:
     """Resources of every service and pipeline, ordered by name."""
     return query_as(
-        Usage,
+        UsageRow,
         url,
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
         " sum(interval_s) AS sampled_s,"
@@ -265,10 +265,10 @@ def mean_bytes(url: str, run_id: str) -> dict[str, Number | None]:
     return means | {row["side"]: row["mean"] for row in rows}
 
 
-def group_lags(url: str, run_id: str) -> list[GroupLag]:
+def group_lags(url: str, run_id: str) -> list[GroupLagRow]:
     """Unread records of each consumer group that a watch observed, by topic."""
     return query_as(
-        GroupLag,
+        GroupLagRow,
         url,
         'SELECT group_id AS "group", topic, max(records_behind) AS max,'
         " argMax(records_behind, l.time) AS last FROM tidegauge.consumer_lag AS l"

@@ -5,7 +5,7 @@ import json
 import statistics
 from typing import Any
 
-from analysis.changes.series import LATENCIES, Figure, Run, Series, assemble
+from analysis.changes.series import LATENCIES, Figure, RunFacts, Series, assemble
 from schemas.protocol import VERDICTS, Pipeline, RunRequest
 from schemas.report import (
     Figures,
@@ -123,7 +123,7 @@ def read_series(url: str) -> list[Series]:
     return assemble(runs_of_series(url, **limits), [*latencies, *rates])
 
 
-def runs_of_series(url: str, each: str, most: str) -> list[Run]:
+def runs_of_series(url: str, each: str, most: str) -> list[RunFacts]:
     """The newest runs that count for series, oldest first: so many of each load and its pipelines,
     and of all."""
     limits = {"each": each, "most": most}
@@ -132,7 +132,7 @@ def runs_of_series(url: str, each: str, most: str) -> list[Run]:
     for row in query(url, VERSIONS, **limits):
         versions.setdefault(row["run_id"], {})[row["pipeline"]] = row["version"]
     return [
-        Run(
+        RunFacts(
             row["run_id"],
             json.loads(row["request"]),
             row["at_ms"],

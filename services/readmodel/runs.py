@@ -39,7 +39,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Concluded:
+class StoredConclusion:
     """The newest conclusion of a kind. run_id: of the run that it is about, or is reported for."""
 
     kind: str
@@ -70,7 +70,7 @@ class PipelineEvent:
 
 
 @dataclass(frozen=True)
-class Kill:
+class KilledProcess:
     """A process that the workload killed."""
 
     time_ms: int
@@ -98,7 +98,7 @@ def request_of(url: str, run_id: str) -> Json:
     return _json(rows[0]["detail"])
 
 
-def conclusion_of(url: str, run_id: str) -> Concluded | None:
+def conclusion_of(url: str, run_id: str) -> StoredConclusion | None:
     """The conclusion of a run; None if it is not concluded."""
     rows = query(
         url,
@@ -111,7 +111,7 @@ def conclusion_of(url: str, run_id: str) -> Concluded | None:
     return _concluded(rows[0]) if rows else None
 
 
-def conclusions_about(url: str, run_id: str) -> list[Concluded]:
+def conclusions_about(url: str, run_id: str) -> list[StoredConclusion]:
     """Conclusions about several runs that include this one, or about its comparison with a
     baseline; oldest first."""
     rows = query(
@@ -228,10 +228,10 @@ def outages(url: str, run_id: str) -> list[PipelineEvent]:
     )
 
 
-def kills(url: str, run_id: str) -> list[Kill]:
+def kills(url: str, run_id: str) -> list[KilledProcess]:
     """The kills of a run, in order of time."""
     return query_as(
-        Kill,
+        KilledProcess,
         url,
         "SELECT toUnixTimestamp64Milli(time) AS time_ms, JSONExtractString(detail, 'target') AS"
         " target FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
@@ -282,9 +282,9 @@ def _json(text: str) -> Json:
     return content
 
 
-def _concluded(row: Json) -> Concluded:
+def _concluded(row: Json) -> StoredConclusion:
     changes = {"valid": bool(row["valid"]), "detail": _json(row["detail"])}
-    return Concluded(**(row | changes))
+    return StoredConclusion(**(row | changes))
 
 
 def _phase(detail: Json) -> Phase:
@@ -310,7 +310,7 @@ class RecentOutputs:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class LatestTrouble:
     """The latest problem of a watch. topic: empty if it concerns none."""
 
     topic: str
@@ -359,10 +359,10 @@ def recent_faults(url: str, watch: str, seconds: int) -> dict[str, int]:
     return {verdict: int(count) for verdict, count in rows[0].items()}
 
 
-def last_trouble(url: str, watch: str, since_ms: int) -> Trouble | None:
+def last_trouble(url: str, watch: str, since_ms: int) -> LatestTrouble | None:
     """The latest problem of a watch since a time, epoch milliseconds; None without one."""
     rows = query_as(
-        Trouble,
+        LatestTrouble,
         url,
         "SELECT JSONExtractString(detail, 'topic') AS topic, JSONExtractString(detail, 'reason') AS"
         " reason FROM tidegauge.results_lifecycle AS l"

@@ -35,7 +35,7 @@ class LateSecond:
 
 
 @dataclass(frozen=True)
-class Sample:
+class CpuSample:
     """CPU time of a pipeline, or of the machine (no pipeline), in the interval that ends at at_s,
     epoch seconds."""
 
@@ -218,10 +218,10 @@ def latencies_by_input(url: str, run_id: str) -> dict[tuple[str, str], BySecond]
     return dict(by_stage)
 
 
-def samples(url: str, run_id: str) -> list[Sample]:
+def samples(url: str, run_id: str) -> list[CpuSample]:
     """Resource samples of the pipelines and of the machine."""
     return query_as(
-        Sample,
+        CpuSample,
         url,
         "SELECT toUnixTimestamp64Milli(r.time) / 1000 AS at_s, interval_s, cpu_seconds, pipeline"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"

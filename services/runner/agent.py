@@ -46,7 +46,7 @@ from services.runner.processes import (
 from services.runner.session import (
     MOST_TRIES,
     Member,
-    RunSession,
+    RunPipelines,
     Waited,
     engine_plan,
     in_start_order,
@@ -74,14 +74,14 @@ class Idle:
 class Running:
     """The pipelines of a run are running or starting."""
 
-    session: RunSession
+    session: RunPipelines
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptPipelines:
     """The run has ended; its pipelines are kept for the next one."""
 
-    session: RunSession
+    session: RunPipelines
     until_s: float
 
 
@@ -117,7 +117,7 @@ class Agent:
         self._objection = objection or partial(pipeline_objection, data=self._data)
         self._remove_topics = remove_topics
         self._meter = meter
-        self._state: Idle | Running | Kept = Idle()
+        self._state: Idle | Running | KeptPipelines = Idle()
         self._log = structlog.get_logger().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
@@ -127,7 +127,7 @@ class Agent:
         run_id = plan.request.run_id
         if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             return
-        if isinstance(self._state, Kept) and self._state.session.can_serve(plan):
+        if isinstance(self._state, KeptPipelines) and self._state.session.can_serve(plan):
             self._go_on(self._state.session, plan)
             return
         self.close()
@@ -137,7 +137,7 @@ class Agent:
         self._state = Running(session)
         self._start_next(session)
 
-    def _session(self, plan: RunPlan) -> RunSession:
+    def _session(self, plan: RunPlan) -> RunPipelines:
         request = plan.request
         folder = self._data / "runs" / request.run_id
         members = [Member(one, load_engine(one.engine)) for one in request.pipelines]
@@ -149,7 +149,7 @@ class Agent:
             path.write_text(told.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s
-        return RunSession(plan, folder, in_start_order(members), start_ms, until_s)
+        return RunPipelines(plan, folder, in_start_order(members), start_ms, until_s)
 
     def _is_refused(self, plan: RunPlan) -> bool:
         """Whether a pipeline of the plan must not be started here; fails the run if so."""
@@ -174,7 +174,7 @@ class Agent:
             if delay_s and all(member.state == "waiting" for member in session.members):
                 session.start_ms = phases.load_start_ms + 1000 * delay_s
 
-    def _start_next(self, session: RunSession) -> None:
+    def _start_next(self, session: RunPipelines) -> None:
         """Start waiting programs, limited to STARTING_AT_ONCE slow starters."""
         if session.start_ms is None or now_ms() < session.start_ms:
             return
@@ -185,7 +185,7 @@ class Agent:
                 member.state = "starting"
                 self._launch(session, member)
 
-    def _launch(self, session: RunSession, member: Member) -> None:
+    def _launch(self, session: RunPipelines, member: Member) -> None:
         name = member.pipeline.name
         log = self._data / "logs" / f"pipeline-{name}.log"
         try:
@@ -208,11 +208,11 @@ class Agent:
             return
         session = self._state.session
         if keep_s and session.can_serve(session.plan):
-            self._state = Kept(session, self._clock_s() + keep_s)
+            self._state = KeptPipelines(session, self._clock_s() + keep_s)
         else:
             self._end(session)
         self._say_stopped(session.plan)
-        self._log.info("run_stopped", run_id=run_id, kept=isinstance(self._state, Kept))
+        self._log.info("run_stopped", run_id=run_id, kept=isinstance(self._state, KeptPipelines))
 
     def give_up(self, plan: RunPlan) -> None:
         """Publish that the pipelines of a plan that cannot be carried out do not run; stops those
@@ -227,7 +227,7 @@ class Agent:
         for pipeline in request.pipelines:
             self._events.publish(PipelineStopped(run_id=request.run_id, pipeline=pipeline.name))
 
-    def _go_on(self, session: RunSession, plan: RunPlan) -> None:
+    def _go_on(self, session: RunPipelines, plan: RunPlan) -> None:
         """Assign the kept pipelines to another run."""
         session.plan, session.start_until_s = plan, 0
         self._state = Running(session)
@@ -236,7 +236,7 @@ class Agent:
             self._publish_ready(PipelineReady, session, member)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
-    def _end(self, session: RunSession) -> None:
+    def _end(self, session: RunPipelines) -> None:
         """Stop the programs of a run, and remove its files and their own topics."""
         stop_processes(session.processes)
         shutil.rmtree(session.folder, ignore_errors=True)
@@ -255,14 +255,14 @@ class Agent:
             for member in session.members:
                 self._look_at(session, member)
             self._start_next(session)
-        elif isinstance(self._state, Kept):
+        elif isinstance(self._state, KeptPipelines):
             for process in self._state.session.processes:
                 process.said()
                 bound_log(process.log)
             if self._clock_s() > self._state.until_s:
                 self._end(self._state.session)
 
-    def _look_at(self, session: RunSession, member: Member) -> None:
+    def _look_at(self, session: RunPipelines, member: Member) -> None:
         process = member.process
         if process is None:
             return
@@ -288,7 +288,7 @@ class Agent:
                 process.keep_log()
                 self._fail(session, member, reason)
 
-    def _publish(self, session: RunSession, member: Member, line: Line) -> None:
+    def _publish(self, session: RunPipelines, member: Member, line: Line) -> None:
         """Publish one line of a program as an event of the run, unless the program has failed."""
         name = member.pipeline.name
         if member.state == "ended":
@@ -321,7 +321,7 @@ class Agent:
             if process is None or not self._start_again(session, member, process, reason):
                 self._fail(session, member, f"{where}: {reason}", line.stage)
 
-    def _refuse(self, session: RunSession, member: Member, line: UndecodableLine) -> None:
+    def _refuse(self, session: RunPipelines, member: Member, line: UndecodableLine) -> None:
         """Store an undecodable value as a dead letter: the first MAX_LETTERS of a pipeline in a
         run."""
         member.refused += 1
@@ -332,7 +332,7 @@ class Agent:
             self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
 
     def _start_again(
-        self, session: RunSession, member: Member, failed: PipelineProcess, reason: str
+        self, session: RunPipelines, member: Member, failed: PipelineProcess, reason: str
     ) -> bool:
         """Start a program again that failed for lack of processor time before the load began, if
         there is time left for it. It waits until fewer programs are starting."""
@@ -356,7 +356,7 @@ class Agent:
         return True
 
     def _restart(
-        self, session: RunSession, member: Member, ended: PipelineProcess, reason: str
+        self, session: RunPipelines, member: Member, ended: PipelineProcess, reason: str
     ) -> bool:
         """Restart a program that was ready and can resume, unless it was killed too often or serves
         another run than its plan names."""
@@ -376,7 +376,7 @@ class Agent:
         self._launch(session, member)
         return True
 
-    def _fail(self, session: RunSession, member: Member, reason: str, stage: str = "") -> None:
+    def _fail(self, session: RunPipelines, member: Member, reason: str, stage: str = "") -> None:
         """Publish once that a pipeline has failed."""
         member.state = "ended"
         if member.process is not None:
@@ -387,7 +387,7 @@ class Agent:
         )
 
     def _publish_ready(
-        self, kind: type[PipelineReady | PipelineUp], session: RunSession, member: Member
+        self, kind: type[PipelineReady | PipelineUp], session: RunPipelines, member: Member
     ) -> None:
         name = member.pipeline.name
         self._events.publish(kind(run_id=session.run_id, pipeline=name, about_engine=member.detail))
@@ -396,5 +396,5 @@ class Agent:
         """Stop all pipelines."""
         if isinstance(self._state, Running):
             self.stop(self._state.session.run_id)
-        elif isinstance(self._state, Kept):
+        elif isinstance(self._state, KeptPipelines):
             self._end(self._state.session)

@@ -102,7 +102,7 @@ class Member:
 
 
 @dataclass
-class RunSession:
+class RunPipelines:
     """The pipelines of a run.
 
     plan: of the run being served. folder: its files, named after the run that started them

@@ -27,7 +27,7 @@ LISTENING = "0A"  # state in /proc/net/tcp
 ROOT_USER = 0
 
 
-class RefusedError(OSError):
+class ServerRefusedError(OSError):
     """The server returned an error; the text is its message."""
 
 
@@ -40,7 +40,7 @@ def answer_to(request: urllib.request.Request | str, timeout_s: float) -> bytes:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:
-            raise RefusedError(error.read().decode(errors="replace").strip()) from error
+            raise ServerRefusedError(error.read().decode(errors="replace").strip()) from error
     except HTTPException as error:
         raise OSError(f"its answer is incomplete: {error!r}") from error
 
@@ -63,7 +63,7 @@ class NoRedirects(urllib.request.HTTPRedirectHandler):
     """Makes a redirect a RefusedError."""
 
     def redirect_request(self, *_arguments: Any, **_fields: Any) -> NoReturn:
-        raise RefusedError("The server redirects to another address; give that one")
+        raise ServerRefusedError("The server redirects to another address; give that one")
 
 
 def is_of_another_user(port: int, folder: Path = PROC_NET) -> bool:
@@ -146,7 +146,7 @@ def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
     """The response of the store at `url` to a request. Raises QueryError."""
     try:
         return answer_to(request, TIMEOUT_S)
-    except RefusedError as error:
+    except ServerRefusedError as error:
         raise QueryError(str(error)) from error
     except OSError as error:
         reason = getattr(error, "reason", error)  # urllib wraps the error of the socket

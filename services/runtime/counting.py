@@ -56,7 +56,7 @@ def counts_of(topic: str, fields: Fields) -> dict[Any, int]:
 
 
 @dataclass(frozen=True)
-class Difference:
+class CountDifference:
     """A count that differs from the published one, by `by`."""
 
     topic: str
@@ -97,13 +97,13 @@ class CountReconciler:
             count for name, count in counts_of(topic, fields).items() if name != "bytes"
         )
 
-    def differences(self) -> Iterator[Difference]:
+    def differences(self) -> Iterator[CountDifference]:
         """Every nonzero difference, in order of topic and address."""
         for (topic, address), cells in sorted(self._cells.items()):
             where = dict(zip(_ADDRESS[topic], address, strict=True))
             for name, count in sorted(cells.items()):
                 if count:
-                    yield Difference(topic, where, name, count)
+                    yield CountDifference(topic, where, name, count)
 
     def events(self) -> Iterator[tuple[str, Fields]]:
         """The events that correct the bus, with their topics. Raises NotRepeatableError after

@@ -26,7 +26,7 @@ ESCAPE = re.compile(r"\\([0-7]{3})")  # of a space and the like in mountinfo
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What this process may use.
 
     cores: whole if it is a whole number, `1.5` for a quota of one and a half. memory_bytes: at most
@@ -55,13 +55,13 @@ class _Group:
     folders: tuple[Path, ...]
 
 
-def machine() -> Limits:
+def machine() -> ProcessLimits:
     """The whole machine, whatever this process may use of it."""
     memory = psutil.virtual_memory()
-    return Limits(os.cpu_count() or 1, memory.total, memory.available)
+    return ProcessLimits(os.cpu_count() or 1, memory.total, memory.available)
 
 
-def limits(proc: Path = PROC_SELF) -> Limits:
+def limits(proc: Path = PROC_SELF) -> ProcessLimits:
     """What this process may use."""
     whole = machine()
     cores, why, group = whole.cores, "", None
@@ -73,7 +73,7 @@ def limits(proc: Path = PROC_SELF) -> Limits:
     memory, free = whole.memory_bytes, whole.free_bytes
     for limit, used in _memory(proc):
         memory, free = min(memory, limit), min(free, max(0, limit - used))
-    return Limits(int(cores) if cores == int(cores) else cores, memory, free, why, group)
+    return ProcessLimits(int(cores) if cores == int(cores) else cores, memory, free, why, group)
 
 
 def processors() -> set[int]:

@@ -76,7 +76,7 @@ def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> Threadin
             """Requests are not logged: there is a probe every second."""
 
     try:
-        server = _Server((host, port), Handler)
+        server = _HealthServer((host, port), Handler)
     except OSError as error:
         raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
@@ -98,7 +98,7 @@ class SleepingServer(ThreadingHTTPServer):
         super().shutdown()
 
 
-class _Server(SleepingServer):
+class _HealthServer(SleepingServer):
     """Has at most MOST_CONNECTIONS. A new connection evicts the oldest, so idle connections block
     nobody."""
 

@@ -31,7 +31,7 @@ from services.spark_pipeline.own import Own, own_functions
 from services.spark_pipeline.progress import ProgressReporter, meters_of
 from services.spark_pipeline.queries import (
     Failure,
-    Place,
+    Locations,
     StageError,
     cause_of_stop,
     start_query,
@@ -74,7 +74,7 @@ def main() -> int:
     spark = open_session(pipeline.name, conf, scratch)
     if archive is not None:
         archive.record(class_path(spark))
-    place = Place(settings.kafka_options, _checkpoints(settings, plan))
+    place = Locations(settings.kafka_options, _checkpoints(settings, plan))
     try:
         queries = start_queries(spark, pipeline, plan, place, own)
         undecodable = Undecodable(plan)
@@ -147,7 +147,7 @@ def _say_failed(voice: Voice, failure: Failure) -> int:
 
 
 def start_queries(
-    spark: SparkSession, pipeline: SparkPipeline, plan: EnginePlan, place: Place, own: Own
+    spark: SparkSession, pipeline: SparkPipeline, plan: EnginePlan, place: Locations, own: Own
 ) -> list[StreamingQuery]:
     """Start one query per stage, concurrently: each waits for Kafka metadata."""
     with ThreadPoolExecutor(len(plan.outputs)) as starters:

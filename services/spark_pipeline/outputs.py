@@ -39,7 +39,7 @@ OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
 
 
 @dataclass(frozen=True)
-class Source:
+class StageSource:
     """Shared by all stages of a run: the topic reader, the topic of undecodable values, the wire
     format of the inputs (`avro` or `json`; outputs are Avro), and the domain's own functions."""
 
@@ -49,7 +49,9 @@ class Source:
     own: Own = field(default_factory=dict)
 
 
-def outputs(source: Source, domain: DomainSpec, stage: str, pipeline: SparkPipeline) -> DataFrame:
+def outputs(
+    source: StageSource, domain: DomainSpec, stage: str, pipeline: SparkPipeline
+) -> DataFrame:
     """(key, value) of a stage's outputs, computed from the inputs.
 
     With topology `via-topics`, from the output topic of the stage that it reads, if any. Rows of a
@@ -120,7 +122,7 @@ def one_stage(
 
 
 def _computed(
-    source: Source, inputs: Inputs, spec: StageSpec, pipeline: SparkPipeline
+    source: StageSource, inputs: Inputs, spec: StageSpec, pipeline: SparkPipeline
 ) -> DataFrame:
     """The outputs of a stage, with at least the columns of its record."""
     chain, steps = inputs.domain.chain(spec.name), stateful_steps(inputs.domain, spec.name)

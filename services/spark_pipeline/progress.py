@@ -41,7 +41,7 @@ class Bean:
 
 
 @dataclass(frozen=True)
-class Reading:
+class StageReading:
     """One stage: rows read since the previous reading, and its lag in records; None if it has read
     nothing."""
 
@@ -68,7 +68,7 @@ def bean_of(name: str, group: str) -> Bean | None:
     return None if "topic" in fields else Bean(stage, client, CONSUMED)
 
 
-def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict[str, Reading]:
+def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict[str, StageReading]:
     """Readings by stage. before: rows consumed at the previous reading, by consumer; updated in
     place."""
     rows: dict[str, float] = {}
@@ -84,7 +84,7 @@ def readings(values: list[tuple[Bean, float]], before: dict[str, float]) -> dict
         else:
             lags[bean.stage] = lags.get(bean.stage, 0.0) + max(0.0, value)
     return {
-        stage: Reading(round(count), round(lags[stage]) if stage in lags else None)
+        stage: StageReading(round(count), round(lags[stage]) if stage in lags else None)
         for stage, count in rows.items()
     }
 
@@ -118,7 +118,7 @@ class ConsumerMeters:
         self._before: dict[str, float] = {}
         self._find()
 
-    def read(self) -> dict[str, Reading]:
+    def read(self) -> dict[str, StageReading]:
         """Readings by stage since the previous call."""
         try:
             self._find()

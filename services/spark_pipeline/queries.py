@@ -18,7 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
 from schemas.engine import EnginePlan
-from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.own import Own
 from services.spark_pipeline.progress import group_prefix
 from services.spark_pipeline.settings import SparkPipeline
@@ -122,7 +122,7 @@ def one_line(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class Locations:
     """Where a pipeline reads and writes (options of Kafka sources and sinks), and its checkpoint
     location (a path or URI)."""
 
@@ -144,14 +144,14 @@ def start_query(
     stage: str,
     *,
     plan: EnginePlan,
-    place: Place,
+    place: Locations,
     own: Own,
 ) -> StreamingQuery:
     """Start the query of one stage, named after the stage: from its checkpoint if there is one,
     else from the plan's start offsets. own: the domain's own functions. Raises StageError."""
     prefix = group_prefix(plan.group, stage)
     read = partial(read_inputs, spark, pipeline, plan, place, group=prefix)
-    source = Source(read, topic_of(plan.group), plan.wire_format, own)
+    source = StageSource(read, topic_of(plan.group), plan.wire_format, own)
     try:
         rows = outputs(source, plan.domain, stage, pipeline)
     except Exception as error:  # domain code may raise anything
@@ -173,7 +173,7 @@ def read_inputs(
     spark: SparkSession,
     pipeline: SparkPipeline,
     plan: EnginePlan,
-    place: Place,
+    place: Locations,
     topics: tuple[str, ...],
     *,
     group: str,

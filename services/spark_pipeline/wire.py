@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from schemas import codec
-from schemas.codec import Records
+from schemas.codec import RecordSchemas
 from schemas.domain import StageSpec
 from schemas.engine import VALUE_BYTES, EnginePlan, UndecodableLine
 from services.runtime.program import Voice
@@ -38,7 +38,7 @@ KAFKA_TIMEOUT_S = 15
 TOPIC_CONFIG = {"retention.bytes": str(64 * 1024**2), "segment.bytes": str(16 * 1024**2)}
 
 
-def fields_of(record: str, records: Records) -> dict[str, Any]:
+def fields_of(record: str, records: RecordSchemas) -> dict[str, Any]:
     """Avro types of the columns of a record's newest version, by name."""
     fields = json.loads(records.schema_json(record))["fields"]
     return {field["name"]: field["type"] for field in fields}
@@ -58,7 +58,7 @@ def is_nullable(kind: Any) -> bool:
     return isinstance(kind, list) and "null" in kind
 
 
-def decoded(record: str, records: Records) -> Column:
+def decoded(record: str, records: RecordSchemas) -> Column:
     """The record as a struct, or null if `value` does not begin with that schema's header.
 
     An invalid datum gives a struct of nulls (PERMISSIVE) and does not stop the query.
@@ -71,7 +71,7 @@ def decoded(record: str, records: Records) -> Column:
     return F.when(has_header, from_avro(datum, schema, {"mode": "PERMISSIVE"}))
 
 
-def decoded_json(record: str, records: Records) -> Column:
+def decoded_json(record: str, records: RecordSchemas) -> Column:
     """The record as a struct, or null if `value` is not a JSON object with all its fields.
 
     Accepts integers for fractional fields, and ignores anything after the object.
@@ -91,7 +91,7 @@ def decoded_json(record: str, records: Records) -> Column:
     return F.when(is_whole, found)
 
 
-def fitted(rows: DataFrame, record: str, records: Records) -> DataFrame:
+def fitted(rows: DataFrame, record: str, records: RecordSchemas) -> DataFrame:
     """Rows with exactly the columns of a record, in its order and with its types."""
     kinds = fields_of(record, records)
     return rows.select(
@@ -99,7 +99,7 @@ def fitted(rows: DataFrame, record: str, records: Records) -> DataFrame:
     )
 
 
-def encoded(rows: DataFrame, stage: StageSpec, records: Records) -> DataFrame:
+def encoded(rows: DataFrame, stage: StageSpec, records: RecordSchemas) -> DataFrame:
     """Rows of a stage → (key, value) for Kafka.
 
     key: text of the stage's key column. value: header and datum of the newest version of the
@@ -115,7 +115,7 @@ def key_of(column: Column) -> Column:
     return column.cast("string").cast("binary")
 
 
-def datum_of(fields: Column, record: str, records: Records) -> Column:
+def datum_of(fields: Column, record: str, records: RecordSchemas) -> Column:
     """Header and datum of the newest version of a record, from a struct of its fields."""
     from pyspark.sql.avro.functions import to_avro
 

@@ -79,7 +79,7 @@ def want_rows(rows: int, most: int) -> None:
         raise EngineError(f"Code: 396. DB::Exception: The result has more than {most} rows")
 
 
-class Engine(Protocol):
+class SqlEngine(Protocol):
     """A ClickHouse that stores the projection. Calls may come from several threads.
 
     Only the projecting thread calls `execute` and `insert`. `answer` may run concurrently in any

@@ -19,7 +19,7 @@ from services.runtime.process import (
 )
 from services.runtime.serving import PortTakenError
 from services.store.api.http_interface import serve_sql
-from services.store.engine import Engine, EngineError
+from services.store.engine import EngineError, SqlEngine
 from services.store.engines.chdb_engine import ChdbEngine, FolderTakenError, NoRoomError
 from services.store.engines.schema import bring_up
 from services.store.engines.server_engine import ServerEngine
@@ -60,12 +60,12 @@ def run(settings: StoreSettings, users: Users, wall: Wall) -> None:
         raise SystemExit(1) from error
 
 
-def open_engine(settings: StoreSettings, users: Users) -> Engine:
+def open_engine(settings: StoreSettings, users: Users) -> SqlEngine:
     """The server in the settings, or the embedded engine."""
     return ServerEngine(settings, users.reader) if settings.clickhouse_url else ChdbEngine(settings)
 
 
-def serve(settings: StoreSettings, users: Users, engine: Engine, wall: Wall) -> None:
+def serve(settings: StoreSettings, users: Users, engine: SqlEngine, wall: Wall) -> None:
     """Apply the DDL, start serving, and follow the bus until stopped."""
     stop, ready = stop_on_signals(), threading.Event()
     log = configure_logs("store", settings.log_level)

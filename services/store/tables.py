@@ -30,7 +30,7 @@ _NO_EXPLODE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
-class Table:
+class RawTable:
     """One raw table.
 
     record: schema of the events. columns: Arrow schema of its rows. explode: maps an array field to
@@ -62,7 +62,7 @@ def _arrow_type(avro: Any) -> pa.DataType:
 
 def _table(
     topic: str, record: str, values: tuple[str, ...], explode: Mapping[str, str] = _NO_EXPLODE
-) -> Table:
+) -> RawTable:
     avro = json.loads(codec.schema_json(record))["fields"]
     fields = {field["name"]: _arrow_type(field["type"]) for field in avro}
     counts = ("counts",) if values else ()
@@ -74,7 +74,7 @@ def _table(
     ]
     times = tuple(name for name, kind in fields.items() if kind == _TIME)
     schema = pa.schema([*columns, *PLACE])
-    return Table(record, topic, record, schema, explode, values, counts, times)
+    return RawTable(record, topic, record, schema, explode, values, counts, times)
 
 
 _VALUES = {
@@ -104,7 +104,7 @@ _EXPLODE = {
     },
 }
 
-TABLES: Mapping[str, Table] = MappingProxyType(
+TABLES: Mapping[str, RawTable] = MappingProxyType(
     {
         topic: _table(topic, record, _VALUES.get(topic, ()), _EXPLODE.get(topic, _NO_EXPLODE))
         for topic, record in (

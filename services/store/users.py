@@ -3,8 +3,8 @@
 There are three users. `reader` can only read the projection. `admin` may also change tables.
 `default`, the user of a client that gives no name, has no password and is the reader: it is let in
 with any, as in ClickHouse. It exists while `anonymous_reads` is on, by default on a loopback
-address only.
-The engine has no accounts of its own, so `services/store/policy/query_policy.py` enforces these roles.
+address only. The engine has no accounts of its own, so `services/store/policy/query_policy.py`
+enforces these roles.
 """
 
 import base64

@@ -16,7 +16,7 @@ from services.definitions.watches import end_watch, keep_watch, read_watch
 from services.runtime.process import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
-from services.watcher.processes import Processes
+from services.watcher.processes import WatchProcesses
 
 LOOK_S = 0.5
 
@@ -49,7 +49,7 @@ def serve(settings: ServiceSettings) -> None:
     log = configure_logs("watcher", settings.log_level)
     with serving(settings, "watcher") as service:
         log.info("started")
-        processes = Processes(settings.data, service.events)
+        processes = WatchProcesses(settings.data, service.events)
         service.follow(lambda _command: None, processes.tick, lambda: LOOK_S)
         processes.close()
 

@@ -134,7 +134,7 @@ def _note(delays: dict[int, _Least], leader: int, took_ms: int, now: int) -> Non
 
 
 @dataclass
-class GroupLag:
+class GroupLagReader:
     """Reads the lag of some groups in a thread, so that groups that do not answer delay nothing
     else. troubles: groups that could not be read, each once until it answers."""
 

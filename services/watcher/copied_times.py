@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from services.runtime.counting import Ints, by_value
-from services.watcher.records import Judged
+from services.watcher.records import VerdictColumns
 
 BLOCK: Final = 200  # distinct pairs of a partition that are looked at together
 MOST_AT_ONCE: Final = 20_000  # outputs of a batch that are looked at, about
@@ -36,7 +36,7 @@ class CopiedTimes:
         self.found: Counter[tuple[int, str, int]] = Counter()
         self._pairs = NO_PAIRS  # not looked at yet
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: VerdictColumns) -> None:
         """Add outputs that have a latency."""
         few = judged.take(slice(None, None, 1 + len(judged) // MOST_AT_ONCE))
         times = (few.input_ms, few.output_ms, few.end_us // 1000)

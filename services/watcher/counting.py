@@ -1,7 +1,7 @@
 """Turns verdicts into events: counts by run and second, and samples of offenders. Pure.
 
-`Values` are the most frequent values of the field that latency is split by, as codes. MOST_VALUES
-values have a code of their own; all others share one. Once a minute of the records'
+`SplitValues` are the most frequent values of the field that latency is split by, as codes.
+MOST_VALUES values have a code of their own; all others share one. Once a minute of the records'
 time, values with more than twice the records of values with a code displace these; the weight of a
 record halves every minute. A code is reused when no record that has it is remembered.
 """
@@ -29,9 +29,9 @@ from services.watcher.records import (
     NONE_MS,
     UNEXPECTED,
     Codes,
-    Judged,
+    VerdictColumns,
 )
-from services.watcher.troubles import NotJudged, Row
+from services.watcher.troubles import UnjudgedRecords, UnjudgedRow
 
 MOST_NEW: Final = 10_000
 Fields = dict[str, Any]
@@ -56,7 +56,7 @@ LATEST: Final = "latest"
 PARTITION: Final = "partition"
 
 
-class Latencies:
+class LatencyCounts:
     """Number of outputs by latency in milliseconds: 16 bytes for each distinct latency, and a
     dictionary of at most MOST_NEW that were added last."""
 
@@ -97,7 +97,7 @@ class Latencies:
 
 
 @dataclass(frozen=True)
-class Event:
+class WatchFigures:
     """Figures of a run, by the run's number."""
 
     topic: str
@@ -105,7 +105,7 @@ class Event:
     fields: Fields
 
 
-class Values:
+class SplitValues:
     """Codes of one field's values. remember_ms: how long a record is remembered.
 
     names: the value of each code, as text.
@@ -191,10 +191,10 @@ class Slices:
     ) -> None:
         self._where, self._field = where, field
         self._place_name = place_name
-        self.values = Values(remember_ms)
+        self.values = SplitValues(remember_ms)
         self._counts: dict[tuple[int, str, str, int], Counter[int]] = defaultdict(Counter)
 
-    def add(self, judged: Judged, run: Ints) -> None:
+    def add(self, judged: VerdictColumns, run: Ints) -> None:
         """Count the latencies of outputs that have one."""
         timed = judged.verdict <= LATE
         latency_ms = (judged.output_ms - judged.input_ms)[timed]
@@ -209,13 +209,13 @@ class Slices:
                     value = name_of(code)
                     self._counts[number, name, value, at][latency] += count
 
-    def take(self) -> Iterator[Event]:
+    def take(self) -> Iterator[WatchFigures]:
         """Events of the counts since the last call."""
         taken, self._counts = self._counts, defaultdict(Counter)
         for (number, dimension, value, at), counts in sorted(taken.items()):
             told = {**self._where, "dimension": dimension, "value": value, "minute": 60_000 * at}
             for part in histograms(counts):
-                yield Event(catalogue.SLICES, number, told | part)
+                yield WatchFigures(catalogue.SLICES, number, told | part)
 
 
 @dataclass
@@ -227,9 +227,9 @@ class RunTotals:
     inputs: int = 0
     outputs: int = 0
     refused: int = 0
-    latencies: Latencies = field(default_factory=Latencies)
+    latencies: LatencyCounts = field(default_factory=LatencyCounts)
     copied: CopiedTimes = field(default_factory=CopiedTimes)
-    not_judged: NotJudged = field(default_factory=NotJudged)
+    not_judged: UnjudgedRecords = field(default_factory=UnjudgedRecords)
     unmeasured: str = ""
 
     def saved(self) -> Fields:
@@ -291,7 +291,7 @@ class Counting:
             else:
                 totals.outputs += int(counts[place])
 
-    def leave_out(self, row: Row, times: Ints) -> None:
+    def leave_out(self, row: UnjudgedRow, times: Ints) -> None:
         """Count records that are not judged, each in the run of its time."""
         runs, counts = np.unique(times // self._run_ms, return_counts=True)
         for run, count in zip(runs.tolist(), counts.tolist(), strict=True):
@@ -306,16 +306,16 @@ class Counting:
         totals.unmeasured = totals.copied.reason(lambda code: self._place_of(code)[0])
         return totals
 
-    def throughput_events(self) -> Iterator[Event]:
+    def throughput_events(self) -> Iterator[WatchFigures]:
         """Throughput since the last call."""
         taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])
         for (topic, is_input, second), (records, bytes_) in sorted(taken.items()):
             where = {"pipeline": "", "stage": ""} if is_input else self._where
             counts = {"second": second * 1000, "records": records, "bytes": bytes_}
             run = self.run_of(second * 1000)
-            yield Event(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
+            yield WatchFigures(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
 
-    def events(self, judged: Judged) -> Iterator[Event]:
+    def events(self, judged: VerdictColumns) -> Iterator[WatchFigures]:
         """Latencies and verdicts by run. An output belongs to the run of its input or, without one,
         to that of its own time."""
         if not len(judged):
@@ -326,13 +326,13 @@ class Counting:
         yield from self._latencies(judged, run)
         yield from self._verdicts(judged, run)
 
-    def _look_at_times(self, judged: Judged, run: Ints) -> None:
+    def _look_at_times(self, judged: VerdictColumns, run: Ints) -> None:
         """Look at the timestamps of outputs that have a latency and CreateTime."""
         timed = np.flatnonzero((judged.verdict <= LATE) & self._is_create(judged.place))
         for number, rows in by_value(run[timed]):
             self.totals[number].copied.add(judged.take(timed[rows]))
 
-    def _latencies(self, judged: Judged, run: Ints) -> Iterator[Event]:
+    def _latencies(self, judged: VerdictColumns, run: Ints) -> Iterator[WatchFigures]:
         timed = judged.verdict <= LATE
         latency_ms = (judged.output_ms - judged.input_ms)[timed]
         cells: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
@@ -343,9 +343,9 @@ class Counting:
         for (number, at), counts in sorted(cells.items()):
             told = {**self._where, "definition": LATEST, "phase": MEASURE, "second": at * 1000}
             for part in histograms(counts):
-                yield Event(catalogue.LATENCY, number, told | part)
+                yield WatchFigures(catalogue.LATENCY, number, told | part)
 
-    def _verdicts(self, judged: Judged, run: Ints) -> Iterator[Event]:
+    def _verdicts(self, judged: VerdictColumns, run: Ints) -> Iterator[WatchFigures]:
         is_lost = (judged.verdict == LOST) | (judged.verdict == FOUND)
         second = np.where(is_lost, judged.input_ms, judged.output_ms) // 1000
         cells: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
@@ -356,7 +356,7 @@ class Counting:
             self.totals[number].verdicts[name] += change * count
         samples = self._samples(judged, run, second)
         for (number, at), counts in sorted(cells.items()):
-            yield Event(
+            yield WatchFigures(
                 catalogue.VERDICTS,
                 number,
                 {
@@ -368,7 +368,9 @@ class Counting:
                 },
             )
 
-    def _samples(self, judged: Judged, run: Ints, second: Ints) -> dict[tuple[int, int], list[str]]:
+    def _samples(
+        self, judged: VerdictColumns, run: Ints, second: Ints
+    ) -> dict[tuple[int, int], list[str]]:
         """Positions of some offenders of each verdict in each second."""
         bad = np.flatnonzero((judged.verdict != EXACT) & (judged.verdict != FOUND))
         found: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -406,4 +408,4 @@ class Counting:
             found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
             found.copied.restore(columns[f"copied_{run}"], fields["copied"])
             for row in fields["not_judged"]:
-                found.not_judged.add(Row(**row))
+                found.not_judged.add(UnjudgedRow(**row))

@@ -30,7 +30,7 @@ from google.protobuf.message import DecodeError as ProtobufError
 from schemas.codec import HEADER_BYTES, MARKER, told_by
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
 from services.definitions.watches import message_class, parsed, type_at
-from services.runtime.clickhouse import NoRedirects, RefusedError
+from services.runtime.clickhouse import NoRedirects, ServerRefusedError
 from services.watcher.records import text_of
 
 TIMEOUT_S: Final = 5.0
@@ -157,7 +157,7 @@ def _silence(error: Exception) -> str:
         if error.code in NO_SCHEMA:
             return ""
         return _said(error)
-    if isinstance(error, RefusedError):
+    if isinstance(error, ServerRefusedError):
         return f"the registry refuses: {error}"
     return f"the registry does not answer: {told_by(error)}" if isinstance(error, OSError) else ""
 

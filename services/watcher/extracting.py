@@ -84,12 +84,12 @@ class Extracted:
     hash: Hashes
     by: list[bytes | None]
     times_us: list[tuple[int, ...]] = field(default_factory=list)
-    refused: dict[str, "Refused"] = field(default_factory=dict)
-    others: dict[str, "Refused"] = field(default_factory=dict)
+    refused: dict[str, "RefusedRecords"] = field(default_factory=dict)
+    others: dict[str, "RefusedRecords"] = field(default_factory=dict)
 
 
 @dataclass
-class Refused:
+class RefusedRecords:
     """Records refused for one reason: partition and offset of the first, their number, and their
     indexes in the messages."""
 
@@ -122,8 +122,8 @@ class Extractor:
         identities: list[bytes] = []
         by: list[bytes | None] = []
         times: list[tuple[int, ...]] = []
-        refused: dict[str, Refused] = {}
-        others: dict[str, Refused] = {}
+        refused: dict[str, RefusedRecords] = {}
+        others: dict[str, RefusedRecords] = {}
         for row, message in enumerate(messages):
             try:
                 record = self._record(message)
@@ -145,7 +145,7 @@ class Extractor:
         """Use the key's bytes as identity."""
         keys = list(map(Message.key, messages))
         rows = np.arange(len(keys))
-        refused: dict[str, Refused] = {}
+        refused: dict[str, RefusedRecords] = {}
         if None in keys:
             for row, key in enumerate(keys):
                 if key is None:
@@ -234,10 +234,10 @@ def _header(headers: Headers, name: str) -> Any:
     raise NoFieldError(f"it has no header {name}")
 
 
-def _refuse(refused: dict[str, Refused], reason: str, row: int, message: Message) -> None:
+def _refuse(refused: dict[str, RefusedRecords], reason: str, row: int, message: Message) -> None:
     reason = reason if reason in refused or len(refused) < MAX_REASONS else OTHERS
     if reason not in refused:
-        refused[reason] = Refused(message.partition(), message.offset(), 0)
+        refused[reason] = RefusedRecords(message.partition(), message.offset(), 0)
     refused[reason].count += 1
     refused[reason].rows.append(row)
 

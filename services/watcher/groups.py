@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.counting import Ints
-from services.watcher.records import LOST, NONE_MS, Hashes, Judged, Records
+from services.watcher.records import LOST, NONE_MS, Hashes, RecordColumns, VerdictColumns
 
 OPEN: Final = 0
 MISSING: Final = 1
@@ -40,7 +40,7 @@ _Range = tuple[Ints, Ints, Ints]  # numbers of a block; first place and end of e
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """Groups found for identities: asked is the position of the identity, number the group's;
     sorted by asked, then number."""
 
@@ -116,13 +116,13 @@ class Groups:
 
     def find(
         self, hash_: Hashes, start_us: Ints | None = None, end_us: Ints | None = None
-    ) -> Found:
+    ) -> Matches:
         """The groups of identities, within a span of event time if given."""
         return self._found(self._ranges(hash_, start_us, end_us), 0, len(hash_))
 
     def find_in_parts(
         self, hash_: Hashes, start_us: Ints, end_us: Ints, most: int
-    ) -> Iterator[tuple[int, int, Found]]:
+    ) -> Iterator[tuple[int, int, Matches]]:
         """The same for consecutive identities, with the first and the end of each part. A part has
         at most `most` groups, or one identity."""
         ranges = self._ranges(hash_, start_us, end_us)
@@ -156,7 +156,7 @@ class Groups:
                 ranges.append((block_number, *places))
         return ranges
 
-    def _found(self, ranges: list[_Range], first: int, end: int) -> Found:
+    def _found(self, ranges: list[_Range], first: int, end: int) -> Matches:
         """The groups of the identities from `first` to `end`."""
         parts: list[tuple[Ints, Ints]] = []
         for block_number, low, high in ranges:
@@ -168,11 +168,11 @@ class Groups:
             alive = number >= self.first
             parts.append((asked[alive], number[alive]))
         if not parts:
-            return Found(np.empty(0, np.int64), np.empty(0, np.int64))
+            return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
         asked = np.concatenate([part[0] for part in parts])
         number = np.concatenate([part[1] for part in parts])
         by_both = np.lexsort((number, asked))
-        return Found(asked[by_both], number[by_both])
+        return Matches(asked[by_both], number[by_both])
 
     def until(self, due_before_ms: int, start: int) -> int:
         """Number of the first group from `start` on that is not due before a time."""
@@ -267,11 +267,11 @@ class Remembered:
         self.groups = Groups(by_start)
         self.given_up = 0
 
-    def add(self, inputs: Records) -> None:
+    def add(self, inputs: RecordColumns) -> None:
         """Add groups in time order."""
         self.groups.add(**{name: getattr(inputs, name) for name in self.groups.given})
 
-    def give_up(self, before_ms: int) -> Judged:
+    def give_up(self, before_ms: int) -> VerdictColumns:
         """Give up groups whose wait has ended; they are missing."""
         start = max(self.given_up, self.groups.first)
         end = self.groups.until(before_ms - self._relation.give_up_ms, start)
@@ -282,9 +282,9 @@ class Remembered:
         count = len(numbers) if self._relation.kind != "filter" else 0
         return self.said(LOST, numbers[:count])
 
-    def said(self, verdict: int, numbers: Ints) -> Judged:
+    def said(self, verdict: int, numbers: Ints) -> VerdictColumns:
         """The same verdict for several groups."""
-        return Judged(
+        return VerdictColumns(
             np.full(len(numbers), verdict, np.uint8),
             self.groups.of("hash", numbers),
             self.groups.of("time_ms", numbers),

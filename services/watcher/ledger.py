@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.counting import Ints
-from services.watcher.groups import MISSING, PAIRED, Found, Remembered, first_at
+from services.watcher.groups import MISSING, PAIRED, Matches, Remembered, first_at
 from services.watcher.records import (
     COLUMNS,
     DUPLICATE,
@@ -37,8 +37,8 @@ from services.watcher.records import (
     NONE_MS,
     UNEXPECTED,
     Codes,
-    Judged,
-    Records,
+    RecordColumns,
+    VerdictColumns,
     joined,
     no_records,
     of_outputs,
@@ -105,7 +105,7 @@ class _Answers(NamedTuple):
     was_missing: npt.NDArray[np.bool_]
 
 
-class Ledger:
+class WatchLedger:
     """Groups, unmatched outputs, and their verdicts."""
 
     def __init__(self, relation: Relation) -> None:
@@ -117,7 +117,9 @@ class Ledger:
     def __len__(self) -> int:
         return len(self.groups)
 
-    def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
+    def judge(
+        self, inputs: RecordColumns, outputs: RecordColumns, before_ms: int
+    ) -> VerdictColumns:
         """Process all new groups and outputs with times before `before_ms`, in time order; returns
         the resulting verdicts."""
         self._remembered.add(inputs)
@@ -144,10 +146,10 @@ class Ledger:
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
         self._remembered.restore(saved)
 
-    def _answers(self, outputs: Records) -> tuple[list[_Answers], Ints]:
+    def _answers(self, outputs: RecordColumns) -> tuple[list[_Answers], Ints]:
         """The matches of outputs, and the rows without a match."""
         if not len(outputs):
             return [], np.empty(0, np.int64)
@@ -167,7 +169,7 @@ class Ledger:
             left.append(rest)
         return answers, np.sort(np.concatenate(left))
 
-    def _plain(self, outputs: Records, rows: Ints, numbers: Ints) -> tuple[_Answers, Ints]:
+    def _plain(self, outputs: RecordColumns, rows: Ints, numbers: Ints) -> tuple[_Answers, Ints]:
         """Identities with one output and one group."""
         took_ms = outputs.time_ms[rows] - self.groups.of("time_ms", numbers)
         state = self.groups.of("state", numbers)
@@ -180,7 +182,7 @@ class Ledger:
         return _Answers(rows[good], numbers, verdict[good], state[good] == MISSING), rows[~good]
 
     def _one_by_one(
-        self, outputs: Records, who: Ints, several: npt.NDArray[np.bool_], found: Found
+        self, outputs: RecordColumns, who: Ints, several: npt.NDArray[np.bool_], found: Matches
     ) -> tuple[_Answers, Ints]:
         """Identities with several outputs or groups, each in time order."""
         rows = np.flatnonzero(several[who])
@@ -211,7 +213,7 @@ class Ledger:
         order = np.lexsort((self.groups.of("time_ms", numbers), asked))
         return asked[order], numbers[order]
 
-    def _told(self, outputs: Records, found: _Answers) -> list[Judged]:
+    def _told(self, outputs: RecordColumns, found: _Answers) -> list[VerdictColumns]:
         rows = outputs.take(found.row)
         input_ms = self.groups.of("time_ms", found.number)
         by = np.where(rows.by >= 0, rows.by, self.groups.of("by", found.number)).astype(np.int32)
@@ -221,7 +223,7 @@ class Ledger:
         told = of_outputs(found.verdict, rows, input_ms)
         return [told, of_outputs(again, rows.take(back), input_ms[back])]
 
-    def _in_vain(self, outputs: Records) -> Judged:
+    def _in_vain(self, outputs: RecordColumns) -> VerdictColumns:
         """Outputs whose wait has ended: duplicates of one that also came too early, or
         unexpected."""
         count = len(outputs)
@@ -263,7 +265,7 @@ class Joining:
         self._topics_of = topics_of
         self.waiting = no_records()
 
-    def complete(self, inputs: Records, before_ms: int) -> Records:
+    def complete(self, inputs: RecordColumns, before_ms: int) -> RecordColumns:
         """The groups that these inputs complete, in time order. All inputs with times before
         `before_ms` must have been passed."""
         if self._count == 1 or not len(inputs) + len(self.waiting):
@@ -309,7 +311,7 @@ class Joining:
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore waiting inputs."""
-        self.waiting = Records(*(saved[f"join_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"join_{one.name}"] for one in COLUMNS))
 
 
 def _ranks(values: Ints) -> Ints:

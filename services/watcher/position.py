@@ -66,7 +66,7 @@ def load(path: Path) -> Saved | None:
 
 
 @dataclass
-class Published:
+class PublishedSince:
     """Events published after a position: counts by run id, and events of runs."""
 
     owed: dict[str, CountReconciler] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class CatchingUp:
     """Events published by the previous process after the position, until this process has read as
     far as that one can have."""
 
-    published: Published
+    published: PublishedSince
     ends: dict[tuple[str, int], int]
     began_ms: int
 
@@ -113,10 +113,10 @@ def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:
 
 def read_published(
     settings: ServiceSettings, producer: str, since: list[tuple[str, int, int]]
-) -> Published:
+) -> PublishedSince:
     """Events of a producer after some offsets. Raises as `bus_ends`."""
     consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
-    found = Published()
+    found = PublishedSince()
     try:
         ends = ends_of(consumer, PUBLISHED)
         begins = {(topic, partition): offset for topic, partition, offset in since}

@@ -32,12 +32,12 @@ from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.watcher import position
-from services.watcher.cluster import GroupLag, bounds_of, client_properties, offsets_at
+from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
 from services.watcher.position import CatchingUp
 from services.watcher.processes import MOST_REASON_BYTES
 from services.watcher.reading import READING, WatchReader
-from services.watcher.runs import Runs
+from services.watcher.runs import WatchRuns
 from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, Watching
 
@@ -196,8 +196,8 @@ def _assembled(watch: Watch, settings: ServiceSettings, since_ms: int) -> Watchi
     admin = AdminClient(client | SILENT)
     reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
     events = Events(event_producer(settings, producer), producer)
-    watched, runs = Watched(watch, since_ms), Runs(watch, environment())
-    path, lag = position_path(settings.data, watch.name), GroupLag(admin, watch.groups)
+    watched, runs = Watched(watch, since_ms), WatchRuns(watch, environment())
+    path, lag = position_path(settings.data, watch.name), GroupLagReader(admin, watch.groups)
     return Watching(watch, settings, events, reader, watched, runs, path, lag)
 
 

@@ -51,7 +51,7 @@ def _reason(process: "subprocess.Popen[bytes]") -> str:
         return output.read(MOST_REASON_BYTES).decode(errors="replace").strip()
 
 
-class Processes:
+class WatchProcesses:
     """Starts, restarts and ends the processes of the watches of a data folder."""
 
     def __init__(

@@ -60,7 +60,7 @@ log = structlog.get_logger()
 
 
 @dataclass
-class Partition:
+class ReadPartition:
     """One partition being read.
 
     next: the next offset, in the topic with topic_id. read_ms: everything earlier has been read.
@@ -126,9 +126,9 @@ class WatchReader:
     clock: Clock = now_ms
     troubles: list[Trouble] = field(default_factory=list)
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
-    _places: dict[Place, Partition] = field(default_factory=dict)
+    _places: dict[Place, ReadPartition] = field(default_factory=dict)
     _gone: set[str] = field(default_factory=set)
-    _left: dict[Place, Partition] = field(default_factory=dict)  # of deleted topics
+    _left: dict[Place, ReadPartition] = field(default_factory=dict)  # of deleted topics
     _ids: dict[str, str] = field(default_factory=dict)
     _not_readable: NotReadable = field(default_factory=NotReadable)
     _looked_ms: int = 0
@@ -185,7 +185,7 @@ class WatchReader:
             self._ids, self._gone = dict(topics["ids"]), set(topics["gone"])
         for place, offset in positions.items():
             side = self._left if place[0] in self._gone else self._places
-            side[place] = Partition(offset, self._ids.get(place[0], ""))
+            side[place] = ReadPartition(offset, self._ids.get(place[0], ""))
         self._assign()
         now = self.clock()
         self._not_readable.answered(now)
@@ -309,7 +309,7 @@ class WatchReader:
                 place = (topic, partition.id)
                 state = self._places.get(place)
                 if state is None:
-                    state = self._places[place] = self._left.pop(place, Partition(0))
+                    state = self._places[place] = self._left.pop(place, ReadPartition(0))
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
@@ -359,7 +359,7 @@ class WatchReader:
         self._resume(self._left | self._places)
         self.consumer.assign([TopicPartition(*p, state.next) for p, state in self._places.items()])
 
-    def _resume(self, states: dict[Place, Partition]) -> None:
+    def _resume(self, states: dict[Place, ReadPartition]) -> None:
         """Resume partitions before they are assigned again: the client keeps them paused."""
         held = {place: state for place, state in states.items() if state.is_held}
         if held:
@@ -384,7 +384,7 @@ class WatchReader:
             self.troubles += self._not_readable.refused(message.topic() or "", error)
         return False
 
-    def _free(self, place: Place, state: Partition) -> None:
+    def _free(self, place: Place, state: ReadPartition) -> None:
         """The next offset of a partition does not exist: continue at the nearest one, or at the
         first one of another topic of that name."""
         try:

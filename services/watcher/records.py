@@ -81,7 +81,7 @@ def mixed(values: Hashes) -> Hashes:
 
 
 @dataclass(frozen=True)
-class Records:
+class RecordColumns:
     """Records of one side as columns: hash of the identity, time, partition code and offset, code
     of the field that latency is split by; start and end in microseconds: the window of an output,
     for inputs of windows both the event time, otherwise 0."""
@@ -97,35 +97,35 @@ class Records:
     def __len__(self) -> int:
         return len(self.hash)
 
-    def take(self, rows: Any) -> "Records":
+    def take(self, rows: Any) -> "RecordColumns":
         """Select rows."""
-        return Records(*(getattr(self, one.name)[rows] for one in COLUMNS))
+        return RecordColumns(*(getattr(self, one.name)[rows] for one in COLUMNS))
 
-    def in_order(self) -> "Records":
+    def in_order(self) -> "RecordColumns":
         """Sorted by time, stably."""
         return self.take(np.argsort(self.time_ms, kind="stable"))
 
 
-COLUMNS: Final = fields(Records)
+COLUMNS: Final = fields(RecordColumns)
 
 
-def no_records() -> Records:
+def no_records() -> RecordColumns:
     """No records."""
     numbers, codes = np.empty(0, np.int64), np.empty(0, np.int32)
-    return Records(np.empty(0, np.uint64), numbers, codes, numbers, codes, numbers, numbers)
+    return RecordColumns(np.empty(0, np.uint64), numbers, codes, numbers, codes, numbers, numbers)
 
 
-def joined(parts: list[Records]) -> Records:
+def joined(parts: list[RecordColumns]) -> RecordColumns:
     """Concatenated records."""
     if len(parts) == 1:
         return parts[0]
-    return Records(
+    return RecordColumns(
         *(np.concatenate([getattr(part, one.name) for part in parts]) for one in COLUMNS)
     )
 
 
 @dataclass(frozen=True)
-class Judged:
+class VerdictColumns:
     """Verdicts as columns. hash: of the identity; input_ms, output_ms: times of the group and of
     the output, NONE_MS if absent; place, offset: of the output, or else of the input; by: of the
     output or the input; end_us: end of the window of an output, or 0."""
@@ -147,19 +147,24 @@ class Judged:
         """The time of each verdict: of the input, or else of the output."""
         return np.where(self.input_ms == NONE_MS, self.output_ms, self.input_ms)
 
-    def take(self, rows: Any) -> "Judged":
+    def take(self, rows: Any) -> "VerdictColumns":
         """Select rows."""
-        return Judged(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return VerdictColumns(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
-def of_outputs(verdict: npt.NDArray[np.uint8], outputs: Records, input_ms: Ints) -> Judged:
+def of_outputs(
+    verdict: npt.NDArray[np.uint8], outputs: RecordColumns, input_ms: Ints
+) -> VerdictColumns:
     """Verdicts on outputs."""
     times, place = (input_ms, outputs.time_ms), (outputs.place, outputs.offset)
-    return Judged(verdict, outputs.hash, *times, *place, outputs.by, outputs.end_us)
+    return VerdictColumns(verdict, outputs.hash, *times, *place, outputs.by, outputs.end_us)
 
 
-def together(parts: list[Judged]) -> Judged:
+def together(parts: list[VerdictColumns]) -> VerdictColumns:
     """Concatenated verdicts."""
-    return Judged(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Judged))
+    return VerdictColumns(
+        *(
+            np.concatenate([getattr(part, one.name) for part in parts])
+            for one in fields(VerdictColumns)
+        )
     )

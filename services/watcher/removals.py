@@ -15,7 +15,7 @@ import numpy.typing as npt
 from schemas.watch import Relation
 from services.runtime.counting import Ints
 from services.runtime.kafka import Place
-from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, Judged
+from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, VerdictColumns
 
 FIRST_MS: Final = 0
 CUT: Final = -1  # in place of the next offset of a partition without its first records
@@ -123,7 +123,7 @@ class Removals:
         told = "; ".join(f"of {topic} {how}" for topic, how in side)
         return f"its {'output' if is_input else 'input'} may be among the records {told}"
 
-    def may_explain(self, judged: Judged) -> npt.NDArray[np.bool_]:
+    def may_explain(self, judged: VerdictColumns) -> npt.NDArray[np.bool_]:
         """Which verdicts may be due to removed records: on outputs without an input or without one
         of their own, and on inputs without an output."""
         relation, verdict = self._relation, judged.verdict

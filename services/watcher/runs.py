@@ -12,7 +12,7 @@ from analysis.thresholds import judged
 from schemas.events import Concluded, LifecycleEvent, PhaseStarted, RunJudged, WatchBegun
 from schemas.percentiles import summary
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
-from schemas.report import Figures, Input, Judged, Latency, PipelineReport, StageReport
+from schemas.report import Figures, Input, Latency, PipelineReport, StageReport, ThresholdResult
 from schemas.threshold import LATENCY_FIGURES, RATE
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.counting import LATEST, MEASURE, Counting, RunTotals
@@ -21,7 +21,7 @@ from services.watcher.records import NONE_MS
 MOST_REASONS: Final = 20
 
 
-def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Judged]:
+def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[ThresholdResult]:
     """One row for each threshold. watched_s: the part of the run that was watched, seconds.
 
     Figures that cannot exist are left out: latency if no output was expected and none arrived, and
@@ -67,7 +67,7 @@ def run_id_of(watch: Watch, run: int, beginning: str = "") -> str:
 
 
 @dataclass
-class Runs:
+class WatchRuns:
     """Begun and concluded runs; reasons: why a run is invalid, by its number; beginning: see
     `run_id_of`."""
 

@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Change:
+class ShareChange:
     """A change of the share at a time, and the records per second that caused it."""
 
     from_ms: int
@@ -51,7 +51,7 @@ class Sampling:
     def __init__(self, watch: Watch) -> None:
         self._most = min(WHOLE, int(watch.share * WHOLE))
         self.limit = self.taken = self._most
-        self.changes: list[Change] = []
+        self.changes: list[ShareChange] = []
         self._bound = watch.max_per_second
         self._remember_ms = -(-watch.relation.remember_ms // SLOT_MS) * SLOT_MS
         self._keep_ms = 2 * max(self._remember_ms, 1000 * watch.run_s)
@@ -103,7 +103,7 @@ class Sampling:
         self.limit = self.taken = self.taken // 2
         self._cut()
 
-    def double(self, before_ms: int, read_ms: int) -> Change | None:
+    def double(self, before_ms: int, read_ms: int) -> ShareChange | None:
         """After `halve`, remember twice the identities from now on, and count them from a later
         time on. before_ms: everything earlier is judged. read_ms: no later record was read. Returns
         the change; None if the limit is not the reason for the share, or no longer lower."""
@@ -114,7 +114,7 @@ class Sampling:
         self.limit = self.taken = min(2 * limit, self._most)
         from_ms = read_ms + self._remember_ms
         self._steps.append((from_ms, self.limit))
-        return Change(from_ms, self.limit / WHOLE, 0.0)
+        return ShareChange(from_ms, self.limit / WHOLE, 0.0)
 
     def _cut(self) -> None:
         """Apply the limit to all steps, and merge those that it makes equal."""
@@ -157,7 +157,7 @@ class Sampling:
         self._follow(rate, end_ms)
         if self._steps[-1] != before:
             since_ms, limit = self._steps[-1]
-            self.changes.append(Change(max(since_ms, end_ms), limit / WHOLE, rate))
+            self.changes.append(ShareChange(max(since_ms, end_ms), limit / WHOLE, rate))
         while len(self._steps) > 1 and self._steps[1][0] < end_ms - self._keep_ms:
             del self._steps[0]
             self._steps[0] = (NONE_MS, self._steps[0][1])  # earlier steps are merged

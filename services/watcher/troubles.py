@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError
 
-from services.watcher.extracting import MAX_REASONS, OTHERS, Refused
+from services.watcher.extracting import MAX_REASONS, OTHERS, RefusedRecords
 
 SILENT_MS: Final = 30_000
 REFUSALS: Final = (  # permanent errors; for a group it is ignored
@@ -64,7 +64,7 @@ class NotReadable:
             yield Trouble("not_readable", {"reason": f"{reason}: {self.reason}"})
 
 
-def undecodable(refused: Mapping[tuple[str, str], Refused]) -> Iterator[Trouble]:
+def undecodable(refused: Mapping[tuple[str, str], RefusedRecords]) -> Iterator[Trouble]:
     """Records without an identity, by topic and reason."""
     for (topic, reason), first in refused.items():
         place = {"partition": first.partition, "offset": first.offset}
@@ -88,7 +88,7 @@ def objection(trouble: Trouble) -> str:
 
 
 @dataclass
-class Row:
+class UnjudgedRow:
     """Records of one topic with one reason. partition, offset: of the first; -1 if unknown.
 
     kind: refused, if it cannot be evaluated, which is a complaint about the run; other_type, if its
@@ -105,13 +105,13 @@ class Row:
     offset: int = -1
 
 
-class NotJudged:
+class UnjudgedRecords:
     """The rows of a run; of one topic and kind at most MAX_REASONS, and one for the rest."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[str, Kind, str], Row] = {}
+        self._rows: dict[tuple[str, Kind, str], UnjudgedRow] = {}
 
-    def add(self, row: Row) -> None:
+    def add(self, row: UnjudgedRow) -> None:
         """Count the records of a row."""
         side = [one for one in self._rows if one[:2] == (row.topic, row.kind)]
         name = (row.topic, row.kind, row.reason)

@@ -11,19 +11,27 @@ from schemas.watch import Watch
 from services.runtime.counting import Ints, by_value, int_pairs
 from services.runtime.kafka import Place
 from services.runtime.process import Clock, now_ms
-from services.watcher.counting import Counting, Event
+from services.watcher.counting import Counting, WatchFigures
 from services.watcher.extracting import (
     MAX_REASONS,
     OTHERS,
     Extractor,
-    Refused,
+    RefusedRecords,
     sizes,
 )
-from services.watcher.ledger import Joining, Ledger
-from services.watcher.records import COLUMNS, NONE_MS, Codes, Judged, Records, joined, no_records
+from services.watcher.ledger import Joining, WatchLedger
+from services.watcher.records import (
+    COLUMNS,
+    NONE_MS,
+    Codes,
+    RecordColumns,
+    VerdictColumns,
+    joined,
+    no_records,
+)
 from services.watcher.removals import Removals
-from services.watcher.sampling import Change, Sampling
-from services.watcher.troubles import Kind, Row
+from services.watcher.sampling import Sampling, ShareChange
+from services.watcher.troubles import Kind, UnjudgedRow
 from services.watcher.windows import Windows
 
 MOST_UNREAD: Final = 400_000  # records waiting for partitions that are behind
@@ -62,7 +70,7 @@ class Watched:
         self.before_ms = 0
         self.sampling = Sampling(watch)
         self._last_seen: dict[str, dict[str, int]] = {}  # by topic and timestamp type, epoch ms
-        self.refused: dict[tuple[str, str], Refused] = {}
+        self.refused: dict[tuple[str, str], RefusedRecords] = {}
         self._places: list[tuple[str, int, bool]] = []  # whether it has CreateTime
         self._codes: dict[tuple[str, int, bool], int] = {}
         topics = (*watch.inputs, *watch.outputs)
@@ -71,7 +79,7 @@ class Watched:
         by_topic = None if watch.relation.inputs else self._topics_of
         self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, by_topic)
         is_window = watch.relation.kind == "window"
-        self.ledger = Windows(watch.relation) if is_window else Ledger(watch.relation)
+        self.ledger = Windows(watch.relation) if is_window else WatchLedger(watch.relation)
         self.counting = Counting(watch, self._place_of, self._is_create)
         self._kept = self.sampling.taken
         self._crowded_ms: int | None = None  # when many inputs were remembered, or the first look
@@ -132,7 +140,7 @@ class Watched:
         is_input = place[0] in self.inputs
         records, at_ms = self.removals.read(place, is_input, offsets, times)
         if records:
-            row = Row(place[0], "removed", self.removals.how(place[0]), records, place[1])
+            row = UnjudgedRow(place[0], "removed", self.removals.how(place[0]), records, place[1])
             self.counting.leave_out(row, np.full(records, at_ms))
 
     def timestamp_types(self, since_ms: int) -> dict[str, set[str]]:
@@ -148,7 +156,7 @@ class Watched:
         for reason, one in found.refused.items():
             self._refuse(topic, reason, one, times[one.rows])
         for reason, one in found.others.items():
-            row = Row(topic, "other_type", reason, one.count, one.partition, one.offset)
+            row = UnjudgedRow(topic, "other_type", reason, one.count, one.partition, one.offset)
             self.counting.leave_out(row, _from(times[one.rows], self.since_ms))
         self.sampling.count(times)
         mine = self.sampling.is_limited(found.hash)
@@ -163,7 +171,7 @@ class Watched:
         if found.times_us:
             windows = np.array(found.times_us, np.int64)
         self._unread[topic in self.inputs].append(
-            Records(
+            RecordColumns(
                 found.hash[mine],
                 times[rows],
                 codes[rows],
@@ -174,7 +182,7 @@ class Watched:
             )
         )
 
-    def advance(self, before_ms: int) -> Iterator[Event]:
+    def advance(self, before_ms: int) -> Iterator[WatchFigures]:
         """Judge everything before a time up to which all has been read. The sum of events depends
         on the records only, their division does not."""
         before_ms = max(self.before_ms, before_ms)
@@ -184,7 +192,7 @@ class Watched:
         self.counting.slices.values.turn(self.before_ms)
         yield from self.counting.throughput_events()
 
-    def _judge(self, before_ms: int) -> Iterator[Event]:
+    def _judge(self, before_ms: int) -> Iterator[WatchFigures]:
         self._keep()
         self.before_ms = max(self.before_ms, before_ms)
         inputs = self._read(True, self.before_ms)
@@ -199,13 +207,15 @@ class Watched:
         self.removals.forget(self.before_ms)
         yield from self.counting.events(judged.take(~unpaired))
 
-    def _leave_unpaired(self, judged: Judged) -> None:
+    def _leave_unpaired(self, judged: VerdictColumns) -> None:
         """Count outputs and inputs whose counterpart may have been removed."""
         for code, rows in by_value(judged.place.astype(np.int64)):
             of_place = judged.take(rows)
             topic, partition = self._place_of(code)
             reason = self.removals.why(topic in self.inputs)
-            row = Row(topic, "unpaired", reason, len(of_place), partition, int(of_place.offset[0]))
+            row = UnjudgedRow(
+                topic, "unpaired", reason, len(of_place), partition, int(of_place.offset[0])
+            )
             self.counting.leave_out(row, of_place.about_ms)
 
     def end(self) -> None:
@@ -218,7 +228,7 @@ class Watched:
                 topic, partition = self._place_of(code)
                 of_place = late.take(rows)
                 first = int(of_place.offset.min())
-                row = Row(topic, "outside", AFTER, len(of_place), partition, first)
+                row = UnjudgedRow(topic, "outside", AFTER, len(of_place), partition, first)
                 self.counting.leave_out(row, np.full(len(of_place), self.before_ms))
 
     def _keep(self) -> None:
@@ -236,7 +246,7 @@ class Watched:
             whole = joined(parts)
             self._unread[is_input] = [whole.take(self.sampling.is_limited(whole.hash))]
 
-    def double(self) -> Change | None:
+    def double(self) -> ShareChange | None:
         """After `halve`, double the sampled identities if less than a quarter of `max_records`
         inputs have been remembered for CALM_MS. Returns the change; the position must be saved
         before anything else is read. Only records up to MOST_AHEAD_MS from now have been read."""
@@ -297,9 +307,9 @@ class Watched:
         self._joining.restore(arrays)
         for side in self._unread:
             columns = (arrays[f"unread_{int(side)}_{one.name}"] for one in COLUMNS)
-            self._unread[side] = [Records(*columns)]
+            self._unread[side] = [RecordColumns(*columns)]
 
-    def _read(self, is_input: bool, before_ms: int) -> Records:
+    def _read(self, is_input: bool, before_ms: int) -> RecordColumns:
         """Remove and return the records of a side before a time, in order."""
         whole = joined(self._unread[is_input])
         early = whole.time_ms < before_ms
@@ -328,7 +338,7 @@ class Watched:
         for one in sorted({*reasons}):
             mine = [row for row, each in zip(rows.tolist(), reasons, strict=True) if each == one]
             first = messages[mine[0]]
-            refused = Refused(first.partition(), first.offset(), len(mine))
+            refused = RefusedRecords(first.partition(), first.offset(), len(mine))
             self._refuse(topic, one, refused, np.full(len(mine), self._clock()))
 
     def _leave_out(
@@ -337,12 +347,12 @@ class Watched:
         """Count records of the current run that are not judged."""
         if len(rows):
             first = messages[int(rows[0])]
-            row = Row(topic, kind, reason, len(rows), first.partition(), first.offset())
+            row = UnjudgedRow(topic, kind, reason, len(rows), first.partition(), first.offset())
             self.counting.leave_out(row, np.full(len(rows), self._clock()))
 
-    def _refuse(self, topic: str, reason: str, one: Refused, times: Ints) -> None:
+    def _refuse(self, topic: str, reason: str, one: RefusedRecords, times: Ints) -> None:
         """Note a reason of refused records, and count each in the run of its time."""
-        row = Row(topic, "refused", reason, one.count, one.partition, one.offset)
+        row = UnjudgedRow(topic, "refused", reason, one.count, one.partition, one.offset)
         self.counting.leave_out(row, _from(times, self.since_ms))
         of_topic = sum(of == topic for of, _ in self.refused)
         is_known = (topic, reason) in self.refused or of_topic < MAX_REASONS

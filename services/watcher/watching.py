@@ -18,11 +18,11 @@ from services.runtime.events import Events
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
-from services.watcher.cluster import GroupLag
-from services.watcher.counting import Event, Latencies, RunTotals
+from services.watcher.cluster import GroupLagReader
+from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
 from services.watcher.position import SUMMED, CatchingUp
 from services.watcher.reading import WatchReader
-from services.watcher.runs import Runs
+from services.watcher.runs import WatchRuns
 from services.watcher.sampling import WHOLE
 from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
@@ -47,7 +47,7 @@ REMEDY: Final = (
 )
 
 
-def mostly_negative(times: dict[str, set[str]], latencies: Latencies) -> str:
+def mostly_negative(times: dict[str, set[str]], latencies: LatencyCounts) -> str:
     """Why the timestamps do not measure latency if most of it would be negative; empty otherwise.
     times: timestamp types by topic; those of brokers alone are left as they are."""
     values, counts = latencies.columns()
@@ -101,9 +101,9 @@ class Watching:
     events: Events
     reader: WatchReader
     watched: Watched
-    runs: Runs
+    runs: WatchRuns
     path: Path
-    lag: GroupLag
+    lag: GroupLagReader
     behind: CatchingUp | None = None
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
@@ -296,7 +296,7 @@ class Watching:
             "clocks_apart_ms": apart_ms,
         }
 
-    def _publish(self, events: Iterable[Event]) -> None:
+    def _publish(self, events: Iterable[WatchFigures]) -> None:
         for event in events:
             run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
@@ -309,7 +309,7 @@ class Watching:
         if (event.run_id, _name(event)) not in published:
             self.events.publish(event, flush=False)
 
-    def _is_told(self, event: Event, run_id: str) -> bool:
+    def _is_told(self, event: WatchFigures, run_id: str) -> bool:
         """Whether to skip figures now: they count in a run of which the previous process has
         published counts, whose difference is published at the end."""
         assert self.behind is not None

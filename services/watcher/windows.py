@@ -32,8 +32,8 @@ from services.watcher.records import (
     NONE_MS,
     UNEXPECTED,
     Hashes,
-    Judged,
-    Records,
+    RecordColumns,
+    VerdictColumns,
     joined,
     mixed,
     no_records,
@@ -62,7 +62,7 @@ class _Asked:
 
 
 @dataclass(frozen=True)
-class _Answers:
+class _WindowAnswers:
     """Outputs with inputs, by window and in judging order within one. row: of the output; code,
     which: its window; last_ms, last: time and number of the last input; known_ms: time of the last
     input of an earlier output of the window."""
@@ -80,9 +80,9 @@ class _Answers:
         found: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
         return found
 
-    def take(self, rows: Any) -> "_Answers":
+    def take(self, rows: Any) -> "_WindowAnswers":
         """Select rows."""
-        return _Answers(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return _WindowAnswers(*(getattr(self, one.name)[rows] for one in fields(self)))
 
 
 class Windows:
@@ -102,7 +102,9 @@ class Windows:
     def __len__(self) -> int:
         return len(self.groups) + len(self._had)
 
-    def judge(self, inputs: Records, outputs: Records, before_ms: int) -> Judged:
+    def judge(
+        self, inputs: RecordColumns, outputs: RecordColumns, before_ms: int
+    ) -> VerdictColumns:
         """Process all new inputs and outputs with times before `before_ms`, in time order; returns
         the resulting verdicts."""
         self._remembered.add(inputs)
@@ -143,11 +145,11 @@ class Windows:
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = Records(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
 
-    def _asked(self, outputs: Records) -> Iterator[_Asked]:
+    def _asked(self, outputs: RecordColumns) -> Iterator[_Asked]:
         """Each window once, with its inputs, in parts of at most MOST_AT_ONCE inputs or of one
         window."""
         code = window_codes(outputs)
@@ -165,7 +167,7 @@ class Windows:
             inputs = bounds[:-1], bounds[1:], time_ms[in_time], found.number[in_time]
             yield _Asked(row, code[row], which, *inputs)
 
-    def _answers(self, outputs: Records, asked: _Asked) -> _Answers:
+    def _answers(self, outputs: RecordColumns, asked: _Asked) -> _WindowAnswers:
         low, high = asked.low[asked.which], asked.high[asked.which]
         time_ms = outputs.time_ms[asked.row]
         after = first_at(asked.time_ms, low, high, time_ms + 1)
@@ -178,7 +180,7 @@ class Windows:
         place = (after - has_before)[has_input]
         last_ms = times[place]
         known_ms = self._known_ms(outputs.hash[row], code, last_ms)
-        return _Answers(row, code, which, last_ms, asked.number[place], known_ms)
+        return _WindowAnswers(row, code, which, last_ms, asked.number[place], known_ms)
 
     def _known_ms(self, hash_: Hashes, codes: Ints, last_ms: Ints) -> Ints:
         """Time of the last input in any earlier output of the window, for each of some outputs, in
@@ -195,7 +197,7 @@ class Windows:
             known_ms[first[asked]] = np.maximum.reduceat(times, starts)
         return known_ms
 
-    def _told(self, outputs: Records, answers: _Answers) -> Judged:
+    def _told(self, outputs: RecordColumns, answers: _WindowAnswers) -> VerdictColumns:
         rows = outputs.take(answers.row)
         is_late = rows.time_ms - answers.last_ms > self._relation.deadline_ms
         verdict = np.where(is_late, LATE, EXACT).astype(np.uint8)
@@ -203,7 +205,9 @@ class Windows:
         by = np.where(rows.by >= 0, rows.by, self.groups.of("by", answers.last)).astype(np.int32)
         return of_outputs(verdict, replace(rows, by=by), answers.last_ms)
 
-    def _counted(self, outputs: Records, asked: _Asked, new: _Answers) -> Judged:
+    def _counted(
+        self, outputs: RecordColumns, asked: _Asked, new: _WindowAnswers
+    ) -> VerdictColumns:
         """Count the windows of inputs; returns those that were missing and are not any more. In a
         window, an input is in the first output whose last input is not before it."""
         windows = np.arange(len(asked.low))
@@ -220,7 +224,7 @@ class Windows:
         self.groups.set_state(numbers, PAIRED)
         return self._remembered.said(FOUND, numbers[was_missing])
 
-    def _note(self, outputs: Records, last: list[_Answers]) -> None:
+    def _note(self, outputs: RecordColumns, last: list[_WindowAnswers]) -> None:
         """Remember the windows that now have an output, by the last output of each."""
         if not last:
             return
@@ -246,7 +250,7 @@ def _differ(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def window_codes(outputs: Records) -> Ints:
+def window_codes(outputs: RecordColumns) -> Ints:
     """A 62-bit code of the start and end of a window."""
     both = mixed(outputs.start_us.view(np.uint64)) ^ outputs.end_us.view(np.uint64)
     return (mixed(both) >> np.uint64(2)).view(np.int64)

@@ -29,7 +29,7 @@ from analysis.room import HeapSample, heap
 from schemas import catalogue
 from schemas.model import Stage
 from schemas.pipeline import Pipeline
-from services.collector.jvm import Jvm, JvmSample
+from services.collector.jvm import JvmCounters, JvmSample
 from services.definitions.domains import load_domain
 from services.definitions.engines import installed, load_engine
 from services.runner.processes import (
@@ -168,7 +168,7 @@ class Jvms:
 
     def __init__(self, pid: int) -> None:
         process = psutil.Process(pid)
-        found = (Jvm(each.pid) for each in (process, *process.children(recursive=True)))
+        found = (JvmCounters(each.pid) for each in (process, *process.children(recursive=True)))
         self._jvms = [one for one in found if one.is_known]
         self.samples: list[HeapSample] = []
         self._before = (time.monotonic(), 0.0, sum(one.gc_seconds for one in self._read()))

@@ -17,8 +17,8 @@ from schemas import protocol
 from schemas.commands import Prepare, Start, Stop
 from schemas.protocol import RunPlan
 from services.evaluator.columnar.decode import decode
-from services.evaluator.run.reader import Reader, Shard
-from services.evaluator.run.session import RunSession
+from services.evaluator.run.reader import PartitionShard, Reader
+from services.evaluator.run.session import EvaluatorSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, end_offsets
@@ -37,7 +37,7 @@ def main() -> None:
     plan, phases = read_plan(Path(sys.argv[1]))
     warm_up_process()
     settings = load_settings(EvaluatorSettings)
-    current = RunSession(settings, open_events(settings, "bench"))
+    current = EvaluatorSession(settings, open_events(settings, "bench"))
     run_id, issued_at = plan.request.run_id, time.time_ns() // 1_000_000 + 1_000
     head = {"run_id": run_id, "issued_at": issued_at}
     current.command(Prepare(command_id="prepare", plan=plan, **head))
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def _evaluate(
-    current: RunSession, reader: Reader, messages: int, settings: EvaluatorSettings
+    current: EvaluatorSession, reader: Reader, messages: int, settings: EvaluatorSettings
 ) -> None:
     published_s = time.perf_counter()
     while messages > 0:
@@ -91,7 +91,7 @@ def _decode_only(reader: Reader, messages: int, settings: EvaluatorSettings) -> 
             messages -= len(batch.values)
 
 
-def _check(current: RunSession, stages: tuple[str, ...], counts: dict[str, int]) -> None:
+def _check(current: EvaluatorSession, stages: tuple[str, ...], counts: dict[str, int]) -> None:
     """Assert that every output has a verdict. counts: of each topic."""
     assert current.publication is not None
     verdicts = current.publication.totals[RUN_ID]
@@ -103,7 +103,7 @@ def _check(current: RunSession, stages: tuple[str, ...], counts: dict[str, int])
 def counts_of(plan: RunPlan, settings: EvaluatorSettings) -> dict[str, int]:
     """Number of records of each topic in the partitions of this evaluator."""
     consumer = assigned_consumer(settings, "bench-counts")
-    shard = Shard(settings.evaluator_instance_index, settings.evaluator_instance_count)
+    shard = PartitionShard(settings.evaluator_instance_index, settings.evaluator_instance_count)
     found = Counter[str]()
     for topic, starts in plan.start_offsets.items():
         ends = shard.of({topic: tuple(end_offsets(consumer, topic))})

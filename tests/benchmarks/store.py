@@ -29,9 +29,9 @@ from services.runtime.grafana_macros import TimeRange
 from services.store.engine import Query
 from services.store.engines.chdb_engine import ChdbEngine
 from services.store.engines.schema import DDL_DIR, ROLLUPS, ddl_statements
-from services.store.projection.rows import Record, batch_blocks, blocks, translate
+from services.store.projection.rows import ConsumedRecord, batch_blocks, blocks, translate
 from services.store.settings import StoreSettings
-from services.store.tables import TABLES, Table
+from services.store.tables import TABLES, RawTable
 from tests.benchmarks._history import BETWEEN_S, COPIED, RUNS, copy_runs, fill_latencies
 from tests.benchmarks._measured import Measured, ratio
 from tests.benchmarks._results import (
@@ -94,7 +94,8 @@ def _project(engine: ChdbEngine) -> tuple[float, dict[str, float]]:
     ratio to the rate at which the engine inserts the same rows, ready-made, into one table."""
     table = TABLES[catalogue.LATENCY]
     records = [
-        Record(table.topic, 0, offset, value) for offset, value in enumerate(_encoded(table))
+        ConsumedRecord(table.topic, 0, offset, value)
+        for offset, value in enumerate(_encoded(table))
     ]
     _projected(engine, table, records[:WARMING])
     ours, alone, rows = [], [], 0
@@ -111,7 +112,7 @@ def _project(engine: ChdbEngine) -> tuple[float, dict[str, float]]:
     return rows / sum(ours), ratio("projection_to_insertion", alone, ours)
 
 
-def _projected(engine: ChdbEngine, table: Table, records: Sequence[Record]) -> int:
+def _projected(engine: ChdbEngine, table: RawTable, records: Sequence[ConsumedRecord]) -> int:
     """Number of rows projected from records."""
     rows = 0
     for block in batch_blocks(table, records, "bench", StoreSettings().batch_rows)[1]:
@@ -120,7 +121,7 @@ def _projected(engine: ChdbEngine, table: Table, records: Sequence[Record]) -> i
     return rows
 
 
-def _encoded(table: Table) -> list[bytes]:
+def _encoded(table: RawTable) -> list[bytes]:
     values = list(range(VALUES))
     event = {"run_id": run_id_of(0), "producer": "evaluator", "phase": "measure"}
     encoded = []
@@ -134,7 +135,7 @@ def _encoded(table: Table) -> list[bytes]:
     return encoded
 
 
-def _insert(engine: ChdbEngine, table: Table, block: pa.Table) -> None:
+def _insert(engine: ChdbEngine, table: RawTable, block: pa.Table) -> None:
     engine.insert(table.name, block)
     for rollup in ROLLUPS.get(table.topic, ()):
         engine.insert(rollup.name, rollup.aggregate(block))
@@ -156,7 +157,7 @@ def _fill_runs(engine: ChdbEngine) -> None:
             event["detail"] = json.dumps(CONCLUSION)
     for topic, table in TABLES.items():
         encoded = [codec.encode(table.record, event) for name, event in events if name == topic]
-        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
+        records = [ConsumedRecord(topic, 0, offset, value) for offset, value in enumerate(encoded)]
         for block in blocks(table, translate(table, records, "bench").rows, 500_000):
             engine.insert(table.name, block)
     copy_runs(engine)

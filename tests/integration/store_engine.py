@@ -10,11 +10,11 @@ import pytest
 
 from schemas import catalogue, codec
 from services.runtime import clickhouse
-from services.store.engine import Engine, Query
+from services.store.engine import Query, SqlEngine
 from services.store.engines.chdb_engine import ChdbEngine
 from services.store.engines.schema import ROLLUPS, ddl_statements
 from services.store.projection.rebuild import drop_statements
-from services.store.projection.rows import Record, blocks, translate
+from services.store.projection.rows import ConsumedRecord, blocks, translate
 from services.store.settings import StoreSettings
 from services.store.tables import POSITIONS, TABLES
 from tests.unit.store.test_rows import latency_event
@@ -51,7 +51,7 @@ def engine_to_alter(engine):
     engine.execute([*drop_statements(), *ddl_statements()])
 
 
-def store_in_process(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def store_in_process(engine: SqlEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every query to a store be answered by the engine, as the reader."""
 
     def asked(_url: str, sql: str, parameters: Mapping[str, str], settings: Any) -> bytes:
@@ -61,7 +61,7 @@ def store_in_process(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clickhouse, "_asked", asked)
 
 
-def project(engine: Engine, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
+def project(engine: SqlEngine, events: Iterable[tuple[str, dict[str, Any]]]) -> None:
     """Write events as the store does: encoded, decoded and projected, including rollups."""
     by_topic: dict[str, list[dict[str, Any]]] = {}
     for topic, event in events:
@@ -69,7 +69,7 @@ def project(engine: Engine, events: Iterable[tuple[str, dict[str, Any]]]) -> Non
     for topic, found in by_topic.items():
         table = TABLES[topic]
         encoded = [codec.encode(table.record, event) for event in found]
-        records = [Record(topic, 0, offset, value) for offset, value in enumerate(encoded)]
+        records = [ConsumedRecord(topic, 0, offset, value) for offset, value in enumerate(encoded)]
         batch = translate(table, records, "tests")
         assert not batch.unusable
         for block in blocks(table, batch.rows, 50_000):

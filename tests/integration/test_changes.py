@@ -19,7 +19,7 @@ from services.runtime.clickhouse import query, store_url
 from services.runtime.events import open_events
 from services.runtime.settings import ROOT
 from services.watcher.counting import RunTotals
-from services.watcher.runs import Runs
+from services.watcher.runs import WatchRuns
 from tests.integration.service_process import Reader, running_service, started
 from tests.integration.store_process import until_ready
 from tests.unit.analysis.histories import noisy
@@ -149,7 +149,7 @@ def test_a_slower_watch_is_told_after_its_run_without_a_suite(broker, tmp_path):
     clock = Clock()
     events = open_events(settings, "watch-slower")
     events._clock = clock
-    runs = Runs(a_watch(name="slower", begin="earliest"), {})
+    runs = WatchRuns(a_watch(name="slower", begin="earliest"), {})
     first = BEGIN_MS // HOUR_MS
     latencies = noisy(1, PLANTED, 120) + noisy(2, RUNS - PLANTED, 180)
     conclusions = Reader(settings, catalogue.CONCLUSIONS)

@@ -17,7 +17,7 @@ from schemas import catalogue
 from schemas.commands import Prepare, Stop
 from schemas.events import Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import RunPlan
-from services.collector.processes import Processes, StackService
+from services.collector.processes import StackProcesses, StackService
 from services.runtime.events import open_events
 from services.runtime.process import birth_of
 from tests.integration.service_process import Reader, has_event, running_service
@@ -116,7 +116,7 @@ DEADLINE_S = 90
 
 @pytest.mark.parametrize("command", [JVM, BELOW], ids=["a JVM itself", "a JVM below it"])
 def test_the_heap_of_an_engine_is_that_of_its_pipeline_wherever_its_jvm_is(command):
-    processes, runner = Processes(), StackService(name="runner", pid=os.getpid())
+    processes, runner = StackProcesses(), StackService(name="runner", pid=os.getpid())
     program = subprocess.Popen(command, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         end, heaps = time.monotonic() + DEADLINE_S, []

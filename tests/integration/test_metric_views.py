@@ -6,7 +6,7 @@ import pytest
 
 from schemas import catalogue
 from services.collector.collecting import fields_of
-from services.collector.sources import COUNTER, GAUGE, Answer, Increases, Sample
+from services.collector.sources import COUNTER, GAUGE, Increases, Sample, Scraped
 from services.runtime.grafana_macros import TimeRange, expand
 from services.store.engine import Query
 from tests.integration.dashboard_queries import dashboards
@@ -26,7 +26,7 @@ def insert_answers(engine, source, *answers, every_s=5.0):
         {"run_id": "r", "producer": "collector"} | fields
         for number, samples in enumerate(answers)
         for fields in fields_of(
-            Answer(
+            Scraped(
                 source,
                 NEW_YEAR_MS + int(number * every_s * 1000),
                 every_s if number else None,

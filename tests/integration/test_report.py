@@ -13,7 +13,7 @@ from schemas import catalogue, protocol
 from schemas.events import Concluded, RunRequested
 from schemas.percentiles import quantile
 from services.console.report.build import build_report, build_whole_report
-from services.console.report.several import Usage
+from services.console.report.several import UsageSamples
 from services.readmodel import seconds, timelines
 from services.runtime.clickhouse import QueryError
 from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles
@@ -256,7 +256,7 @@ def test_the_cost_of_a_block_is_that_of_its_middle(build):
         Block(name, START_MS // 1000 + place, START_MS // 1000 + place + 5)
         for place, name in enumerate(("calibration", "spark-microbatch"))
     ]
-    costs = Usage.of("", RUN_ID).by_block(blocks, edge_s=1)
+    costs = UsageSamples.of("", RUN_ID).by_block(blocks, edge_s=1)
     assert set(costs) == set(blocks)
     for block, cost in costs.items():
         seconds = range(block.start_s + 1, block.end_s - 1)

@@ -9,8 +9,8 @@ from schemas import catalogue
 from schemas.events import Conclusion, LifecycleEvent, WatchTrouble
 from schemas.watch import Watch
 from services.watcher.cluster import LAG
-from services.watcher.counting import Event
-from services.watcher.runs import Runs, run_id_of
+from services.watcher.counting import WatchFigures
+from services.watcher.runs import WatchRuns, run_id_of
 from services.watcher.watched import Watched
 from services.watcher.watching import said_of_times
 from tests.unit.watcher.records import message
@@ -35,7 +35,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(topic, record) of a run whose topics have six inputs and seven outputs: one is missing, one
     is duplicated, and one has no input."""
     watched = Watched(WATCH, 0, clock=lambda: start_ms)
-    runs = Runs(WATCH, {"host": "here"})
+    runs = WatchRuns(WATCH, {"host": "here"})
     inputs = [message("orders", b"12345", b"o%d" % n, start_ms + n, offset=n) for n in range(6)]
     outputs = []
     for number, took_ms in enumerate(TOOK_MS):
@@ -56,7 +56,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
         yield _record(event, start_ms)
     lag = {"names": [LAG], "labels": [{"group": "shop", "topic": "orders", "partition": "0"}]}
     lag |= {"kinds": ["gauge"], "values": [3.0], "increases": [None], "interval_s": None}
-    yield _record(Event(catalogue.METRICS, run, {"source": PRODUCER, **lag}), start_ms)
+    yield _record(WatchFigures(catalogue.METRICS, run, {"source": PRODUCER, **lag}), start_ms)
     trouble = {"kind": "undecodable", "watch": "orders", "topic": "orders", "records": 2}
     yield _record(WatchTrouble(run_id=run_id_of(WATCH, run), **trouble), start_ms)
 
@@ -64,7 +64,7 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
 def copied_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(topic, record) of a run whose 20 outputs have the timestamps of their inputs; two further
     inputs have timestamps in seconds."""
-    watched, runs = Watched(WATCH, start_ms - 1, clock=lambda: start_ms), Runs(WATCH, {})
+    watched, runs = Watched(WATCH, start_ms - 1, clock=lambda: start_ms), WatchRuns(WATCH, {})
     told: dict[str, Any] = {"kind": TIMESTAMP_CREATE_TIME}
     for number in range(20):
         place = {"ms": start_ms + 7 * number, "offset": number, **told}
@@ -85,7 +85,7 @@ def copied_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
 def begun_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(topic, record) of a run of the watch that has only begun."""
     run = start_ms // (1000 * WATCH.run_s)
-    for event in Runs(WATCH, {"host": "here"}).begin(run):
+    for event in WatchRuns(WATCH, {"host": "here"}).begin(run):
         yield _record(event, 1000 * run * WATCH.run_s)
 
 
@@ -94,8 +94,10 @@ def run_id(start_ms: int) -> str:
     return run_id_of(WATCH, start_ms // (1000 * WATCH.run_s))
 
 
-def _record(event: Event | LifecycleEvent | Conclusion, at_ms: int) -> tuple[str, dict[str, Any]]:
-    if not isinstance(event, Event):
+def _record(
+    event: WatchFigures | LifecycleEvent | Conclusion, at_ms: int
+) -> tuple[str, dict[str, Any]]:
+    if not isinstance(event, WatchFigures):
         return event.TOPIC, event.record(PRODUCER, at_ms)
     head = {"run_id": run_id_of(WATCH, event.run), "time": at_ms, "producer": PRODUCER}
     return event.topic, head | event.fields

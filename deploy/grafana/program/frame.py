@@ -8,7 +8,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as model
 
 from deploy.grafana.program import panels
-from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, Query
+from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, TargetQuery
 
 TAG: Final = "tidegauge"
 ALL: Final = model.VariableOption(selected=True, text=["All"], value=["$__all"])
@@ -163,7 +163,7 @@ def asked(name: str, label: str, description: str, sql: str, several: bool) -> d
         .label(label)
         .description(description)
         .datasource(DATASOURCE)
-        .query(dict(Query(sql, TABLE, f"variable-{name}").build().data))
+        .query(dict(TargetQuery(sql, TABLE, f"variable-{name}").build().data))
         .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(model.VariableSort.DISABLED)
     )
@@ -205,7 +205,7 @@ def annotation(name: str, sql: str, colour: str) -> dash.AnnotationQuery:
         .datasource(DATASOURCE)
         .enable(True)
         .icon_color(colour)
-        .target(Query(sql, TABLE, name))
+        .target(TargetQuery(sql, TABLE, name))
     )
 
 

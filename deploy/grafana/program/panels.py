@@ -86,7 +86,7 @@ TO_RUN: Final = (
 
 
 @dataclass(frozen=True)
-class Query(Builder[UnknownDataquery]):
+class TargetQuery(Builder[UnknownDataquery]):
     """One query in the format of the ClickHouse data source."""
 
     sql: str
@@ -256,7 +256,7 @@ def _about(panel: Any, about: About, sql: str, form: int) -> Any:
         .height(about.height)
         .no_value(about.empty)
         .datasource(DATASOURCE)
-        .with_target(Query(sql, form))
+        .with_target(TargetQuery(sql, form))
     )
 
 

@@ -27,7 +27,7 @@ from schemas.events import (
 )
 from schemas.pipeline import Pipeline
 from schemas.protocol import RunRequest
-from schemas.report import Judged
+from schemas.report import ThresholdResult
 from schemas.suite import NoticeKind
 from schemas.watch import WatchRun
 from services.conductor.cancellation import was_asked_for
@@ -130,7 +130,7 @@ class Notice(BaseModel):
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestedRun:
     """A requested run. faulty: pipelines whose outputs need not be exact (deploy/grafana/program/
     sql.py)."""
 
@@ -147,7 +147,7 @@ class Looking:
 
     def __init__(self, told: Told | None = None) -> None:
         self._told = told or Told()
-        self._runs: OrderedDict[str, Asked] = OrderedDict()
+        self._runs: OrderedDict[str, RequestedRun] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 
     def at(self, event: BusEvent, place: str) -> Notice | None:
@@ -156,7 +156,7 @@ class Looking:
             case RunRequested():
                 self._remember(event.run_id, _asked(event.request))
             case WatchBegun():
-                self._remember(event.run_id, Asked(title_of(event.run), frozenset()))
+                self._remember(event.run_id, RequestedRun(title_of(event.run), frozenset()))
             case Killed():
                 self._killed_ms[event.target] = event.time
             case PartDown():
@@ -170,7 +170,7 @@ class Looking:
                     return self._run(event, place)
         return None
 
-    def _remember(self, run_id: str, asked: Asked) -> None:
+    def _remember(self, run_id: str, asked: RequestedRun) -> None:
         self._runs[run_id] = asked
         while len(self._runs) > MOST_RUNS:
             self._runs.popitem(last=False)
@@ -203,8 +203,8 @@ class Looking:
             run_id=run_id,
         )
 
-    def _asked(self, run_id: str) -> Asked:
-        return self._runs.get(run_id, Asked(run_id, frozenset()))
+    def _asked(self, run_id: str) -> RequestedRun:
+        return self._runs.get(run_id, RequestedRun(run_id, frozenset()))
 
     def _part_down(self, event: PartDown, place: str) -> Notice | None:
         part = event.part
@@ -237,7 +237,7 @@ class Looking:
 
     def _run(self, event: RunJudged, place: str) -> Notice | None:
         reasons, verdicts = event.invalid_reasons, event.verdicts
-        rows = [Judged.model_validate(row) for row in event.thresholds]
+        rows = [ThresholdResult.model_validate(row) for row in event.thresholds]
         if was_asked_for(reasons):
             return None
         failed = [row for row in rows if not row.passed]
@@ -266,9 +266,9 @@ class Looking:
         )
 
 
-def _asked(request: RunRequest) -> Asked:
+def _asked(request: RunRequest) -> RequestedRun:
     workload, pipelines = request.workload, request.pipelines
-    return Asked(
+    return RequestedRun(
         f"{workload.name} on {', '.join(one.name for one in pipelines)}",
         frozenset(one.name for one in pipelines if workload.kills or _plants_faults(one)),
     )

@@ -195,7 +195,7 @@ class Silences:
 
 
 @dataclass
-class Receiver:
+class WebhookState:
     """A webhook and its retry state. due_s: monotonic time of the next attempt."""
 
     webhook: Webhook
@@ -220,7 +220,7 @@ class Telling:
     ) -> None:
         self._settings, self._rules = settings, rules
         self._receivers = {
-            name: Receiver(one, one.address(), one.token())
+            name: WebhookState(one, one.address(), one.token())
             for name, one in settings.webhooks.items()
         }
         self._outbox = Outbox(settings.data, tuple(self._receivers), stack_id)
@@ -332,7 +332,7 @@ class Telling:
             if notice is not None and time.monotonic() >= receiver.due_s:
                 self._post(name, receiver, notice)
 
-    def _post(self, name: str, receiver: Receiver, notice: Notice) -> None:
+    def _post(self, name: str, receiver: WebhookState, notice: Notice) -> None:
         body = SHAPES[receiver.webhook.shape](notice)
         timeout_s = self._settings.webhook_timeout_s
         try:

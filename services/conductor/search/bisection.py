@@ -20,7 +20,7 @@ from schemas.domain import ROW_KINDS
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
 from schemas.workload import needs_search
-from services.conductor.search.policies import Observation, StageObserved, resolution
+from services.conductor.search.policies import StageObserved, StepObservation, resolution
 
 SIGNIFICANT_DIGITS = 4
 SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
@@ -91,7 +91,7 @@ class SoFar:
 
 
 @dataclass(frozen=True)
-class Found:
+class SustainableRate:
     """The sustainable rate, records per second, or None if none was sustained.
 
     It is below the highest sustained rate by the resolution of the policy, so that it does not
@@ -156,17 +156,19 @@ def _is_last(steps: int, search: Search, spent_s: float) -> bool:
     return steps + 1 >= search.max_steps or spent_s * (steps + 2) > search.budget_s * steps
 
 
-def found(steps: Sequence[Done], search: Search) -> Found:
+def found(steps: Sequence[Done], search: Search) -> SustainableRate:
     """The result of the steps."""
     low, high = _bracket(steps)
     at_limit = [step for step in _refused(steps) if step.rate_per_second == high]
     limit, limited_by = (at_limit[0].refusals, at_limit[0].limited_by) if at_limit else ((), "")
     if low is None:
-        return Found(None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by)
+        return SustainableRate(
+            None, (0.0, high), confirmed=False, limit=limit, limited_by=limited_by
+        )
     confirmed = _is_confirmed(steps, low, high)
     unseen = resolution(search, search.confirm_s if confirmed else search.step_s)
     rate = low / (1 + unseen)
-    return Found(rate, (rate, high), confirmed, limit, limited_by)
+    return SustainableRate(rate, (rate, high), confirmed, limit, limited_by)
 
 
 def slower_than(steps: Sequence[Done], generator_us: float | None) -> tuple[Done, float] | None:
@@ -339,7 +341,7 @@ def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
     return request.model_copy(update={"workload": workload.model_copy(update=changes)})
 
 
-def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[str, Any]:
+def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> dict[str, Any]:
     """Event detail of one step's RunState."""
     return {
         "rate_per_second": done.rate_per_second,
@@ -355,7 +357,7 @@ def step_detail(done: Done, observed: Observation, request: RunRequest) -> dict[
     }
 
 
-def observation_detail(observed: Observation) -> dict[str, Any]:
+def observation_detail(observed: StepObservation) -> dict[str, Any]:
     """Event detail of an observation."""
     return {
         "intended": observed.intended,

@@ -44,7 +44,7 @@ class StageObserved:
 
 
 @dataclass(frozen=True)
-class Observation:
+class StepObservation:
     """Observation of one step. cpu_share: mean share used of the cores available to the pipeline,
     None if not measured; trouble: why the step is not valid; broken_by: the service of Tidegauge
     whose end ended the step; generator_us: CPU time of the generator per record, microseconds, None
@@ -60,7 +60,7 @@ class Observation:
 
 
 @dataclass(frozen=True)
-class Judged:
+class StepVerdict:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
     noise hides whether the latency rises; a longer step decides. by_cpu_alone: the pipeline kept
     up, but used more of the cores than allowed. by_input_alone: nothing is known against it, but
@@ -72,12 +72,12 @@ class Judged:
     by_input_alone: bool = False
 
 
-def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
+def judged(observed: StepObservation, search: Search, *, final: bool) -> StepVerdict:
     """Judge a step. final: no longer step follows, so decide by the best estimate in spite of
     noise."""
     reasons = list(observed.trouble)
     if observed.broken_by:
-        return Judged(tuple(reasons), by_input_alone=True)
+        return StepVerdict(tuple(reasons), by_input_alone=True)
     undecided = False
     if observed.failed_sends:
         reasons.append(f"{observed.failed_sends} of {observed.intended} sends failed.")
@@ -96,7 +96,7 @@ def judged(observed: Observation, search: Search, *, final: bool) -> Judged:
             reasons += _queue_refusals(stage, search)
     by_cpu = _cpu_refusals(observed.cpu_share, search)
     undecided &= not reasons and not by_cpu
-    return Judged(
+    return StepVerdict(
         (*reasons, *by_cpu),
         undecided,
         by_cpu_alone=bool(by_cpu) and not reasons,

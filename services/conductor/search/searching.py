@@ -23,7 +23,7 @@ from analysis.thresholds import judged_search
 from schemas import catalogue, protocol
 from schemas.events import (
     Drained,
-    Figures,
+    FigureColumns,
     LoadFinished,
     RateJudged,
     RunRequested,
@@ -56,10 +56,10 @@ from services.conductor.search.bisection import (
 )
 from services.conductor.search.policies import (
     HOPELESS_SECONDS,
-    Judged,
-    Observation,
     Second,
     StageObserved,
+    StepObservation,
+    StepVerdict,
     hopeless,
     judged,
 )
@@ -90,7 +90,7 @@ class StepEvents:
         self._cpu: list[tuple[int, str, float, float]] = []
         self._generator_cpu: Counter[int] = Counter()  # microseconds, by time of the sample
 
-    def add(self, figures: Figures) -> None:
+    def add(self, figures: FigureColumns) -> None:
         """Add figures; other runs and topics are ignored."""
         topic, record = figures.topic, figures.fields
         if figures.run_id != self._run_id:
@@ -136,7 +136,7 @@ class StepEvents:
         drained: Drained,
         cores: float | None,
         trouble: tuple[str, ...] = (),
-    ) -> Observation:
+    ) -> StepObservation:
         """The observation. cores: of the pipelines' machine, None if unknown."""
         stages = tuple(
             self._stage(plan, (pipeline, stage), verdicts)
@@ -145,7 +145,9 @@ class StepEvents:
         )
         share = self._cpu_share(plan, cores)
         used_us = self._generator_us(plan)
-        return Observation(stages, load.intended, load.failed, share, trouble, generator_us=used_us)
+        return StepObservation(
+            stages, load.intended, load.failed, share, trouble, generator_us=used_us
+        )
 
     def _stage(self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]) -> StageObserved:
         start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
@@ -292,7 +294,7 @@ class Searching:
         step = step_request(self.request, planned, self._so_far.next_number, warm=False)
         self._step(warming_request(step))
 
-    def _step(self, request: RunRequest) -> tuple[Run, RunVerdict, Observation]:
+    def _step(self, request: RunRequest) -> tuple[Run, RunVerdict, StepObservation]:
         """Announce and carry out the run of the next step."""
         rate = request.workload.load.base_rate_per_second
         self._events.publish(
@@ -318,7 +320,7 @@ class Searching:
         if len(self._so_far.lost) > MOST_LOST:
             self._reason = " ".join(reasons)
 
-    def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, RunVerdict, Observation]:
+    def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, RunVerdict, StepObservation]:
         events = StepEvents(request.run_id)
         max_rise = self._search.steady_latency.max_rise
         gives_up = bool(request.step_of) and self._warm
@@ -341,7 +343,7 @@ class Searching:
         state = run.state
         if run.phases is None or state.load_finished is None or state.drained is None:
             broken_by = state.broken_by or (BROKER if state.broker_death else "")
-            silent = Observation((), trouble=conclusion.reasons, broken_by=broken_by)
+            silent = StepObservation((), trouble=conclusion.reasons, broken_by=broken_by)
             return run, conclusion, silent
         observed = events.observation(
             run.phases,
@@ -405,7 +407,7 @@ def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[st
     ]
 
 
-def _limited_by(found: Judged, run: Run) -> str:
+def _limited_by(found: StepVerdict, run: Run) -> str:
     """What limited a step that was not sustained. Without late outputs there are no late seconds to
     attribute."""
     if found.by_cpu_alone:
@@ -414,7 +416,7 @@ def _limited_by(found: Judged, run: Run) -> str:
 
 
 def done_step(
-    number: int, planned: Planned, found: Judged, limited_by: str, warm_up: Mapping[str, Any]
+    number: int, planned: Planned, found: StepVerdict, limited_by: str, warm_up: Mapping[str, Any]
 ) -> Done:
     """A judged step. warm_up: from the conclusion of its run."""
     return Done(

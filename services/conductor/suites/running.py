@@ -6,8 +6,8 @@ that a restarted conductor resumes.
     suites.concluded(request, interrupted)  # after it was carried out
 
 Pipelines stay warm between two runs of a suite. Whether the machine is idle is seen in
-`results.resources` (`Usage`). A threshold with `baseline` is resolved against a named run, or the
-medians of the last good runs.
+`results.resources` (`MachineUsage`). A threshold with `baseline` is resolved against a named run,
+or the medians of the last good runs.
 """
 
 from collections import deque
@@ -19,7 +19,7 @@ from confluent_kafka import KafkaException
 
 from analysis.thresholds import resolved
 from schemas import catalogue
-from schemas.events import BusEvent, Figures, PhaseStarted, RunRequested, SuiteChanged
+from schemas.events import BusEvent, FigureColumns, PhaseStarted, RunRequested, SuiteChanged
 from schemas.protocol import COLLECTOR, MACHINE, RunRequest, Workload
 from schemas.suite import Notify, Pace, Step, Suite, SuitePosition, SuiteRun
 from schemas.threshold import parse_threshold
@@ -30,7 +30,7 @@ from services.conductor.search.searching import keeps_up
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.suite_state import (
-    Place,
+    SuitePlace,
     SuiteState,
     next_place,
     pause_ms,
@@ -92,7 +92,7 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
 
 
 @dataclass
-class Usage:
+class MachineUsage:
     """Samples of the last WINDOW_MS, and use since `mark()`."""
 
     _machine_s: float = 0.0
@@ -172,7 +172,7 @@ class Now:
     pause; None while only the analysis of the last run is awaited."""
 
     state: str
-    place: Place
+    place: SuitePlace
     run_id: str = ""
     next_at_ms: int | None = None
 
@@ -195,7 +195,7 @@ class Suites:
         self._cores = cores or limits().cores
         self._store = store_url(settings)
         self._suite = suite
-        self._usage = Usage()
+        self._usage = MachineUsage()
         self._settings = settings
         self._bus = self._open_bus() if suite else None
         self._analysis = Analysis()
@@ -330,7 +330,7 @@ class Suites:
         topics = (catalogue.RESOURCES, catalogue.LIFECYCLE)
         return Bus(self._settings, "conductor", topics, self._events)
 
-    def _request(self, suite: Suite, place: Place) -> RunRequest | None:
+    def _request(self, suite: Suite, place: SuitePlace) -> RunRequest | None:
         step = suite.steps[place.step]
         position = SuiteRun(name=suite.name, round=place.round, step=place.step + 1)
         workload = undisturbed(step.workload, suite.pace.busy_share)
@@ -366,14 +366,14 @@ class Suites:
                     " --install"
                 )
 
-    def _begin(self, place: Place, run_id: str) -> None:
+    def _begin(self, place: SuitePlace, run_id: str) -> None:
         self._began_ms, self._waiting_since_ms = self._clock(), None
         if not self._warm:  # otherwise their use during the pause counts too
             self._usage.mark()
             self._marked_ms, self._owed_ms = self._began_ms, 0
         self._tell(Now("running", place, run_id))
 
-    def _skip(self, suite: Suite, place: Place, reason: str) -> None:
+    def _skip(self, suite: Suite, place: SuitePlace, reason: str) -> None:
         """Publish why a step is skipped and go to the next; it is retried in the next round."""
         self._skipped[suite.steps[place.step].label] = reason
         self._tell(Now("skipping", place), reason)
@@ -405,7 +405,7 @@ class Suites:
 
     def _take_in(self, event: BusEvent) -> None:
         match event:
-            case Figures(topic=catalogue.RESOURCES, fields=fields):
+            case FigureColumns(topic=catalogue.RESOURCES, fields=fields):
                 self._usage.add(fields)
             case PhaseStarted(phase="measure", run_id=run_id):
                 self._measured.add(run_id)

@@ -31,7 +31,7 @@ MOST_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Place:
+class SuitePlace:
     """Position in a suite. round: from 1; step: of the next run, from 0; began_ms: last start of
     each step, by label; runs: concluded so far; failures: consecutive recent turns without a
     result: the run did not take place or the step was skipped. spent_ms: duration of runs by kind,
@@ -46,7 +46,7 @@ class Place:
     spent_ms: dict[str, int] = field(default_factory=dict)
     recent: tuple[tuple[int, int], ...] = ()
 
-    def after(self, suite: Suite, began_ms: int, took_place: bool, run_ms: int = 0) -> "Place":
+    def after(self, suite: Suite, began_ms: int, took_place: bool, run_ms: int = 0) -> "SuitePlace":
         """The place after the run of `step`, which began then and took `run_ms`, was concluded."""
         labels = {step.label for step in suite.steps}
         began = {label: at for label, at in self.began_ms.items() if label in labels}
@@ -62,7 +62,7 @@ class Place:
         )
         return moved.skip(suite)
 
-    def given_up(self, suite: Suite, now_ms: int) -> "Place":
+    def given_up(self, suite: Suite, now_ms: int) -> "SuitePlace":
         """The place after `step` was skipped because it cannot take place now. It has not begun, so
         it is due again in the next round. In a rotation it counts as a turn, so that others get
         theirs."""
@@ -76,18 +76,18 @@ class Place:
             )
         return place.skip(suite)
 
-    def skip(self, suite: Suite) -> "Place":
+    def skip(self, suite: Suite) -> "SuitePlace":
         """The place one step later."""
         if self.step + 1 < len(suite.steps):
             return replace(self, step=self.step + 1)
         return replace(self, step=0, round=self.round + 1)
 
-    def within(self, suite: Suite) -> "Place":
+    def within(self, suite: Suite) -> "SuitePlace":
         """This place limited to a suite that may have become shorter."""
         return self if self.step < len(suite.steps) else replace(self, step=0, round=self.round + 1)
 
 
-def _charged(suite: Suite, place: Place, kind: str, turn_ms: int) -> dict[str, int]:
+def _charged(suite: Suite, place: SuitePlace, kind: str, turn_ms: int) -> dict[str, int]:
     """`spent_ms` after a turn of a kind. In a rotation every kind is charged so much that it lacks
     at most what one long run of the kind with the smallest share accounts for. Otherwise a kind
     that is new, or whose share was increased, would be the only one for days."""
@@ -101,14 +101,14 @@ def _charged(suite: Suite, place: Place, kind: str, turn_ms: int) -> dict[str, i
     return {one: max(spent_ms.get(one, 0), round(least * share)) for one, share in shares.items()}
 
 
-def next_place(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
+def next_place(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, int]:
     """The place of the next run and the time from which it is due, by order or by the rotation."""
     find = _rotated if suite.rotation else _in_order
     found, due_ms = find(suite, place.within(suite), now_ms)
     return found, max(due_ms, budget_ms(suite.pace, place, now_ms))
 
 
-def budget_ms(pace: Pace, place: Place, now_ms: int) -> int:
+def budget_ms(pace: Pace, place: SuitePlace, now_ms: int) -> int:
     """When the runs of the last 24 h leave budget for another; at the earliest now."""
     spent = [one for one in place.recent if one[0] > now_ms - DAY_MS]
     total_ms, from_ms = sum(length for _began, length in spent), now_ms
@@ -119,7 +119,7 @@ def budget_ms(pace: Pace, place: Place, now_ms: int) -> int:
     return from_ms
 
 
-def _rotated(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
+def _rotated(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, int]:
     """The following step if it has the kind and pipelines of the last one and has not had its turn
     since. Otherwise, from the kind furthest below its share, the step that has waited longest. If
     none is due, the one due first."""
@@ -140,7 +140,7 @@ def _rotated(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
     return _at(place, min(ready, key=turn)), now_ms
 
 
-def _goes_on(suite: Suite, place: Place) -> bool:
+def _goes_on(suite: Suite, place: SuitePlace) -> bool:
     if place.step == 0:
         return False
     last, step = suite.steps[place.step - 1], suite.steps[place.step]
@@ -149,21 +149,21 @@ def _goes_on(suite: Suite, place: Place) -> bool:
     return is_alike and began.get(step.label, -1) < began.get(last.label, -1)
 
 
-def _at(place: Place, number: int) -> Place:
+def _at(place: SuitePlace, number: int) -> SuitePlace:
     return replace(
         place, step=number, round=place.round if number >= place.step else place.round + 1
     )
 
 
-def _due_ms(suite: Suite, place: Place, number: int) -> int:
+def _due_ms(suite: Suite, place: SuitePlace, number: int) -> int:
     step = suite.steps[number]
     return place.began_ms.get(step.label, -step.every_s * 1000) + step.every_s * 1000
 
 
-def _in_order(suite: Suite, place: Place, now_ms: int) -> tuple[Place, int]:
+def _in_order(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, int]:
     """The first step from here on that is due now, or else the one due first. Steps that are not
     due again yet are skipped."""
-    found: list[tuple[int, Place]] = []
+    found: list[tuple[int, SuitePlace]] = []
     at = place
     for _ in suite.steps:
         due_ms = _due_ms(suite, at, at.step)
@@ -194,7 +194,7 @@ def skip_pause_ms(suite: Suite, failures: int) -> int:
     return pause_ms(suite.pace, 0, 0.0, 1, rounds) if rounds else 0
 
 
-_PLACE = TypeAdapter(Place)
+_PLACE = TypeAdapter(SuitePlace)
 
 
 class SuiteStateFile(BaseModel):
@@ -260,15 +260,15 @@ class SuiteState:
         """Save a requested suite."""
         self._write(stack_id=self._stack_id, suite=suite.model_dump(mode="json"))
 
-    def place(self, suite: str) -> Place:
+    def place(self, suite: str) -> SuitePlace:
         """The place in a suite; the start for one that never ran here."""
         try:
             place = json.dumps(self._noted.places.get(suite, {}))
             return _PLACE.validate_json(place, strict=True)
         except ValidationError:
-            return Place()  # written by another version
+            return SuitePlace()  # written by another version
 
-    def keep_place(self, suite: str, place: Place) -> None:
+    def keep_place(self, suite: str, place: SuitePlace) -> None:
         """Save the place in a suite. Of MOST_SUITES suites, the least recently used are evicted."""
         others = {k: v for k, v in self._noted.places.items() if k != suite}
         kept = list(others.items())[-(MOST_SUITES - 1) :]

@@ -15,12 +15,11 @@ from analysis.intervals import intervals
 from analysis.recovery import Disturbance, planned, recovery
 from schemas.protocol import DEFINITIONS, MACHINE, VERDICTS
 from schemas.report import (
-    Conclusion,
+    ArrivedFrames,
     GroupLag,
     Heap,
     Input,
     Interval,
-    Judged,
     Lag,
     Late,
     Latency,
@@ -30,11 +29,12 @@ from schemas.report import (
     Resources,
     Restart,
     Room,
+    RunConclusion,
     SendDelay,
     StageCost,
     StageReport,
+    ThresholdResult,
     WarmUp,
-    WayIn,
 )
 from schemas.workload import Workload
 from services.console.report.several import (
@@ -51,7 +51,7 @@ FLOOR = ("count", *PERCENTILES[:-1])
 MOST_SPANS = 3_600  # for intervals; in longer runs, several seconds are combined
 UNCONCLUDED = "The run is not concluded."
 Stage = tuple[str, str]  # pipeline and stage
-Row = TypeVar("Row", figures.Verdicts, figures.Latencies, figures.StageCost, figures.Outputs)
+Row = TypeVar("Row", figures.Verdicts, figures.LatencyRow, figures.StageCostRow, figures.OutputRow)
 
 
 def build_report(url: str, run_id: str) -> Report:
@@ -60,10 +60,10 @@ def build_report(url: str, run_id: str) -> Report:
     detail = concluded.detail if concluded else {}
     above = {name: detail.pop(name, {}) for name in ("late", "room", "heap")}
     disturbed, thresholds = detail.pop("disturbed", None), detail.pop("thresholds", [])
-    conclusion = Conclusion.model_validate({"clean": bool(detail.pop("clean", False))} | detail)
+    conclusion = RunConclusion.model_validate({"clean": bool(detail.pop("clean", False))} | detail)
     is_watch = "watch" in request
     span = _watched(conclusion) or _measured(url, run_id, is_watch)
-    plan = Plan.of(request)
+    plan = ReportPlan.of(request)
     expired = seconds.expired(url, run_id)
     facts = read_facts(url, run_id, plan, span, expired=expired)
     source = _watched_input(url, run_id, span) if is_watch else _sent_input(url, run_id, span)
@@ -94,7 +94,7 @@ def build_report(url: str, run_id: str) -> Report:
         observing=cost_of_observing(facts.services),
         seconds_expired=expired,
         left_out=sorted(plan.strangers),
-        thresholds=[Judged.model_validate(row) for row in thresholds],
+        thresholds=[ThresholdResult.model_validate(row) for row in thresholds],
         conclusion=conclusion,
         identity=identity_of(request),
     )
@@ -112,7 +112,7 @@ def build_whole_report(url: str, run_id: str) -> Report:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReportPlan:
     """What a run was to measure: the stages of each pipeline in order, and its topology. strangers:
     what rows name that is not in the plan; its figures are left out."""
 
@@ -121,7 +121,7 @@ class Plan:
     strangers: set[str] = field(default_factory=set)
 
     @classmethod
-    def of(cls, request: Request) -> "Plan":
+    def of(cls, request: Request) -> "ReportPlan":
         """The plan of a request."""
         stages = {one["name"]: stages_of(request, one) for one in request["pipelines"]}
         return cls(stages, request.get("topologies", {}))
@@ -151,20 +151,20 @@ def stages_of(request: Request, pipeline: Request) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunFigures:
     """The figures of a run as read. measured_s: length of its measured time. machine_s: of that,
     the time with samples of the machine. usage: of pipelines; services: of all else."""
 
-    plan: Plan
+    plan: ReportPlan
     measured_s: float
     verdicts: Mapping[Stage, list[figures.Verdicts]]
-    latencies: Mapping[Stage, list[figures.Latencies]]
+    latencies: Mapping[Stage, list[figures.LatencyRow]]
     intervals: Mapping[seconds.Cell, dict[str, Interval | None] | None]
-    costs: Mapping[Stage, list[figures.StageCost]]
+    costs: Mapping[Stage, list[figures.StageCostRow]]
     restarts: Mapping[str, list[Restart]]
-    outputs: Mapping[Stage, list[figures.Outputs]]
-    lags: Mapping[str, figures.Lag]
-    usage: Mapping[str, figures.Usage]
+    outputs: Mapping[Stage, list[figures.OutputRow]]
+    lags: Mapping[str, figures.LagRow]
+    usage: Mapping[str, figures.UsageRow]
     services: dict[str, Resources]
     machine_s: float
 
@@ -202,7 +202,7 @@ class Facts:
             cost_ms=costs[-1] if costs else None,
         )
 
-    def _latency(self, row: figures.Latencies) -> Latency:
+    def _latency(self, row: figures.LatencyRow) -> Latency:
         place = (row.pipeline, row.stage, row.definition)
         return Latency(
             count=row.count,
@@ -227,7 +227,9 @@ class Facts:
         )
 
 
-def read_facts(url: str, run_id: str, plan: Plan, span: Span | None, *, expired: bool) -> Facts:
+def read_facts(
+    url: str, run_id: str, plan: ReportPlan, span: Span | None, *, expired: bool
+) -> RunFigures:
     """The figures of a run. span: its measured time, None if it did not measure. expired: whether
     its counts per second were deleted. Raises QueryError."""
     length_s = _seconds(span)
@@ -237,7 +239,7 @@ def read_facts(url: str, run_id: str, plan: Plan, span: Span | None, *, expired:
     known = [row for row in figures.latencies(url, run_id) if _is_known(row, plan)]
     known.sort(key=lambda row: DEFINITIONS.index(row.definition))
     usage = figures.usage(url, run_id, span) if span else []
-    return Facts(
+    return RunFigures(
         plan,
         length_s,
         verdicts,
@@ -257,14 +259,14 @@ def read_facts(url: str, run_id: str, plan: Plan, span: Span | None, *, expired:
     )
 
 
-def _is_known(row: figures.Latencies, plan: Plan) -> bool:
+def _is_known(row: figures.LatencyRow, plan: ReportPlan) -> bool:
     if row.definition not in DEFINITIONS:
         plan.strangers.add(f"definition {row.definition}")
         return False
     return True
 
 
-def _used(row: figures.Usage) -> Resources:
+def _used(row: figures.UsageRow) -> Resources:
     return Resources(
         cpu_cores=row.cpu_cores,
         cpu_seconds=row.cpu_seconds,
@@ -292,7 +294,7 @@ def _measured(url: str, run_id: str, is_watch: bool) -> Span | None:
     return (start_ms, end_ms) if start_ms < end_ms else None
 
 
-def _watched(conclusion: Conclusion) -> Span | None:
+def _watched(conclusion: RunConclusion) -> Span | None:
     """The part of a watch's run that was watched; None if unknown or empty."""
     watch = conclusion.watch
     if watch is None or watch.from_ms >= watch.until_ms:
@@ -333,12 +335,12 @@ def _floor(url: str, run_id: str) -> Latency | None:
     return Latency(**{name: getattr(row, name) for name in FLOOR}) if row else None
 
 
-def _way_in(url: str, run_id: str) -> WayIn | None:
+def _way_in(url: str, run_id: str) -> ArrivedFrames | None:
     detail = runs.way_in(url, run_id)
-    return None if detail is None else WayIn.model_validate(detail)
+    return None if detail is None else ArrivedFrames.model_validate(detail)
 
 
-def _warm_up(conclusion: Conclusion) -> WarmUp | None:
+def _warm_up(conclusion: RunConclusion) -> WarmUp | None:
     detail = conclusion.warm_up
     if not detail:
         return None

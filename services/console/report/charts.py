@@ -184,7 +184,7 @@ def file(width: float, height: float, label: str, *content: Markup) -> Markup:
 
 
 @dataclass(frozen=True)
-class Scale:
+class Axis:
     """One axis, which maps values from `low` to `high` to pixels from `start` to `end`.
 
     shape: transformation of a value before linear mapping; ticks: values with a grid line.
@@ -205,7 +205,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Curve:
+class Line:
     """One line of a chart: its name, points by ascending x, and its index in STYLES.
 
     apart: points further apart than this are not joined, so a silence appears as a gap.
@@ -227,7 +227,7 @@ class Curve:
 
 
 @dataclass(frozen=True)
-class Frame:
+class ChartFrame:
     """The parts of a chart around its curves.
 
     label: a text alternative. x_unit, y_unit: at the axes. y_low, y_high: the range; by default
@@ -245,7 +245,7 @@ class Frame:
     shade: tuple[float, float, str] | None = None
 
 
-def line_chart(frame: Frame, curves: Sequence[Curve]) -> Markup:
+def line_chart(frame: ChartFrame, curves: Sequence[Line]) -> Markup:
     """An SVG picture. Curves without points are omitted."""
     drawn = [curve for curve in curves if curve.points]
     values = [y for curve in drawn for _x, y in curve.points]
@@ -270,17 +270,17 @@ def amount(value: float) -> str:
     return f"{value:.4g}"
 
 
-def _scale(log: bool, low: float, high: float, start: float, end: float) -> Scale:
+def _scale(log: bool, low: float, high: float, start: float, end: float) -> Axis:
     return (logarithmic if log else linear)(low, high, start, end)
 
 
-def _room(curves: Sequence[Curve]) -> float:
+def _room(curves: Sequence[Line]) -> float:
     """Width needed at the right for the names of the curves."""
     longest = max((len(curve.name) for curve in curves), default=0)
     return max(RIGHT, 27 + LETTER_WIDTH * longest)
 
 
-def _axes(frame: Frame, x: Scale, y: Scale) -> Markup:
+def _axes(frame: ChartFrame, x: Axis, y: Axis) -> Markup:
     bottom, right = HEIGHT - BOTTOM, x.end
     parts = []
     for value in y.ticks:
@@ -295,7 +295,7 @@ def _axes(frame: Frame, x: Scale, y: Scale) -> Markup:
     return joined(parts)
 
 
-def _shade(frame: Frame, x: Scale) -> Markup:
+def _shade(frame: ChartFrame, x: Axis) -> Markup:
     if frame.shade is None:
         return joined(())
     start, end, words = frame.shade
@@ -304,7 +304,7 @@ def _shade(frame: Frame, x: Scale) -> Markup:
     return joined((area, text(left + width / 2, TOP - 2, words, "middle", "unit")))
 
 
-def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
+def _names(curves: Sequence[Line], x: Axis, y: Axis) -> Markup:
     """Each curve's name at the right, connected to its last point by a piece of its line."""
     ends = [y(curve.points[-1][1]) for curve in curves]
     places = spread(ends, LABEL_HEIGHT, HEIGHT - BOTTOM)
@@ -319,20 +319,20 @@ def _names(curves: Sequence[Curve], x: Scale, y: Scale) -> Markup:
     return joined(parts)
 
 
-def linear(low: float, high: float, start: float, end: float) -> Scale:
+def linear(low: float, high: float, start: float, end: float) -> Axis:
     """A linear axis with round ticks; an empty range is widened by one."""
     if high <= low:
         high = low + 1
-    return Scale(low, high, start, end, round_ticks(low, high))
+    return Axis(low, high, start, end, round_ticks(low, high))
 
 
-def logarithmic(low: float, high: float, start: float, end: float) -> Scale:
+def logarithmic(low: float, high: float, start: float, end: float) -> Axis:
     """An axis on the logarithm of one plus the value, for latencies: it includes zero, and negative
     values mirrored."""
     low = min(0.0, low)
     if high <= low:
         high = low + 1
-    return Scale(low, high, start, end, _log_ticks(low, high), signed_log)
+    return Axis(low, high, start, end, _log_ticks(low, high), signed_log)
 
 
 def signed_log(value: float) -> float:

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from analysis import comparison, described
 from analysis.comparability import Facts, apart, differed, identity_of, left_out, needed_of
-from analysis.comparison import Difference, Side
+from analysis.comparison import FigureDifference, Side
 from analysis.thresholds import resolved
 from schemas.protocol import RunRequest, Workload
 from schemas.report import Described, Report
@@ -71,11 +71,11 @@ class Pair:
         """Whether a difference can apply beyond these runs."""
         return not self.doubts and (self.same_run or comparison.by_runs(self.old, self.new))
 
-    def decided(self) -> list[Difference]:
+    def decided(self) -> list[FigureDifference]:
         """The figures that the decision uses."""
         return comparison.differences(self.old, self.new, same_run=self.same_run, pairs=self.pairs)
 
-    def said(self, found: Sequence[Difference]) -> str:
+    def said(self, found: Sequence[FigureDifference]) -> str:
         """The decision in words."""
         text = comparison.conclusion(
             self.old, self.new, found, same_run=self.same_run, doubts=self.doubts
@@ -94,7 +94,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Compared:
+class Comparison:
     """The comparison of some runs. refused: why a run is left out, by run id; interleaved: the
     report of a run whose pipelines took turns, which has decided, else None."""
 
@@ -103,7 +103,7 @@ class Compared:
     interleaved: Report | None = None
 
 
-def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Compared:
+def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Comparison:
     """Two sides of runs, or the pipelines of one run if there is no second side. Raises QueryError
     if nothing is comparable."""
     before, after = list(dict.fromkeys(before)), after and list(dict.fromkeys(after))
@@ -118,16 +118,16 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
     if after is None:
         run_id = sides[0][0]
         if known[run_id].report.interleaved:
-            return Compared(refused, [], known[run_id].report)
+            return Comparison(refused, [], known[run_id].report)
         latencies = seconds.latencies(url, run_id)
         facts = [[known[run_id]]] * 2
-        return Compared(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
+        return Comparison(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
     if not sides[1]:
         none = "Nothing to compare: no run is left on the second side."
         raise QueryError(" ".join([*refused.values(), none]))
     read = [[seconds.latencies(url, run_id) for run_id in side] for side in sides]
     facts = [[known[run_id] for run_id in side] for side in sides]
-    return Compared(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))
+    return Comparison(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))
 
 
 def _pairs(
@@ -173,7 +173,7 @@ def show_comparison(
         _show(console, pair, whole=whole)
 
 
-def as_json(found: Compared) -> dict[str, Any]:
+def as_json(found: Comparison) -> dict[str, Any]:
     """`left_out`: why, by run id; `comparisons`, one for each pair of pipelines; `interleaved`: as
     in the report of a run whose pipelines took turns, else null.
 
@@ -210,7 +210,7 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(one: Difference) -> Described:
+def _row(one: FigureDifference) -> Described:
     return described.row(one.stage, one.figure, one.before, one.after, one.interval)
 
 

@@ -15,19 +15,19 @@ from analysis.thresholds import sentence
 from schemas.protocol import MACHINE, VERDICTS
 from schemas.report import (
     Bounded,
-    Judged,
     Latency,
     Number,
     PipelineReport,
     Report,
     Scalability,
-    Search,
+    SearchResult,
     StageReport,
+    ThresholdResult,
 )
 from services.console.report import charts
 from services.console.report.charts import (
-    Curve,
-    Frame,
+    ChartFrame,
+    Line,
     Markup,
     amount,
     element,
@@ -170,7 +170,7 @@ def _pipeline(
     return _section(name, *parts)
 
 
-def _search(search: Search) -> Markup:
+def _search(search: SearchResult) -> Markup:
     """The result of a search, and the evidence and steadiness of its steps."""
     rows = [(*step_cells(step), step_reasons(step)) for step in search.steps]
     table = [wide_table((*STEP_HEADER, "reasons"), rows)] if rows else []
@@ -194,7 +194,7 @@ def _latency_table(stages: dict[str, StageReport], floor: Latency | None) -> Mar
     return element("div", element("table", element("caption", caption), *rows), class_="wide")
 
 
-def _thresholds(rows: list[Judged]) -> Markup:
+def _thresholds(rows: list[ThresholdResult]) -> Markup:
     return _section("Thresholds", *(_checked(row.passed, sentence(row)) for row in rows))
 
 
@@ -235,11 +235,11 @@ def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Mar
         (f"99th percentile of {seconds}", lines.p99_ms),
     ):
         label = f"{title}: {name}"
-        frame = Frame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
+        frame = ChartFrame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
         drawn.append(_figure(title, line_chart(frame, _curves(stages, found.get(name, {}), gap_s))))
     shares = lines.shares.get(name, {})
     most = max((points[-1][0] for points in shares.values()), default=1.0)
-    frame = Frame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
+    frame = ChartFrame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
     title = "Share of measured outputs with at most this latency"
     drawn.append(_figure(title, line_chart(frame, _curves(stages, shares))))
     drawn.append(_throughput(name, stages, lines))
@@ -248,20 +248,20 @@ def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Mar
 
 def _throughput(name: str, stages: tuple[str, ...], lines: Timelines) -> Markup:
     outputs = _curves(stages, lines.records.get(name, {}))
-    curves = [Curve("input", lines.input_records, INPUT_STYLE), *outputs]
+    curves = [Line("input", lines.input_records, INPUT_STYLE), *outputs]
     title = "Records per second, in and out"
     label = f"{title}: {name}"
-    frame = Frame(label, "seconds", "per s", lines.end_s, shade=_measured(lines))
+    frame = ChartFrame(label, "seconds", "per s", lines.end_s, shade=_measured(lines))
     return _figure(title, line_chart(frame, curves))
 
 
 def _curves(
     stages: tuple[str, ...], by_stage: dict[str, timelines.Curve], apart: float = math.inf
-) -> list[Curve]:
+) -> list[Line]:
     """Curves of the stages in order; none uses the style of the input."""
     styled = ((stage, place + (place >= INPUT_STYLE)) for place, stage in enumerate(stages))
     return [
-        Curve(stage, by_stage[stage], style, apart) for stage, style in styled if stage in by_stage
+        Line(stage, by_stage[stage], style, apart) for stage, style in styled if stage in by_stage
     ]
 
 
@@ -289,8 +289,8 @@ def _resources(report: Report, lines: Timelines) -> Markup:
         ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != MACHINE}),
     ):
         most = sorted(found, key=lambda name: -sum(y for _x, y in found[name]))[:SHOWN_SERVICES]
-        curves = [Curve(name, found[name], number) for number, name in enumerate(most)]
-        frame = Frame(title, "seconds", unit, lines.end_s, shade=shade)
+        curves = [Line(name, found[name], number) for number, name in enumerate(most)]
+        frame = ChartFrame(title, "seconds", unit, lines.end_s, shade=shade)
         drawn.append(_figure(title, line_chart(frame, curves)))
     words = (
         "The services that use most; ",
@@ -346,16 +346,16 @@ def _scaling_chart(series: Scalability) -> Markup:
     measured = [(float(one.workers), one.rate_per_second) for one in series.points]
     predicted = [(float(one.workers), one.rate_per_second) for one in series.predicted]
     curves = [
-        Curve("sustained", _bounds(measured, "low"), MEASURED_STYLE),
-        Curve("too high", _bounds(measured, "high"), MEASURED_STYLE),
-        Curve("law", _bounds(predicted, "value"), LAW_STYLE),
-        Curve("from", _bounds(predicted, "low"), BOUND_STYLE),
-        Curve("to", _bounds(predicted, "high"), BOUND_STYLE),
+        Line("sustained", _bounds(measured, "low"), MEASURED_STYLE),
+        Line("too high", _bounds(measured, "high"), MEASURED_STYLE),
+        Line("law", _bounds(predicted, "value"), LAW_STYLE),
+        Line("from", _bounds(predicted, "low"), BOUND_STYLE),
+        Line("to", _bounds(predicted, "high"), BOUND_STYLE),
     ]
     most = max((x for curve in curves for x, _y in curve.points), default=1.0)
     last = max(series.evidence, default=0)
     shade = (float(last), most, "no evidence") if last < most else None
-    frame = Frame(f"{title}: {series.pipeline}", "workers", "per s", most, shade=shade)
+    frame = ChartFrame(f"{title}: {series.pipeline}", "workers", "per s", most, shade=shade)
     return _figure(title, line_chart(frame, curves))
 
 

@@ -56,7 +56,7 @@ def with_interleaved(url: str, request: Request, report: Report) -> Report:
     turns = turns_of(url, report.run_id, request)
     if turns is None:
         return report.model_copy(update={"interleaved": None})
-    usage = Usage.of(url, report.run_id)
+    usage = UsageSamples.of(url, report.run_id)
     pipelines = {}
     for name, pipeline in report.pipelines.items():
         own = turns.seconds_of(name)
@@ -99,14 +99,14 @@ def turns_of(url: str, run_id: str, request: Request) -> Turns | None:
 
 
 @dataclass(frozen=True)
-class Usage:
+class UsageSamples:
     """Resource samples of the pipelines and of the machine, and input records by second."""
 
-    samples: list[seconds.Sample]
+    samples: list[seconds.CpuSample]
     records: dict[int, int]
 
     @classmethod
-    def of(cls, url: str, run_id: str) -> "Usage":
+    def of(cls, url: str, run_id: str) -> "UsageSamples":
         """Of a run. Raises QueryError."""
         return cls(seconds.samples(url, run_id), seconds.input_records(url, run_id))
 
@@ -137,7 +137,7 @@ class Usage:
         return costs
 
 
-def _middle_s(sample: seconds.Sample) -> int:
+def _middle_s(sample: seconds.CpuSample) -> int:
     return int(sample.at_s - sample.interval_s / 2)
 
 
@@ -356,7 +356,7 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]
         free_cores, taken = min(free, key=lambda room: room[0]) if free else (None, {})
         number, cores = of_workers[0].workers, reports[0].environment.get("cores")
         points.append(
-            scalability.Point(number, tuple(bounds), tuple(limits), cores, free_cores, taken)
+            scalability.ScalingPoint(number, tuple(bounds), tuple(limits), cores, free_cores, taken)
         )
         workers.append(
             Workers(

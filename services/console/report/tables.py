@@ -15,7 +15,7 @@ from schemas.report import (
     Room,
     Scalability,
     StageReport,
-    Step,
+    StepResult,
 )
 from services.console.report.several import FIGURES
 from services.console.report.words import ms
@@ -62,7 +62,7 @@ def ledger_cell(cell: StageReport) -> str:
     return ", ".join(filter(None, (exact, not_exact(cell.verdicts))))
 
 
-def step_cells(step: Step) -> tuple[str, ...]:
+def step_cells(step: StepResult) -> tuple[str, ...]:
     """A step of a search in the columns of STEP_HEADER; a dash if unknown."""
     result = "sustained" if step.sustained else "NOT sustained"
     return (

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from analysis.recovery import sentence as recovery_sentence
 from analysis.thresholds import not_exact, sentence
-from schemas.report import Latency, PipelineReport, Report, Scalability, StageReport, Step
+from schemas.report import Latency, PipelineReport, Report, Scalability, StageReport, StepResult
 from services.console.report.tables import (
     FLOOR,
     RESOURCES_HEADER,
@@ -177,7 +177,7 @@ def _resources(rows: Sequence[tuple[str, ...]]) -> Table:
     )
 
 
-def _steps(steps: Sequence[Step]) -> Table:
+def _steps(steps: Sequence[StepResult]) -> Table:
     return _table("steps of the search", STEP_HEADER, map(step_cells, steps), left="result")
 
 

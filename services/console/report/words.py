@@ -17,8 +17,8 @@ from schemas.report import (
     Report,
     Restart,
     RunOutcome,
-    Search,
-    Step,
+    SearchResult,
+    StepResult,
     WarmUp,
     WatchReport,
 )
@@ -333,7 +333,7 @@ def _negative(report: Report) -> list[str]:
 # A search
 
 
-def search_sentence(search: Search) -> str:
+def search_sentence(search: SearchResult) -> str:
     """The result of a search in a sentence or two."""
     rate, (low, high) = search.rate_per_second, search.interval_per_second
     if rate is None:
@@ -352,7 +352,7 @@ def search_sentence(search: Search) -> str:
     return f"{text} The run at {search.verified_at_per_second or 0:.0f}/s {took_place}."
 
 
-def limit_sentence(search: Search) -> str:
+def limit_sentence(search: SearchResult) -> str:
     """Why the next higher rate was not sustained; empty if not known."""
     part = search.limited_by
     if not part:
@@ -366,7 +366,7 @@ def limit_sentence(search: Search) -> str:
     )
 
 
-def step_reasons(step: Step) -> str:
+def step_reasons(step: StepResult) -> str:
     """Why a step was not sustained, and what was not steady."""
     moving = first_of(step.moving)
     return " ".join([*step.reasons, *([f"Not steady: {moving}."] if moving else [])])

@@ -72,7 +72,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StudyPlan:
     """All runs in order, and their limits. left_out: why systems are not measured, by name."""
 
     runs: tuple[PlannedRun, ...]
@@ -80,7 +80,7 @@ class Plan:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def plan_of(study: Study, scale_name: str) -> Plan:
+def plan_of(study: Study, scale_name: str) -> StudyPlan:
     """The runs of a study at a scale. Raises DefinitionError for an unknown scale and for an
     experiment whose workload does not fit."""
     if scale_name not in study.scales:
@@ -99,7 +99,7 @@ def plan_of(study: Study, scale_name: str) -> Plan:
                 continue
             for stages in _stage_groups(experiment, scale, domain, pipeline):
                 runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
-    return Plan(tuple(runs), study.limits[scale_name], left_out)
+    return StudyPlan(tuple(runs), study.limits[scale_name], left_out)
 
 
 def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
@@ -218,7 +218,7 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
 
 
 def carry_out(
-    plan: Plan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
+    plan: StudyPlan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
 ) -> dict[str, str]:
     """Do the outstanding runs; repeat INVALID ones after all others. Returns why further systems
     are left out. Starts nothing if there is nothing to do. Raises StackError, Interrupted, and

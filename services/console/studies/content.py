@@ -12,7 +12,7 @@ from statistics import median
 
 from analysis.comparability import is_doubtful
 from schemas.model import Stage
-from schemas.report import Number, Part, PipelineReport, Report, StageReport
+from schemas.report import Number, PipelineReport, Report, ReportPart, StageReport
 from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
 from services.console.report.charts import Markup, Range, element, range_chart, whole_page
 
@@ -132,7 +132,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredCell:
     """A run of a cell. report: None if there is none; `failed` gives the reason."""
 
     run_id: str
@@ -154,7 +154,7 @@ class Measured:
 
 
 # Runs by experiment, system and stage.
-Cells = Mapping[tuple[str, str, Stage], Measured]
+Cells = Mapping[tuple[str, str, Stage], MeasuredCell]
 
 
 def article(study: Study, standing: Standing, cells: Cells) -> Article:
@@ -405,7 +405,7 @@ def _recovery(kind: str, combine: Callable[[Iterable[float]], float]) -> Figure:
     return find
 
 
-def _of(part: Part | None, name: str) -> Number | None:
+def _of(part: ReportPart | None, name: str) -> Number | None:
     """A figure by its name; None without the part."""
     value: Number | None = None if part is None else getattr(part, name)
     return value

@@ -34,7 +34,7 @@ from schemas.validation_errors import DefinitionError
 from services.console.choosing import (
     MEASURE_S,
     Overrides,
-    Part,
+    PlannedRun,
     check_quiet,
     chosen_pipelines,
     cited,
@@ -59,7 +59,7 @@ from services.console.report.compare import (
 from services.console.report.several import conclusions_of
 from services.console.report.terminal import show_report
 from services.console.report.words import is_clean, verdict
-from services.console.run_command import Asked, RunError, ask, perform, publish
+from services.console.run_command import FollowedRun, RunError, ask, perform, publish
 from services.console.verbs.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -104,7 +104,7 @@ class Wanted:
         return at_share or is_run or any(one.of_baseline for one in thresholds)
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[PlannedRun, ...]:
         """The runs of one round."""
         return parts_of(self.workload, self.pipelines)
 
@@ -222,7 +222,7 @@ def _measure(
     """Start the stack if needed, carry out the runs and append their reports; returns whether that
     was interrupted. The first run begins before every part is ready if it needs no results."""
     options, say, url = wanted.options, teller(console), store_url(settings)
-    begun: list[tuple[RunRequest, Asked]] = []
+    begun: list[tuple[RunRequest, FollowedRun]] = []
 
     def begin() -> None:
         wanted.keep(settings.data)

@@ -39,7 +39,7 @@ class TableStatus(TypedDict):
     equal: bool
 
 
-class Status(TypedDict):
+class RebuildAnswer(TypedDict):
     """Of a rebuild. state: waiting, running, done or another end; sentence: its result."""
 
     state: str
@@ -48,7 +48,7 @@ class Status(TypedDict):
     tables: list[TableStatus]
 
 
-def _rebuild_tables(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> Status:
+def _rebuild_tables(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> RebuildAnswer:
     """Request a rebuild and wait until it is done; returns the store's status.
 
     `check_stack` is called repeatedly and raises if a part of the stack has died. Raises QueryError
@@ -64,7 +64,7 @@ def _rebuild_tables(url: StoreUrl, force: bool, check_stack: Callable[[], None])
     return status
 
 
-def show_rebuild(console: Console, status: Status) -> None:
+def show_rebuild(console: Console, status: RebuildAnswer) -> None:
     """Rows of every table before and after, and the result of the comparison."""
     table = Table(box=SIMPLE_HEAD)
     table.add_column("table", no_wrap=True)
@@ -77,10 +77,10 @@ def show_rebuild(console: Console, status: Status) -> None:
     console.print(status["sentence"], soft_wrap=True)
 
 
-def _ask(url: StoreUrl, method: str, path: str) -> Status:
+def _ask(url: StoreUrl, method: str, path: str) -> RebuildAnswer:
     headers = url.headers("admin")
     request = urllib.request.Request(f"{url}{path}", headers=headers, method=method)
-    status: Status = json.loads(answer_of_store(url, request))
+    status: RebuildAnswer = json.loads(answer_of_store(url, request))
     return status
 
 

@@ -14,13 +14,13 @@ from services.console.studies.carry_out import (
     Interrupted,
     Note,
     Notebook,
-    Plan,
     PlannedRun,
+    StudyPlan,
     carry_out,
     open_notebook,
     plan_of,
 )
-from services.console.studies.content import Cells, Measured, Standing, article, html, markdown
+from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
 from services.console.terminal import headed
 from services.console.verbs.common import (
     EXIT_FAILED,
@@ -76,7 +76,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     return code or (0 if all(_is_valid(notebook, run) for run in here) else EXIT_FAILED)
 
 
-def _versions(plan: Plan, settings: ServiceSettings) -> dict[str, str]:
+def _versions(plan: StudyPlan, settings: ServiceSettings) -> dict[str, str]:
     places = {
         run.system.name: installed(load_engine(run.pipeline.engine), settings) for run in plan.runs
     }
@@ -88,10 +88,10 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
     return note is not None and note.valid
 
 
-def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
+def _cells(url: str, plan: StudyPlan, notebook: Notebook) -> Cells:
     """The results by experiment, system and stage. A run that the store does not know is removed
     from the notebook, so that it is repeated. Raises QueryError."""
-    found: dict[tuple[str, str, str], Measured] = {}
+    found: dict[tuple[str, str, str], MeasuredCell] = {}
     for run in plan.runs:
         note = notebook.chosen(run.key)
         if note is None:
@@ -106,9 +106,9 @@ def _cells(url: str, plan: Plan, notebook: Notebook) -> Cells:
     return found
 
 
-def _measured(url: str, run: PlannedRun, note: Note) -> Measured:
+def _measured(url: str, run: PlannedRun, note: Note) -> MeasuredCell:
     report = None if note.failed else build_report(url, note.run_id)
-    return Measured(note.run_id, run.pipeline.name, note.valid, report, note.failed)
+    return MeasuredCell(note.run_id, run.pipeline.name, note.valid, report, note.failed)
 
 
 def _show(console: Console) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from schemas.codec import Records
+from schemas.codec import RecordSchemas
 from schemas.domain import (
     SCHEDULED_AT,
     SEQUENCE,
@@ -181,7 +181,9 @@ class InputMapping:
 class RowSteps:
     """The filters and lookups among some stages, in order, applied to columns of rows."""
 
-    def __init__(self, stages: Iterable[StageSpec], codec: Records, names: Dictionaries) -> None:
+    def __init__(
+        self, stages: Iterable[StageSpec], codec: RecordSchemas, names: Dictionaries
+    ) -> None:
         self._stages = [one for one in stages if one.kind in ("decode", "filter", "lookup")]
         self._types = [column_types(codec.schema_json(one.record)) for one in self._stages]
         self._names = names
@@ -286,7 +288,7 @@ class _TableCodes:
 
 
 @dataclass(frozen=True)
-class Values:
+class ExpectedColumn:
     """An expected column. scale: magnitude for the tolerance, for numbers whose sums engines may
     compute in any order; None if cells must be equal."""
 
@@ -323,7 +325,7 @@ def equal_columns(actual: Column, expected: Column) -> Bools:
     return equal
 
 
-class Source(NamedTuple):
+class InputColumn(NamedTuple):
     """A column of an input; kind: index of the input in the domain."""
 
     kind: int
@@ -340,22 +342,22 @@ class Combination:
         self._spec = spec
         self._is_float = is_float
 
-    def of(self, values: list[Column], appended_ms: list[Ints]) -> Values:
+    def of(self, values: list[Column], appended_ms: list[Ints]) -> ExpectedColumn:
         """The column, given each source's values and append times."""
         function = self._spec.function
         if function == "first":
             first = np.argmin(np.stack(appended_ms), axis=0)
-            return Values(np.choose(first, values) if len(values) > 1 else values[0])
+            return ExpectedColumn(np.choose(first, values) if len(values) > 1 else values[0])
         if function == "count":
-            return Values(np.full(len(values[0]), len(values)))
+            return ExpectedColumn(np.full(len(values[0]), len(values)))
         if function == "count_distinct":
             ordered = np.sort(np.stack(values), axis=0)
-            return Values(1 + (ordered[1:] != ordered[:-1]).sum(axis=0))
+            return ExpectedColumn(1 + (ordered[1:] != ordered[:-1]).sum(axis=0))
         if function in ("min", "max"):
-            return Values(_EXTREME[function](values))
+            return ExpectedColumn(_EXTREME[function](values))
         total: Column = np.add.reduce(values)
         size = np.add.reduce([np.abs(one) for one in values]) if self._is_float else None
         if function == "sum":
-            return Values(total, size)
+            return ExpectedColumn(total, size)
         scale = np.abs(total) if size is None else size
-        return Values(total / len(values), scale / len(values))
+        return ExpectedColumn(total / len(values), scale / len(values))

@@ -106,7 +106,7 @@ class Group(Columns):
         return self.positions(codes)
 
 
-class Groups(dict[int, Group]):
+class CellGroups(dict[int, Group]):
     """The cells of groups by the codes of their keys.
 
     A group is dense if few cells are wasted: while all groups have at most MAX_DENSE_CELLS, or if

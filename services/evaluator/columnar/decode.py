@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyruhvro
 
-from schemas.codec import HEADER_BYTES, DecodeError, Records, decode_json, said_by
+from schemas.codec import HEADER_BYTES, DecodeError, RecordSchemas, decode_json, said_by
 from schemas.columnar import decode_columns
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 
@@ -77,7 +77,7 @@ class Decoded:
 
 
 @dataclass(frozen=True)
-class Refused:
+class UndecodedRecord:
     """A record that could not be decoded: its position in the batch and the reason."""
 
     place: int
@@ -92,7 +92,8 @@ def at_places(values: list[Value], places: Ints) -> list[Value]:
 
 
 Decoder = Callable[
-    [Records, tuple[str, ...], list[bytes | None]], tuple[list[Decoded], list[Refused]]
+    [RecordSchemas, tuple[str, ...], list[bytes | None]],
+    tuple[list[Decoded], list[UndecodedRecord]],
 ]
 
 
@@ -102,8 +103,8 @@ def input_decoder(wire_format: str) -> Decoder:
 
 
 def decode(
-    codec: Records, records: tuple[str, ...], values: list[bytes | None]
-) -> tuple[list[Decoded], list[Refused]]:
+    codec: RecordSchemas, records: tuple[str, ...], values: list[bytes | None]
+) -> tuple[list[Decoded], list[UndecodedRecord]]:
     """Decode values, each of which must be one of `records` in its newest version."""
     if len(records) == 1 and len(values):
         every = np.arange(len(values))
@@ -113,7 +114,7 @@ def decode(
             pass
     kinds = _kinds(codec, records, values)
     refused = [
-        Refused(place, _why(codec, records, values[place]))
+        UndecodedRecord(place, _why(codec, records, values[place]))
         for place in np.flatnonzero(kinds == UNKNOWN).tolist()
     ]
     decoded = []
@@ -124,7 +125,7 @@ def decode(
     return decoded, refused
 
 
-def _kinds(codec: Records, records: tuple[str, ...], values: list[bytes | None]) -> Ints:
+def _kinds(codec: RecordSchemas, records: tuple[str, ...], values: list[bytes | None]) -> Ints:
     """Which record each value is, by its header, as an index into `records`."""
     headers = pc.binary_slice(pa.array(values, pa.binary()), 0, HEADER_BYTES)
     wanted = pa.array([codec.header(record) for record in records], pa.binary())
@@ -133,11 +134,11 @@ def _kinds(codec: Records, records: tuple[str, ...], values: list[bytes | None])
 
 
 def _decode_record(
-    codec: Records,
+    codec: RecordSchemas,
     record: str,
     places: Ints,
     values: list[bytes | None],
-    refused: list[Refused],
+    refused: list[UndecodedRecord],
 ) -> Decoded:
     data: list[bytes] = at_places(values, places)  # type: ignore[arg-type]
     try:
@@ -148,18 +149,18 @@ def _decode_record(
             if reason is None:
                 keep.append(row)
             else:
-                refused.append(Refused(int(places[row]), reason))
+                refused.append(UndecodedRecord(int(places[row]), reason))
         return _decoded(codec, record, places[keep], [data[row] for row in keep])
 
 
-def _decoded(codec: Records, record: str, places: Ints, values: list[bytes]) -> Decoded:
+def _decoded(codec: RecordSchemas, record: str, places: Ints, values: list[bytes]) -> Decoded:
     """Decode whole values. Raises ValueError, or TypeError for None, unless every value is exactly
     one record."""
     return Decoded(record, places, *decode_columns(codec, record, values))
 
 
 def _whole_or_not(
-    codec: Records, record: str, data: list[bytes], rows: range
+    codec: RecordSchemas, record: str, data: list[bytes], rows: range
 ) -> Iterator[tuple[int, str | None]]:
     """For each row, None if it decodes, else the reason."""
     try:
@@ -175,7 +176,7 @@ def _whole_or_not(
         yield from ((row, None) for row in rows)
 
 
-def _reason(codec: Records, record: str, value: bytes, error: ValueError) -> str:
+def _reason(codec: RecordSchemas, record: str, value: bytes, error: ValueError) -> str:
     try:
         codec.decode(value)
     except DecodeError as refusal:
@@ -183,7 +184,7 @@ def _reason(codec: Records, record: str, value: bytes, error: ValueError) -> str
     return f"{record} cannot be decoded: {said_by(error)}"
 
 
-def _why(codec: Records, records: tuple[str, ...], value: bytes | None) -> str:
+def _why(codec: RecordSchemas, records: tuple[str, ...], value: bytes | None) -> str:
     try:
         found = codec.identify(value)
     except DecodeError as error:
@@ -192,8 +193,8 @@ def _why(codec: Records, records: tuple[str, ...], value: bytes | None) -> str:
 
 
 def decode_json_values(
-    codec: Records, records: tuple[str, ...], values: list[bytes | None]
-) -> tuple[list[Decoded], list[Refused]]:
+    codec: RecordSchemas, records: tuple[str, ...], values: list[bytes | None]
+) -> tuple[list[Decoded], list[UndecodedRecord]]:
     """Decode values, each of which must be one of `records`. If there are several, the record is
     the one of which the value has a member that no other record has, else the first without such
     members."""
@@ -208,7 +209,7 @@ def decode_json_values(
         try:
             rows[record].append((place, decode_json(record, value, codec)))
         except DecodeError as error:
-            refused.append(Refused(place, str(error)))
+            refused.append(UndecodedRecord(place, str(error)))
     decoded = []
     for record, found in rows.items():
         if found:

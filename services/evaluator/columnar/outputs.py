@@ -26,18 +26,18 @@ NULL = np.iinfo(np.int64).min  # in columns of integers; no expected value
 
 
 @dataclass(frozen=True)
-class Keys:
+class OutputKeys:
     """Keys of output records: the key itself, and whether it is correct."""
 
     is_right: Bools
     values: np.ndarray[Any, Any]
 
-    def take(self, rows: Ints | slice) -> "Keys":
+    def take(self, rows: Ints | slice) -> "OutputKeys":
         """Keys of the given rows."""
-        return Keys(self.is_right[rows], self.values[rows])
+        return OutputKeys(self.is_right[rows], self.values[rows])
 
 
-def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
+def judged_keys(keys: list[bytes | None], column: pa.Array) -> OutputKeys | None:
     """Compare keys with the text of a column; None if all are equal."""
     if not pa.types.is_string(column.type):
         column = column.cast(pa.string())
@@ -47,7 +47,7 @@ def judged_keys(keys: list[bytes | None], column: pa.Array) -> Keys | None:
     values = np.empty(len(keys), object)
     values[:] = keys
     right: Bools = is_right.fill_null(False).to_numpy(zero_copy_only=False)
-    return Keys(right, values)
+    return OutputKeys(right, values)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Outputs:
     appended_ms: Ints
     content: Content
     places: Ints | None = None
-    keys: Keys | None = None
+    keys: OutputKeys | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -101,15 +101,15 @@ def _concat_places(parts: list[Ints | None]) -> Ints | None:
     return np.concatenate(known) if known else None
 
 
-def _concat_keys(parts: list[Outputs]) -> Keys | None:
+def _concat_keys(parts: list[Outputs]) -> OutputKeys | None:
     if all(part.keys is None for part in parts):
         return None
     right, values = [], []
     for part in parts:
-        none = Keys(np.ones(len(part), bool), np.full(len(part), None))
+        none = OutputKeys(np.ones(len(part), bool), np.full(len(part), None))
         right.append((part.keys or none).is_right)
         values.append((part.keys or none).values)
-    return Keys(np.concatenate(right), np.concatenate(values))
+    return OutputKeys(np.concatenate(right), np.concatenate(values))
 
 
 class Unread:

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, StageSpec, Window
-from services.evaluator.columnar.column_mapping import InputRows, RowSteps, Values
+from services.evaluator.columnar.column_mapping import ExpectedColumn, InputRows, RowSteps
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
 from services.evaluator.expected.stages import GROUP_CELLS, Expected, Oracle, kinds_of
-from services.evaluator.expected.window_recipe import Recipe, Results, joined_rows
+from services.evaluator.expected.window_recipe import Recipe, WindowResults, joined_rows
 from services.runtime.counting import by_value
 
 GRACE_MS = 1_000
@@ -111,7 +111,7 @@ class ClosedState:
         self._panes: dict[int, list[InputRows]] = defaultdict(list)
         self._arrived = 0
         self._open: set[int] = set()
-        self.closed: dict[int, Results] = {}
+        self.closed: dict[int, WindowResults] = {}
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
@@ -243,7 +243,7 @@ class ClosedState:
         idle_ms = last_ms + self._deadline_ms
         return idle_ms if idle_ms < frontier_ms else None
 
-    def _results(self, window: int, closed_ms: int, frontier_ms: int) -> Results:
+    def _results(self, window: int, closed_ms: int, frontier_ms: int) -> WindowResults:
         """Expected outputs of a window."""
         parts = [part for pane in self._panes_of(window) for part in self._panes.get(pane, [])]
         rows = {
@@ -268,7 +268,7 @@ class ClosedState:
         return self._recipe.results_of_windows(rows, masks, closed_ms)
 
 
-class Closed(Oracle):
+class ClosedWindows(Oracle):
     """The oracle of a stage over windows closed by event time."""
 
     state: ClosedState
@@ -323,14 +323,14 @@ class Closed(Oracle):
             np.full(len(at), results.closed_ms),
         )
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The compared columns and the window's end."""
         results = self.state.closed[group]
-        found = {WINDOW_END: Values(np.full(len(at), group + self.state.span.size_ms))}
+        found = {WINDOW_END: ExpectedColumn(np.full(len(at), group + self.state.span.size_ms))}
         for name in self._compared:
             values = results.columns[name]
             scale = None if values.scale is None else values.scale[at]
-            found[name] = Values(values.values[at], scale)
+            found[name] = ExpectedColumn(values.values[at], scale)
         return found
 
     def copies(self, group: int, index: Ints) -> Ints | None:

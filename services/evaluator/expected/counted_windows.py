@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 
 from schemas.domain import WINDOW_END, WINDOW_START, Aggregate, StageSpec
-from services.evaluator.columnar.column_mapping import Column, InputRows, RowSteps, Values
+from services.evaluator.columnar.column_mapping import Column, ExpectedColumn, InputRows, RowSteps
 from services.evaluator.columnar.columns import (
     UNKNOWN,
     Bools,
+    CellGroups,
     Columns,
     Floats,
     Group,
-    Groups,
     Ints,
     first_of_each,
 )
@@ -36,7 +36,7 @@ _LAST = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Sum:
+class AggregateState:
     """State of one aggregate: its column and function, and the source column of each input by
     index.
 
@@ -100,19 +100,19 @@ class Sum:
         times[at[order]] = appended_ms[order]
         cells[self._name][at[order]] = values[order]
 
-    def values(self, cells: Columns, at: Ints) -> Values:
+    def values(self, cells: Columns, at: Ints) -> ExpectedColumn:
         """The column of the output."""
         name, function = self._name, self.spec.function
         if function == "count":
-            return Values(self._count(cells, at))
+            return ExpectedColumn(self._count(cells, at))
         found = cells[name][at]
         if function in ("sum", "mean"):
             size = cells[f"size of {name}"][at] if self.is_float else None
             if function == "sum":
-                return Values(found, size)
+                return ExpectedColumn(found, size)
             count = np.maximum(self._count(cells, at), 1)
-            return Values(found / count, (np.abs(found) if size is None else size) / count)
-        return Values(found)
+            return ExpectedColumn(found / count, (np.abs(found) if size is None else size) / count)
+        return ExpectedColumn(found)
 
     def _count(self, cells: Columns, at: Ints) -> Ints:
         count: Ints = np.add.reduce([cells[f"records of {kind}"][at] for kind in self.sources])
@@ -131,7 +131,7 @@ class WindowState:
         self,
         context: Context,
         spec: StageSpec,
-        sums: list[Sum],
+        sums: list[AggregateState],
         steps: RowSteps,
     ) -> None:
         assert spec.window is not None
@@ -158,12 +158,12 @@ class WindowState:
         for one in sums:
             cells |= one.cells()
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
-        self.windows = Groups(cells)
+        self.windows = CellGroups(cells)
         self.newest_ms: dict[int, int] = {}
-        self._counted = Groups(self._flags)  # by every_s: units, of each input
+        self._counted = CellGroups(self._flags)  # by every_s: units, of each input
         # By column; in each, by window: values.
         self._distinct = {
-            one.spec.column: Groups({"seen": (np.bool_, False)})
+            one.spec.column: CellGroups({"seen": (np.bool_, False)})
             for one in sums
             if one.distinct is not None
         }
@@ -219,7 +219,7 @@ class WindowState:
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 
-    def _new_values(self, start: int, one: Sum, rows: InputRows, picked: Ints) -> Ints:
+    def _new_values(self, start: int, one: AggregateState, rows: InputRows, picked: Ints) -> Ints:
         """Those of the picked rows whose value occurs for the first time in a window."""
         if rows.kind not in one.sources:
             return picked
@@ -345,10 +345,10 @@ class Aggregated(_OverCountedWindows):
             state.base_ms,
         )
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The aggregates and the window's end."""
         cells = self.state.windows[group]
-        ends = {WINDOW_END: Values(np.full(len(at), group + self.state.size_ms))}
+        ends = {WINDOW_END: ExpectedColumn(np.full(len(at), group + self.state.size_ms))}
         return ends | {one.spec.column: one.values(cells, at) for one in self.state.sums}
 
 
@@ -411,10 +411,10 @@ class Changed(_OverCountedWindows):
             self.state.base_ms,
         )
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The changes and the window's end."""
         length_ms = self.state.size_ms * self._number
-        found = {WINDOW_END: Values(np.full(len(at), group + length_ms))}
+        found = {WINDOW_END: ExpectedColumn(np.full(len(at), group + length_ms))}
         parts = self._parts(group, at)
         for one in self.spec.changes:
             new, old = (
@@ -455,17 +455,17 @@ class _Part:
             found[self.has] = self.cells[name][self.at]
         return found
 
-    def values(self, one: Sum) -> Values:
+    def values(self, one: AggregateState) -> ExpectedColumn:
         """An aggregate; NaN for keys without records."""
         found, scale = np.full((2, len(self.has)), np.nan)
         if self.cells is not None:
             values = one.values(self.cells, self.at)
             found[self.has] = values.values
             scale[self.has] = 0 if values.scale is None else values.scale
-        return Values(found, scale)
+        return ExpectedColumn(found, scale)
 
 
-def changed(new: Values, old: Values) -> Values:
+def changed(new: ExpectedColumn, old: ExpectedColumn) -> ExpectedColumn:
     """(new - old) / old; NaN if old is 0 or missing."""
     assert new.scale is not None
     assert old.scale is not None
@@ -473,7 +473,7 @@ def changed(new: Values, old: Values) -> Values:
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         change = np.where(old.values == 0, np.nan, (new.values - old.values) / old.values)
         carried = (new_size + np.abs(new.values / old.values) * old.scale) / np.abs(old.values)
-    return Values(change, np.maximum(np.maximum(1.0, np.abs(change)), carried))
+    return ExpectedColumn(change, np.maximum(np.maximum(1.0, np.abs(change)), carried))
 
 
 def _in_all(counts: list[Ints]) -> Ints:

@@ -22,13 +22,13 @@ from services.evaluator.columnar.column_mapping import (
     Column,
     Combination,
     Dictionaries,
+    ExpectedColumn,
+    InputColumn,
     InputMapping,
     InputRows,
     NeededColumns,
     NotJudgedError,
     RowSteps,
-    Source,
-    Values,
     column_types,
     dtype_of,
 )
@@ -36,10 +36,15 @@ from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
 from services.evaluator.columnar.value_codes import KeyCodes
-from services.evaluator.expected.closed_windows import Closed, ClosedState
-from services.evaluator.expected.counted_windows import Aggregated, Changed, Sum, WindowState
-from services.evaluator.expected.rows import Join, JoinState, SequenceState, SingleRows
-from services.evaluator.expected.stages import Expected, Oracle, Stage, State
+from services.evaluator.expected.closed_windows import ClosedState, ClosedWindows
+from services.evaluator.expected.counted_windows import (
+    Aggregated,
+    AggregateState,
+    Changed,
+    WindowState,
+)
+from services.evaluator.expected.rows import JoinOracle, JoinState, SequenceState, SingleRows
+from services.evaluator.expected.stages import Expected, Oracle, StageOracle, State
 from services.evaluator.expected.window_recipe import Recipe
 
 _OF_TEXT = ("first", "count_distinct")
@@ -53,7 +58,7 @@ class After(Oracle):
         self,
         context: Context,
         spec: StageSpec,
-        core: Join | Aggregated | Changed,
+        core: JoinOracle | Aggregated | Changed,
         steps: RowSteps,
     ) -> None:
         self.spec = spec
@@ -88,12 +93,14 @@ class After(Oracle):
         found.implied[found.implied] = self._applied(group, at[found.implied])[0]
         return found
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """Columns of the stage that is read, and of the tables."""
         _keep, columns, core = self._applied(group, at)
-        return {name: core.get(name, Values(columns[name])) for name in self._compared}
+        return {name: core.get(name, ExpectedColumn(columns[name])) for name in self._compared}
 
-    def _applied(self, group: int, at: Ints) -> tuple[Bools, dict[str, Column], dict[str, Values]]:
+    def _applied(
+        self, group: int, at: Ints
+    ) -> tuple[Bools, dict[str, Column], dict[str, ExpectedColumn]]:
         """Which outputs are kept, their columns, and the columns of the stage that is read."""
         core = self._core.content(group, at)
         numbers = {n: v.values for n, v in core.items() if not self._core.columns.is_text(n)}
@@ -167,7 +174,7 @@ class Oracles:
             if not isinstance(state, WindowState):
                 state.add(rows)
 
-    def stage(self, name: str, publishes: bool = False) -> Stage:
+    def stage(self, name: str, publishes: bool = False) -> StageOracle:
         """The oracle of a stage. publishes: whether partial windows are published."""
         spec = self._domain.stage(name)
         core = self._core(spec)
@@ -213,11 +220,11 @@ class Oracles:
     def _types(self, kind: int) -> dict[str, str]:
         return column_types(self._domain.codec.schema_json(self._domain.inputs[kind].record))
 
-    def _source(self, of: str) -> Source:
+    def _source(self, of: str) -> InputColumn:
         name, _, column = of.partition(".")
-        return Source(self._domain.inputs.index(self._domain.input(name)), column)
+        return InputColumn(self._domain.inputs.index(self._domain.input(name)), column)
 
-    def _sources(self, one: Aggregate) -> list[Source]:
+    def _sources(self, one: Aggregate) -> list[InputColumn]:
         """Input columns that an aggregate is computed from; those of `first` in append order of
         one millisecond."""
         found = [self._source(of) for of in one.of]
@@ -233,13 +240,13 @@ class Oracles:
             )
         return found
 
-    def _dtype(self, sources: Iterable[Source]) -> Any:
+    def _dtype(self, sources: Iterable[InputColumn]) -> Any:
         """float64 if any source is float, else int64, which includes codes of text."""
         types = {self._types(one.kind).get(one.column, "double") for one in sources}
         is_float = any(dtype_of(one) == np.float64 for one in types)
         return np.float64 if is_float else np.int64
 
-    def _join(self, spec: StageSpec) -> Join:
+    def _join(self, spec: StageSpec) -> JoinOracle:
         sources = [self._sources(one) for one in spec.aggregates]
         state = self._states.get(spec.name)
         if state is None:
@@ -252,20 +259,20 @@ class Oracles:
             (Combination(one, self._dtype(of) == np.float64), of)
             for one, of in zip(spec.aggregates, sources, strict=True)
         ]
-        return Join(self._context, spec, state, combinations)
+        return JoinOracle(self._context, spec, state, combinations)
 
     def _after(self, spec: StageSpec, publishes: bool) -> After:
         chain = self._domain.chain(spec.name)
         read = next(one for one in reversed(chain) if one.kind not in ROW_KINDS)
         core = self.stage(read.name, publishes)
-        if spec.kind == "copy" or not isinstance(core, Join | Aggregated | Changed):
+        if spec.kind == "copy" or not isinstance(core, JoinOracle | Aggregated | Changed):
             raise _not_judged(spec, read)
         after = chain[chain.index(read) + 1 :]
         return After(
             self._context, spec, core, RowSteps(after, self._domain.codec, self._context.names)
         )
 
-    def _closed(self, spec: StageSpec, core: StageSpec) -> Closed:
+    def _closed(self, spec: StageSpec, core: StageSpec) -> ClosedWindows:
         chain = self._domain.chain(spec.name)
         after = chain[chain.index(core) + 1 :]
         last = next((one for one in after if one.kind not in ROW_KINDS), core)
@@ -289,7 +296,7 @@ class Oracles:
             state = ClosedState(self._context, recipe, self._steps(chain), self._deadline_ms)
             self._states[spec.name] = state
         assert isinstance(state, ClosedState)
-        return Closed(self._context, spec, state, recipe)
+        return ClosedWindows(self._context, spec, state, recipe)
 
     def _windows(self, spec: StageSpec) -> WindowState:
         state = self._states.get(spec.name)
@@ -301,7 +308,7 @@ class Oracles:
         assert isinstance(state, WindowState)
         return state
 
-    def _sum(self, spec: StageSpec, one: Aggregate) -> Sum:
+    def _sum(self, spec: StageSpec, one: Aggregate) -> AggregateState:
         assert spec.window is not None
         assert spec.complete is not None
         sources = {source.kind: source.column for source in self._sources(one)}
@@ -313,7 +320,7 @@ class Oracles:
         ):
             names = [self._context.names[key] for key in (*spec.keys, *columns)]
             distinct = KeyCodes(names)
-        return Sum(one, sources, self._dtype(self._sources(one)) == np.float64, distinct)
+        return AggregateState(one, sources, self._dtype(self._sources(one)) == np.float64, distinct)
 
     def _of_singles(self, specs: Iterable[StageSpec]) -> NeededColumns:
         """Input columns needed to judge copies, decodes, filters and lookups."""

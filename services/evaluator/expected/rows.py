@@ -17,11 +17,11 @@ from schemas.domain import SEQUENCE, StageSpec
 from services.evaluator.columnar.column_mapping import (
     Column,
     Combination,
+    ExpectedColumn,
+    InputColumn,
     InputRows,
     NeededColumns,
     RowSteps,
-    Source,
-    Values,
     column_types,
     dtype_of,
     equal_columns,
@@ -30,9 +30,9 @@ from services.evaluator.columnar.column_mapping import (
 from services.evaluator.columnar.columns import (
     UNKNOWN,
     Bools,
+    CellGroups,
     Columns,
     Group,
-    Groups,
     Ints,
     first_of_each,
 )
@@ -343,7 +343,7 @@ class JoinState:
         self,
         context: Context,
         spec: StageSpec,
-        sources: dict[Source, Any],
+        sources: dict[InputColumn, Any],
         steps: RowSteps,
     ) -> None:
         kinds = kinds_of(context.domain, spec)
@@ -355,7 +355,7 @@ class JoinState:
         cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
         cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
         cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
-        self.instants = Groups(cells)
+        self.instants = CellGroups(cells)
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
@@ -405,7 +405,7 @@ class JoinState:
         return self.instants.size + GROUP_CELLS * len(self.instants)
 
 
-class Join(KeyedOracle):
+class JoinOracle(KeyedOracle):
     """The oracle of a join."""
 
     state: JoinState
@@ -415,7 +415,7 @@ class Join(KeyedOracle):
         context: Context,
         spec: StageSpec,
         state: JoinState,
-        combinations: list[tuple[Combination, list[Source]]],
+        combinations: list[tuple[Combination, list[InputColumn]]],
     ) -> None:
         self.spec = spec
         self.state = state
@@ -459,7 +459,7 @@ class Join(KeyedOracle):
             base_ms,
         )
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The aggregates."""
         cells = self.state.instants[group]
         found = {}

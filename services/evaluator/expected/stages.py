@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from schemas.domain import DomainSpec, StageSpec
-from services.evaluator.columnar.column_mapping import InputRows, Values
+from services.evaluator.columnar.column_mapping import ExpectedColumn, InputRows
 from services.evaluator.columnar.columns import Bools, Floats, Group, Ints
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import OutputColumns, Outputs
@@ -100,7 +100,7 @@ class State(Protocol):
         groups."""
 
 
-class Stage(Protocol):
+class StageOracle(Protocol):
     """The oracle of one stage.
 
     spec: the stage. state: shared by oracles of several pipelines. grows: whether more inputs imply
@@ -176,7 +176,7 @@ class Oracle:
     columns: OutputColumns
     grows = False
 
-    def content(self, group: int, at: Ints) -> dict[str, Values]:
+    def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The expected columns of outputs."""
         raise NotImplementedError
 

@@ -14,10 +14,10 @@ from schemas.domain import SEQUENCE, Aggregate, StageSpec
 from services.evaluator.columnar.column_mapping import (
     Column,
     Combination,
+    ExpectedColumn,
+    InputColumn,
     InputRows,
     RowSteps,
-    Source,
-    Values,
 )
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 from services.evaluator.expected.counted_windows import changed
@@ -30,14 +30,14 @@ Rows = Mapping[int, InputRows | None]  # by index of the input
 
 
 @dataclass(frozen=True)
-class Results:
+class WindowResults:
     """Outputs, one row each, with the times of the contributing inputs.
 
     columns: contents. members: by index of the input, the row that each output is made of, if it is
     one of each input. copies: how often each output occurs, if it may occur several times.
     """
 
-    columns: dict[str, Values]
+    columns: dict[str, ExpectedColumn]
     texts: frozenset[str]
     latest_ms: Ints
     inputs: Ints
@@ -51,7 +51,7 @@ class Results:
     def __len__(self) -> int:
         return len(self.latest_ms)
 
-    def take(self, rows: Ints | Bools) -> "Results":
+    def take(self, rows: Ints | Bools) -> "WindowResults":
         """The given rows."""
         members = None
         if self.members is not None:
@@ -80,9 +80,9 @@ class Results:
         return found
 
 
-def taken(values: Values, rows: Ints | Bools) -> Values:
+def taken(values: ExpectedColumn, rows: Ints | Bools) -> ExpectedColumn:
     scale = None if values.scale is None else values.scale[rows]
-    return Values(values.values[rows], scale)
+    return ExpectedColumn(values.values[rows], scale)
 
 
 def numbered(columns: list[Column]) -> tuple[Ints, Ints]:
@@ -96,7 +96,7 @@ def numbered(columns: list[Column]) -> tuple[Ints, Ints]:
     return number, first
 
 
-def concatenated(parts: list[Results]) -> Results:
+def concatenated(parts: list[WindowResults]) -> WindowResults:
     """Outputs of several windows together."""
     parts = [part for part in parts if len(part)]
     if len(parts) <= 1:
@@ -121,26 +121,26 @@ def concatenated(parts: list[Results]) -> Results:
     )
 
 
-def _joined(parts: list[Values]) -> Values:
+def _joined(parts: list[ExpectedColumn]) -> ExpectedColumn:
     scales = [part.scale for part in parts if part.scale is not None]
     scale = np.concatenate(scales) if len(scales) == len(parts) else None
-    return Values(np.concatenate([part.values for part in parts]), scale)
+    return ExpectedColumn(np.concatenate([part.values for part in parts]), scale)
 
 
-def no_results() -> Results:
+def no_results() -> WindowResults:
     """An empty result."""
     empty = np.empty(0, np.int64)
-    return Results({}, frozenset(), empty, empty, empty, empty, members={})
+    return WindowResults({}, frozenset(), empty, empty, empty, empty, members={})
 
 
-def cells_at(values: Values | None, place: Ints) -> Values:
+def cells_at(values: ExpectedColumn | None, place: Ints) -> ExpectedColumn:
     """Cells at some indices; NaN for UNKNOWN."""
     found, scale = np.full(len(place), np.nan), np.full(len(place), np.nan)
     known = place != UNKNOWN
     if values is not None and known.any():
         found[known] = values.values[place[known]]
         scale[known] = 0 if values.scale is None else values.scale[place[known]]
-    return Values(found, scale)
+    return ExpectedColumn(found, scale)
 
 
 def ints_at(column: Ints, place: Ints, otherwise: int) -> Ints:
@@ -185,8 +185,8 @@ class Recipe:
     steps: RowSteps
     last: StageSpec
     last_steps: RowSteps
-    sources: dict[str, list[Source]]
-    columns: dict[str, Source]
+    sources: dict[str, list[InputColumn]]
+    columns: dict[str, InputColumn]
     base_ms: int
 
     @cached_property
@@ -220,7 +220,7 @@ class Recipe:
             | {PARTITION: rows.numbers.get(PARTITION, np.zeros(len(rows), np.int64))},
         )
 
-    def results(self, rows: Rows, closed_ms: int) -> Results:
+    def results(self, rows: Rows, closed_ms: int) -> WindowResults:
         """Outputs of a window with these rows."""
         found = self._core_results(rows, None)
         found = self._identified(_applied(self.last_steps, found))
@@ -228,7 +228,7 @@ class Recipe:
 
     def results_of_windows(
         self, rows: Rows, masks: Mapping[int, Mapping[int, Bools]], closed_ms: int
-    ) -> Results:
+    ) -> WindowResults:
         """Outputs of a window of `last`, given the rows of each window of `core` as masks."""
         parts = [
             _applied(self.steps, self._core_results(rows, masks[start])) for start in sorted(masks)
@@ -240,14 +240,14 @@ class Recipe:
         found = self._identified(_applied(self.last_steps, found))
         return replace(found, closed_ms=closed_ms)
 
-    def _identified(self, found: Results) -> Results:
+    def _identified(self, found: WindowResults) -> WindowResults:
         """Every output once; of repeated pairs the first, with their number in `copies`."""
         if self.last.kind == "window_join" and len(found):
             number, first = numbered([found.columns[name].values for name in self.identity])
             found = replace(found.take(first), copies=np.bincount(number))
         return replace(found, identity=self.identity)
 
-    def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> Results:
+    def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> WindowResults:
         """Outputs of the core for the rows of one window: all rows, or those of the masks."""
         places = {
             kind: np.arange(len(one)) if masks is None else np.flatnonzero(masks[kind])
@@ -259,7 +259,7 @@ class Recipe:
             return self._pairs(chosen, places)
         return self._aggregates(chosen, places)
 
-    def _pairs(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> Results:
+    def _pairs(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> WindowResults:
         kinds = [one.kind for one in self.columns.values() if one.column == SEQUENCE]
         empty = np.empty(0, np.int64)
         left, right = (places.get(kind, empty) for kind in kinds)
@@ -275,10 +275,10 @@ class Recipe:
         members = {kinds[0]: left[in_left], kinds[1]: right[in_right]}
         times = {kind: rows[kind].appended_ms[place] for kind, place in members.items()}
         columns = {
-            name: Values(rows[source.kind].column(source.column)[members[source.kind]])
+            name: ExpectedColumn(rows[source.kind].column(source.column)[members[source.kind]])
             for name, source in self.columns.items()
         }
-        columns |= {n: Values(one.column(n)[members[kinds[0]]]) for n in self.core.keys}
+        columns |= {n: ExpectedColumn(one.column(n)[members[kinds[0]]]) for n in self.core.keys}
         texts = {name for name, s in self.columns.items() if s.column in rows[s.kind].codes}
         texts |= {name for name in self.core.keys if name in one.codes}
         for spec in self.core.aggregates:
@@ -290,7 +290,7 @@ class Recipe:
             if sources[0].column in rows[sources[0].kind].codes and spec.function == "first":
                 texts.add(spec.column)
         scheduled = [rows[kind].scheduled_us[place] for kind, place in members.items()]
-        return Results(
+        return WindowResults(
             columns,
             frozenset(texts),
             np.maximum.reduce([*times.values()]),
@@ -300,7 +300,7 @@ class Recipe:
             members=members,
         )
 
-    def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> Results:
+    def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> WindowResults:
         """An aggregate of input rows, for keys with a row of every input."""
         places = {kind: self._counted(rows[kind], place) for kind, place in places.items()}
         if not all(len(places.get(kind, ())) for kind in self._kinds):
@@ -314,7 +314,7 @@ class Recipe:
         bounds = np.cumsum([0, *(len(places[kind]) for kind in self._kinds)])
         number_of = {kind: number[bounds[n] : bounds[n + 1]] for n, kind in enumerate(self._kinds)}
         appended_ms = {kind: rows[kind].appended_ms[places[kind]] for kind in self._kinds}
-        columns = {n: Values(k[first]) for n, k in zip(self.core.keys, keys, strict=True)}
+        columns = {n: ExpectedColumn(k[first]) for n, k in zip(self.core.keys, keys, strict=True)}
         texts = {n for n in self.core.keys if n in rows[self._kinds[0]].codes}
         for spec in self.core.aggregates:
             sources = self.sources[spec.column]
@@ -337,7 +337,7 @@ class Recipe:
         names = (*self.core.keys, *self.core.once_per)
         return place[np.sort(numbered([rows.column(name)[place] for name in names])[1])]
 
-    def _aggregate_of(self, rows: Rows, found: Results) -> Results:
+    def _aggregate_of(self, rows: Rows, found: WindowResults) -> WindowResults:
         """An aggregate of pairs. Each record contributes once, however many pairs it is in."""
         if not len(found):
             return no_results()
@@ -367,7 +367,7 @@ class Recipe:
             np.concatenate(scheduled_us),
         )
 
-    def _pair_order(self, rows: Rows, found: Results) -> Ints:
+    def _pair_order(self, rows: Rows, found: WindowResults) -> Ints:
         """A number for each pair: pairs are ordered by their record that was appended later, and
         those of the same by the other one."""
         assert found.members is not None
@@ -382,7 +382,7 @@ class Recipe:
         number: Ints = later * len(order) + other
         return number
 
-    def _changes(self, parts: list[Results]) -> Results:
+    def _changes(self, parts: list[WindowResults]) -> WindowResults:
         """Changes of the newest part against earlier ones. A change against a part without records
         is null."""
         newest = parts[-1]
@@ -403,7 +403,7 @@ class Recipe:
         ]
         inputs = [ints_at(part.inputs, at, 0) for part, at in zip(parts, places, strict=True)]
         total = [ints_at(part.appended_sum, at, 0) for part, at in zip(parts, places, strict=True)]
-        return Results(
+        return WindowResults(
             columns,
             newest.texts & {*self.last.keys},
             np.maximum.reduce(latest),
@@ -414,12 +414,12 @@ class Recipe:
 
     def _with_times(
         self,
-        columns: dict[str, Values],
+        columns: dict[str, ExpectedColumn],
         texts: set[str],
         number: Ints,
         appended_ms: Ints,
         scheduled_us: Ints,
-    ) -> Results:
+    ) -> WindowResults:
         """Outputs with the times of the rows with their number."""
         count = int(number.max()) + 1
         latest_ms, latest_us = np.full((2, count), NEVER)
@@ -428,7 +428,7 @@ class Recipe:
         total = np.zeros(count, np.int64)
         np.add.at(total, number, appended_ms - self.base_ms)
         inputs = np.bincount(number, minlength=count)
-        return Results(columns, frozenset(texts), latest_ms, inputs, total, latest_us)
+        return WindowResults(columns, frozenset(texts), latest_ms, inputs, total, latest_us)
 
 
 def matches(left: Ints, right: Ints) -> tuple[Ints, Ints]:
@@ -442,35 +442,37 @@ def matches(left: Ints, right: Ints) -> tuple[Ints, Ints]:
     return in_left, order[np.repeat(begin, count) + offset]
 
 
-def by_group(spec: Aggregate, values: Column, number: Ints, times: Ints, count: int) -> Values:
+def by_group(
+    spec: Aggregate, values: Column, number: Ints, times: Ints, count: int
+) -> ExpectedColumn:
     """An aggregate of values grouped by number (below `count`). times: append time of each
     value."""
     is_float = values.dtype.kind == "f"
     if spec.function == "count":
-        return Values(np.bincount(number, minlength=count))
+        return ExpectedColumn(np.bincount(number, minlength=count))
     if spec.function == "count_distinct":
         first = numbered([number, values])[1]
-        return Values(np.bincount(number[first], minlength=count))
+        return ExpectedColumn(np.bincount(number[first], minlength=count))
     total: Column = np.zeros(count, np.float64 if is_float else np.int64)
     if spec.function == "first":
         order = np.argsort(times, kind="stable")[::-1]
         total[number[order]] = values[order]  # the last assignment wins
-        return Values(total)
+        return ExpectedColumn(total)
     if spec.function in ("min", "max"):
         least, most = (np.nan, -np.inf) if is_float else (_LAST, NEVER)
         total[:] = least if spec.function == "min" else most
         (np.fmin if spec.function == "min" else np.maximum).at(total, number, values)
-        return Values(total)
+        return ExpectedColumn(total)
     with np.errstate(over="ignore", invalid="ignore"):
         np.add.at(total, number, values)
     size = np.bincount(number, np.abs(values), count).astype(np.float64)
     if spec.function == "sum":
-        return Values(total, size if is_float else None)
+        return ExpectedColumn(total, size if is_float else None)
     records = np.maximum(np.bincount(number, minlength=count), 1)
-    return Values(total / records, size / records)
+    return ExpectedColumn(total / records, size / records)
 
 
-def _applied(steps: RowSteps, found: Results) -> Results:
+def _applied(steps: RowSteps, found: WindowResults) -> WindowResults:
     """Outputs that pass the filters, with the columns of the tables."""
     if not steps.changes_rows or not len(found):
         return found
@@ -478,5 +480,5 @@ def _applied(steps: RowSteps, found: Results) -> Results:
     numbers = {n: v.values for n, v in found.columns.items() if n not in found.texts}
     keep, codes, numbers = steps.apply(codes, numbers, len(found))
     added = (codes | numbers).keys() - found.columns.keys()
-    columns = found.columns | {name: Values((codes | numbers)[name]) for name in added}
+    columns = found.columns | {name: ExpectedColumn((codes | numbers)[name]) for name in added}
     return replace(found, columns=columns, texts=frozenset(codes)).take(keep)

@@ -24,7 +24,7 @@ import pyarrow as pa
 from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
 from services.evaluator.columnar.columns import UNKNOWN, Ints
 from services.evaluator.columnar.outputs import Outputs
-from services.evaluator.expected.stages import Expected, Stage
+from services.evaluator.expected.stages import Expected, StageOracle
 from services.runtime.counting import MAX_SAMPLES, by_value, count_cells, histograms
 
 MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
@@ -233,18 +233,18 @@ class EvictedMissing:
         return len(known) - len(left)
 
 
-def missing_sample(stage: Stage, group: int, index: int) -> dict[str, Any]:
+def missing_sample(stage: StageOracle, group: int, index: int) -> dict[str, Any]:
     """Sample of an expected output that is missing."""
     address = stage.address(group, index)
     return {"verdict": "missing", **address, "expected": stage.expected_values(group, index)}
 
 
-def unexpected_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
+def unexpected_sample(stage: StageOracle, rows: Outputs, row: int) -> dict[str, Any]:
     """Sample of an output that no inputs explain."""
     return {"verdict": "unexpected", **stage.address_of(rows, row), "actual": stage.said(rows, row)}
 
 
-def wrong_sample(stage: Stage, rows: Outputs, row: int) -> dict[str, Any]:
+def wrong_sample(stage: StageOracle, rows: Outputs, row: int) -> dict[str, Any]:
     """Sample of an output whose content or key differs from the expected."""
     group, index = int(rows.group[row]), int(rows.index[row])
     address = stage.address(group, index)

@@ -18,8 +18,14 @@ from schemas.domain import StageSpec
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.columnar.columns import Ints
-from services.evaluator.columnar.decode import Decoded, Refused, at_places, decode, input_decoder
-from services.evaluator.columnar.outputs import Keys, UndecodableCopies, judged_keys
+from services.evaluator.columnar.decode import (
+    Decoded,
+    UndecodedRecord,
+    at_places,
+    decode,
+    input_decoder,
+)
+from services.evaluator.columnar.outputs import OutputKeys, UndecodableCopies, judged_keys
 from services.evaluator.expected.oracles import Oracles
 from services.evaluator.expected.stages import State
 from services.evaluator.expected.window_recipe import PARTITION
@@ -66,7 +72,7 @@ def digests(values: list[bytes | None]) -> Ints:
 
 
 @dataclass(frozen=True)
-class Batch:
+class RecordBatch:
     """Records of one topic, in offset order within each partition: appended_ms (LogAppendTime) and
     values.
 
@@ -134,7 +140,7 @@ class Evaluation:
         """Cells in memory; each takes 44 to 100 bytes."""
         return sum(state.cells() for state in self.states)
 
-    def add(self, batch: Batch) -> list[Refused]:
+    def add(self, batch: RecordBatch) -> list[UndecodedRecord]:
         """Add records of one topic. Returns those that cannot be decoded."""
         if batch.topic not in self._kinds:
             return self._add_outputs(batch)
@@ -146,7 +152,7 @@ class Evaluation:
             self._raw_copies.add_input(batch.values[one.place], int(batch.appended_ms[one.place]))
         return refused
 
-    def _add_outputs(self, batch: Batch) -> list[Refused]:
+    def _add_outputs(self, batch: RecordBatch) -> list[UndecodedRecord]:
         spec = self.ledgers[batch.topic].stage.spec
         is_copy = spec.kind == "copy"
         read = self._decode if is_copy else decode
@@ -218,7 +224,7 @@ class Evaluation:
             for fields in ledger.pairs.take_events():
                 yield catalogue.PAIRS, head | fields
 
-    def _add_input(self, batch: Batch, decoded: Decoded) -> None:
+    def _add_input(self, batch: RecordBatch, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
         digest = self._digests(batch, decoded) if self._oracles.compares_bytes else appended_ms
         rows = self._oracles.rows(self._kinds[batch.topic], decoded, appended_ms, digest)
@@ -237,7 +243,7 @@ class Evaluation:
             if mine:
                 ledger.retry(mine)
 
-    def _take_outputs(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> None:
+    def _take_outputs(self, batch: RecordBatch, spec: StageSpec, decoded: Decoded) -> None:
         appended_ms = self._count(batch, decoded)
         # Only copies compare whole values; the other stages compare columns.
         digest = self._digests(batch, decoded) if spec.kind == "copy" else appended_ms
@@ -251,12 +257,12 @@ class Evaluation:
         partitions = none if batch.partitions is None else batch.partitions[decoded.places]
         ledger.add(rows, partitions)
 
-    def _count(self, batch: Batch, decoded: Decoded) -> Ints:
+    def _count(self, batch: RecordBatch, decoded: Decoded) -> Ints:
         appended_ms = batch.appended_ms[decoded.places]
         self._throughput[batch.topic].add(appended_ms, decoded.sizes)
         return appended_ms
 
-    def _keys(self, batch: Batch, spec: StageSpec, decoded: Decoded) -> Keys | None:
+    def _keys(self, batch: RecordBatch, spec: StageSpec, decoded: Decoded) -> OutputKeys | None:
         assert batch.keys is not None
         keys = at_places(batch.keys, decoded.places)
         inputs = self._domain.inputs_of(spec.name)
@@ -264,7 +270,7 @@ class Evaluation:
         return judged_keys(keys, decoded.coded(spec.key or of_input))
 
     @staticmethod
-    def _digests(batch: Batch, decoded: Decoded) -> Ints:
+    def _digests(batch: RecordBatch, decoded: Decoded) -> Ints:
         return digests(at_places(batch.values, decoded.places))
 
     def _evict(self, now_ms: int) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from schemas.protocol import Judgement, PhasePlan
 from services.evaluator.columnar.columns import Columns, Ints, first_of_each
 from services.evaluator.columnar.outputs import Outputs, Unread, Waiting
-from services.evaluator.expected.stages import Expected, Stage
+from services.evaluator.expected.stages import Expected, StageOracle
 from services.evaluator.pairing.counters import (
     EvictedMissing,
     MatchLog,
@@ -40,7 +40,7 @@ from services.evaluator.pairing.counters import (
 from services.runtime.counting import MAX_SAMPLES, by_value
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
-Sampler = Callable[[Stage, Outputs, int], dict[str, Any]]
+Sampler = Callable[[StageOracle, Outputs, int], dict[str, Any]]
 MAX_EARLY = 100_000  # some 100 bytes each
 MEASURE = 1  # index of "measure" in protocol.PHASES
 
@@ -57,7 +57,7 @@ class Ledger:
 
     def __init__(
         self,
-        stage: Stage,
+        stage: StageOracle,
         judgement: Judgement,
         plan: PhasePlan,
         *,

@@ -21,7 +21,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
 from schemas import catalogue, codec
 from schemas.commands import decode
 from services.evaluator.run.reader import Frontier, Reader, TimestampError
-from services.evaluator.run.session import RunSession
+from services.evaluator.run.session import EvaluatorSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka_security import security
 from services.runtime.process import release_memory
@@ -55,7 +55,7 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
 
 
 def build_app(
-    settings: EvaluatorSettings, session: RunSession, first_command: int = 0
+    settings: EvaluatorSettings, session: EvaluatorSession, first_command: int = 0
 ) -> faust.App:
     """Build the application. Only its agents call `session`. Commands before the offset
     `first_command` are ignored.
@@ -127,7 +127,7 @@ def build_app(
 
 
 async def read_runs(
-    service: Any, session: RunSession, batches: Any, settings: EvaluatorSettings
+    service: Any, session: EvaluatorSession, batches: Any, settings: EvaluatorSettings
 ) -> None:
     """Send batches from the current run's reader to the channel until the service stops."""
     loop = asyncio.get_running_loop()

@@ -19,9 +19,9 @@ from confluent_kafka import Message
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.columns import Ints
-from services.evaluator.columnar.decode import Refused
+from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.counters import pack_offsets, without
-from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
 from services.runtime.bus import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.counting import COUNTED, CountReconciler, Fields
@@ -51,7 +51,7 @@ class InterleavedEvaluation:
     def cells(self) -> int:
         return sum(part.cells() for part in self._parts)
 
-    def add(self, batch: Batch) -> list[Refused]:
+    def add(self, batch: RecordBatch) -> list[UndecodedRecord]:
         return self._of_topic[batch.topic].add(batch)
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:

@@ -29,7 +29,7 @@ from schemas.protocol import RunPlan, probe_run_id
 from services.evaluator.columnar.columns import Ints
 from services.evaluator.columnar.decode import Decoded, input_decoder
 from services.evaluator.pairing.counters import pack_offsets
-from services.evaluator.pairing.evaluation import Batch
+from services.evaluator.pairing.evaluation import RecordBatch
 from services.runtime.counting import by_value, int_pairs
 from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
@@ -54,7 +54,7 @@ PATIENCE_MS = 30_000  # time to wait for a probe record with a short transit tim
 
 
 @dataclass(frozen=True)
-class Shard:
+class PartitionShard:
     """Every `count`th partition, starting with number `index`; all partitions by default."""
 
     index: int = 0
@@ -70,7 +70,7 @@ class Shard:
         }
 
 
-ALL = Shard()
+ALL = PartitionShard()
 
 
 def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
@@ -117,10 +117,10 @@ def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[TopicP
 
 
 @dataclass(frozen=True)
-class MessageBatch:
+class ReadBatch:
     """Records of one topic as read; `messages` are kept for dead letters."""
 
-    batch: Batch
+    batch: RecordBatch
     messages: list[KafkaMessage]
 
 
@@ -155,7 +155,7 @@ class Reader:
         inputs: tuple[str, ...],
         clock: Clock = now_ms,
         *,
-        shard: Shard = ALL,
+        shard: PartitionShard = ALL,
         with_offsets: bool = False,
     ) -> None:
         self._consumer = consumer
@@ -171,7 +171,7 @@ class Reader:
             [confluent_kafka.TopicPartition(*place, at) for place, at in self._next.items()]
         )
 
-    def read(self, records: int, timeout_s: float) -> list[MessageBatch]:
+    def read(self, records: int, timeout_s: float) -> list[ReadBatch]:
         """The next records, by topic, inputs first. Raises TimestampError, KafkaException."""
         by_topic: dict[str, list[KafkaMessage]] = {}
         messages = self._consumer.consume(records, timeout_s)
@@ -208,7 +208,7 @@ class Reader:
         """Close the consumer."""
         self._consumer.close()
 
-    def _batch(self, topic: str, messages: list[KafkaMessage]) -> MessageBatch:
+    def _batch(self, topic: str, messages: list[KafkaMessage]) -> ReadBatch:
         count = len(messages)
         kinds, appended_ms = int_pairs(map(KafkaMessage.timestamp, messages), count)
         if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
@@ -223,10 +223,14 @@ class Reader:
                 self._saw(int(appended_ms[last]))
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs:
-            return MessageBatch(Batch(topic, appended_ms, values, partitions=partitions), messages)
+            return ReadBatch(
+                RecordBatch(topic, appended_ms, values, partitions=partitions), messages
+            )
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
-        return MessageBatch(Batch(topic, appended_ms, values, keys, partitions, places), messages)
+        return ReadBatch(
+            RecordBatch(topic, appended_ms, values, keys, partitions, places), messages
+        )
 
     def _saw(self, appended_ms: int) -> None:
         delay_ms = self._clock() - appended_ms
@@ -297,7 +301,7 @@ class ClockOffset:
         self.records = 0
         self.offset_ms = float("inf")
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Add records of an input topic; records of other runs are ignored."""
         for rows in self._decoded(batch):
             mine = rows.of_run(self._run_id)
@@ -308,7 +312,7 @@ class ClockOffset:
             self.records += len(mine)
             self.offset_ms = min(self.offset_ms, float(away_us.min()) / 1000)
 
-    def _decoded(self, batch: Batch) -> list[Decoded]:
+    def _decoded(self, batch: RecordBatch) -> list[Decoded]:
         return self._decode(self._codec, (self._records[batch.topic],), batch.values)[0]
 
     @property
@@ -335,7 +339,9 @@ class ClockOffset:
 class Readiness:
     """Reads the probe traffic of one run until it can report ready or the reason why not."""
 
-    def __init__(self, plan: RunPlan, shard: Shard, events: Events, clock: Clock = now_ms) -> None:
+    def __init__(
+        self, plan: RunPlan, shard: PartitionShard, events: Events, clock: Clock = now_ms
+    ) -> None:
         self._run_id = plan.request.run_id
         self._shard = shard
         self._events = events
@@ -343,7 +349,7 @@ class Readiness:
         self._clocks = ClockOffset(plan)
         self._first_seen_ms: int | None = None
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: RecordBatch) -> None:
         """Add records of an input topic."""
         self._clocks.add(batch)
 

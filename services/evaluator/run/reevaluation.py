@@ -31,7 +31,7 @@ from services.evaluator.run.reader import (
 )
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import read_commands
-from services.runtime.counting import CountReconciler, Difference
+from services.runtime.counting import CountDifference, CountReconciler
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.process import configure_logs, warm_up_process
 from services.runtime.settings import EXIT_USAGE, load_settings
@@ -143,7 +143,7 @@ def _count(
             evaluation.add(read.batch)
 
 
-def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) -> int:
+def show(past: PastRun, differences: list[CountDifference], counted: dict[str, int]) -> int:
     """Print what is equal and what differs; returns the exit code."""
     explained = [one for one in differences if is_explained(one, past.phases)]
     others = [one for one in differences if one not in explained]
@@ -163,7 +163,7 @@ def show(past: PastRun, differences: list[Difference], counted: dict[str, int]) 
     return 1 if others else 0
 
 
-def is_explained(difference: Difference, phases: PhasePlan) -> bool:
+def is_explained(difference: CountDifference, phases: PhasePlan) -> bool:
     """Whether the time at which the run was stopped explains the difference: it is in the
     cool-down, whose outputs are not waited for."""
     address = difference.address

@@ -23,11 +23,11 @@ from services.evaluator.run.reader import (
     FETCHING,
     DeletedError,
     Frontier,
-    MessageBatch,
     Offsets,
+    PartitionShard,
+    ReadBatch,
     Reader,
     Readiness,
-    Shard,
     TimestampError,
     check_kept,
     check_topics,
@@ -56,7 +56,7 @@ VALUE_ERRORS = (ArithmeticError, ValueError)
 
 
 @dataclass(frozen=True)
-class Idle:
+class NoRun:
     """No run."""
 
     run_id: str = ""
@@ -64,7 +64,7 @@ class Idle:
 
 
 @dataclass
-class Prepared:
+class PreparedRun:
     """A run that has not started. readiness, reader: set until it has reported ready."""
 
     plan: RunPlan
@@ -78,7 +78,7 @@ class Prepared:
 
 
 @dataclass
-class Running:
+class EvaluatedRun:
     """A run being evaluated. target: the load's end offsets by topic, once known."""
 
     plan: RunPlan
@@ -94,7 +94,7 @@ class Running:
         return self.plan.request.run_id
 
 
-class RunSession:
+class EvaluatorSession:
     """State machine for at most one run. Commands and batches arrive on one event loop, one at a
     time."""
 
@@ -102,8 +102,10 @@ class RunSession:
         self._settings = settings
         self._events = events
         self._carried_out: deque[str] = deque(maxlen=REMEMBERED_COMMANDS)
-        self._state: Idle | Prepared | Running = Idle()
-        self._shard = Shard(settings.evaluator_instance_index, settings.evaluator_instance_count)
+        self._state: NoRun | PreparedRun | EvaluatedRun = NoRun()
+        self._shard = PartitionShard(
+            settings.evaluator_instance_index, settings.evaluator_instance_count
+        )
         self.lag_ms = 0
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
@@ -121,7 +123,7 @@ class RunSession:
     @property
     def publication(self) -> Publication | None:
         """What the run has published, once it is running."""
-        return self._state.publication if isinstance(self._state, Running) else None
+        return self._state.publication if isinstance(self._state, EvaluatedRun) else None
 
     def resume(self) -> int:
         """Resume the run that a previous process has left unfinished, if any.
@@ -174,9 +176,9 @@ class RunSession:
                 self._prepare(command.plan)
             case Start() if is_current:
                 self._start(command.phases)
-            case Measure() if is_current and isinstance(self._state, Running):
+            case Measure() if is_current and isinstance(self._state, EvaluatedRun):
                 self._state.evaluation.replan(command.phases)
-            case Drain() if is_current and isinstance(self._state, Running):
+            case Drain() if is_current and isinstance(self._state, EvaluatedRun):
                 self._state.target = command.end_offsets
             case Stop() if is_current:
                 self._stop()
@@ -185,13 +187,13 @@ class RunSession:
             case Malformed(name="start" | "measure" | "drain") if is_current:
                 self._fail_command(command, command.reason)
 
-    def add(self, read: MessageBatch) -> None:
+    def add(self, read: ReadBatch) -> None:
         """Evaluate records of one topic or, before the run has started, measure the clock
         offset."""
         state = self._state
-        if isinstance(state, Prepared) and state.readiness is not None:
+        if isinstance(state, PreparedRun) and state.readiness is not None:
             state.readiness.add(read.batch)
-        if not isinstance(state, Running):
+        if not isinstance(state, EvaluatedRun):
             return
         try:
             refused = state.evaluation.add(read.batch)
@@ -207,9 +209,9 @@ class RunSession:
     def advance(self, frontier: Frontier) -> None:
         """Give the verdicts that depend on time, publish results, and report ready and drained."""
         state = self._state
-        if isinstance(state, Prepared):
+        if isinstance(state, PreparedRun):
             self._say_when_ready(state)
-        if not isinstance(state, Running):
+        if not isinstance(state, EvaluatedRun):
             return
         self._follow_lag(state, frontier)
         try:
@@ -228,10 +230,10 @@ class RunSession:
 
     def stop_reading(self) -> None:
         """Stop reading a run that cannot be evaluated."""
-        if not isinstance(self._state, Idle):
-            self._state = Prepared(self._state.plan)
+        if not isinstance(self._state, NoRun):
+            self._state = PreparedRun(self._state.plan)
 
-    def _follow_lag(self, state: Running, frontier: Frontier) -> None:
+    def _follow_lag(self, state: EvaluatedRun, frontier: Frontier) -> None:
         self.lag_ms = frontier.behind_ms(now_ms(), state.started_ms)
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
         is_behind = self._largest_lag_ms > BEHIND_MS
@@ -246,7 +248,7 @@ class RunSession:
             )
             self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
 
-    def _say_when_drained(self, state: Running, frontier: Frontier) -> None:
+    def _say_when_drained(self, state: EvaluatedRun, frontier: Frontier) -> None:
         if state.target is None or state.publication.is_behind:
             return
         is_read = reached(frontier.positions, self._shard.of(state.target))
@@ -285,7 +287,7 @@ class RunSession:
     def _prepare(self, plan: RunPlan, say_ready: bool = True) -> None:
         self._stop()
         release_memory()
-        state = self._state = Prepared(plan)
+        state = self._state = PreparedRun(plan)
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
             check_judged(plan, self._shard.count)
@@ -303,7 +305,7 @@ class RunSession:
             state.readiness = Readiness(plan, self._shard, self._events)
             state.reader = self._open_reader(inputs, topics, with_offsets=False)
 
-    def _say_when_ready(self, state: Prepared) -> None:
+    def _say_when_ready(self, state: PreparedRun) -> None:
         complaint = None if state.readiness is None else state.readiness.tell()
         if complaint:
             self.fail(complaint)
@@ -319,7 +321,7 @@ class RunSession:
 
     def _fail_unless_kept(self) -> None:
         """Fail a run whose first records have been deleted: counting starts from them."""
-        if isinstance(self._state, Idle):
+        if isinstance(self._state, NoRun):
             return  # already failed
         consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
@@ -330,7 +332,7 @@ class RunSession:
             consumer.close()
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
-        if not isinstance(self._state, Prepared):
+        if not isinstance(self._state, PreparedRun):
             return  # already failed or running
         plan = self._state.plan
         evaluation = evaluation_of(plan, phases)
@@ -340,7 +342,7 @@ class RunSession:
             evaluation.inputs,
             with_offsets=plan.request.workload.publishes_pairs,
         )
-        self._state = Running(plan, evaluation, publication, reader, now_ms())
+        self._state = EvaluatedRun(plan, evaluation, publication, reader, now_ms())
         self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
         log.info("evaluation_started", run_id=self.run_id, topics=len(plan.start_offsets))
 
@@ -363,11 +365,11 @@ class RunSession:
         """Publish the rest. A process that has not caught up cannot, because it does not know the
         difference yet."""
         state = self._state
-        if isinstance(state, Running) and not state.publication.is_behind:
+        if isinstance(state, EvaluatedRun) and not state.publication.is_behind:
             state.publication.publish(state.evaluation)
             self._events.flush()
         self._forget()
 
     def _forget(self) -> None:
-        self._state = Idle()
+        self._state = NoRun()
         self.lag_ms = 0

@@ -12,8 +12,8 @@ columns of the place and then those of each input, null until its record has arr
 >>> memory
 {(1000,): (1000, 60, 80.0)}
 
-`Remembered` are the input columns that a stage keeps, with the aggregates over them. `with_memory`
-is transformWithState around a pure function: state of one key in, output rows out.
+`StateDefinition` are the input columns that a stage keeps, with the aggregates over them.
+`with_memory` is transformWithState around a pure function: state of one key in, output rows out.
 """
 
 import math
@@ -135,7 +135,7 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Remembered:
+class StateDefinition:
     """State definition of a stage: columns, layout, and aggregates over them."""
 
     columns: tuple[Column, ...]
@@ -145,7 +145,7 @@ class Remembered:
 
 def remembered(
     stage: StageSpec, aggregates: Sequence[Aggregate], place: Sequence[str], inputs: Inputs
-) -> Remembered:
+) -> StateDefinition:
     """The input columns that a stage needs.
 
     place: the columns that, with the event time, distinguish records of one input.
@@ -167,7 +167,7 @@ def remembered(
         1 + len(place), tuple(_first_of(name, numbers, inputs) for name in inputs.names), most
     )
     made = [Made(one.function, tuple(_number(of, numbers) for of in one.of)) for one in aggregates]
-    return Remembered(tuple(columns), layout, tuple(made))
+    return StateDefinition(tuple(columns), layout, tuple(made))
 
 
 def types_of(stage: StageSpec, columns: Sequence[str], inputs: Inputs) -> list[str]:
@@ -218,7 +218,7 @@ def _column(source: str) -> str:
 def with_memory(
     rows: DataFrame,
     group: Sequence[str],
-    remembered: Remembered,
+    remembered: StateDefinition,
     rule: Rule,
     fields: Sequence[str],
     *,

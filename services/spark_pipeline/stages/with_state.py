@@ -19,8 +19,8 @@ from services.spark_pipeline.stages.state_memory import (
     Made,
     Memory,
     Place,
-    Remembered,
     Rule,
+    StateDefinition,
     complete_rows,
     remembered,
     types_of,
@@ -74,7 +74,7 @@ def spans_of(stage: StageSpec) -> Spans:
 def of_windows(
     rows: DataFrame,
     stage: StageSpec,
-    kept: Remembered,
+    kept: StateDefinition,
     rule: Rule,
     columns: Sequence[str],
     *,

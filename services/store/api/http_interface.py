@@ -51,7 +51,7 @@ from services.store.api.http_server import (
 )
 from services.store.api.native import BlockError, framed, hello, is_hello, unframed
 from services.store.dashboards.site import DashboardsSite, Page, Request, is_page
-from services.store.engine import Answer, Engine, EngineError, Query
+from services.store.engine import Answer, EngineError, Query, SqlEngine
 from services.store.engines.wall import NOT_RAISED, Wall
 from services.store.policy.permissions import BOUNDED_SETTINGS, quoted
 from services.store.policy.query_policy import JUDGE
@@ -92,7 +92,7 @@ Result = TypeVar("Result")
 class Served:
     """What is served, the users, and the names accepted as Host."""
 
-    engine: Engine
+    engine: SqlEngine
     users: Users
     is_ready: Callable[[], bool]
     host: str
@@ -105,7 +105,7 @@ class Served:
 def serve_sql(
     settings: StoreSettings,
     users: Users,
-    engine: Engine,
+    engine: SqlEngine,
     is_ready: Callable[[], bool],
     *,
     rebuilds: Rebuilds | None = None,
@@ -187,7 +187,7 @@ class _Interface:
         if not is_post and (path in ("/ping", "/replicas_status") or (path == "/" and not target)):
             return await _send(request, Page(HTTPStatus.OK, b"Ok.\n"))
         if path in QUERY_PATHS:
-            return await _Asked(self, request, target).answered()
+            return await _HttpQuery(self, request, target).answered()
         page = Page(HTTPStatus.NOT_FOUND, b"There is no handler for this path.\n")
         if path == "/rebuild" and self._served.rebuilds is not None:
             page = self._rebuild(request, self._served.rebuilds, target)
@@ -291,7 +291,7 @@ class _Interface:
         return await asyncio.get_running_loop().run_in_executor(self._others, work)
 
 
-class _Asked:
+class _HttpQuery:
     """One request with a query."""
 
     def __init__(self, interface: _Interface, request: web.BaseRequest, target: str) -> None:

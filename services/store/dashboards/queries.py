@@ -176,7 +176,7 @@ class AskingError(ValueError):
     """The request is invalid; the text is one sentence."""
 
 
-class Asked(BaseModel):
+class DashboardQuery(BaseModel):
     """One query of a dashboard: of a panel's target, of a variable, or of an annotation.
 
     points: approximate number of points that fit into the graph; ignored if the panel sets it
@@ -198,7 +198,7 @@ class Asked(BaseModel):
     )
 
     @model_validator(mode="after")
-    def _one_thing(self) -> "Asked":
+    def _one_thing(self) -> "DashboardQuery":
         if sum(each is not None for each in (self.panel, self.variable, self.annotation)) != 1:
             raise ValueError("name a panel, a variable or an annotation")
         if self.from_ms >= self.to_ms:
@@ -206,15 +206,15 @@ class Asked(BaseModel):
         return self
 
 
-def asked_from(body: bytes) -> Asked:
+def asked_from(body: bytes) -> DashboardQuery:
     """Parse the JSON of a request. Raises AskingError."""
     try:
-        return Asked.model_validate_json(body)
+        return DashboardQuery.model_validate_json(body)
     except ValidationError as error:
         raise AskingError(f"{first_mistake(error, 'request')}.") from error
 
 
-def query_for(asked: Asked, found: Dashboard) -> tuple[Query, int]:
+def query_for(asked: DashboardQuery, found: Dashboard) -> tuple[Query, int]:
     """The reader's query with its macros expanded, and the interval between points of a graph in
     seconds.
 
@@ -230,7 +230,7 @@ def query_for(asked: Asked, found: Dashboard) -> tuple[Query, int]:
     return Query(text, "JSONCompact", settings=LIMITS | FORMAT), interval_s
 
 
-def _sql_of(asked: Asked, model: Model) -> tuple[str, Model]:
+def _sql_of(asked: DashboardQuery, model: Model) -> tuple[str, Model]:
     if asked.variable is not None:
         return query_of_variable(model, asked.variable), {}
     if asked.annotation is not None:
@@ -239,7 +239,7 @@ def _sql_of(asked: Asked, model: Model) -> tuple[str, Model]:
     return query_of_panel(panel, asked.ref), panel
 
 
-def _points(asked: Asked, panel: Model) -> int:
+def _points(asked: DashboardQuery, panel: Model) -> int:
     return int(panel.get("maxDataPoints") or asked.points)
 
 
@@ -249,12 +249,12 @@ def _least_s(panel: Model) -> int:
     return max(1, int(found[1]) * _UNITS_S.get(found[2], 0)) if found else 1
 
 
-def _values(asked: Asked, model: Model, sql: str) -> dict[str, Value]:
+def _values(asked: DashboardQuery, model: Model, sql: str) -> dict[str, Value]:
     known = variables_of(model)
     return {name: _value(name, known.get(name), asked) for name in sorted(names_used(sql))}
 
 
-def _value(name: str, variable: Model | None, asked: Asked) -> Value:
+def _value(name: str, variable: Model | None, asked: DashboardQuery) -> Value:
     if variable is None:
         raise AskingError(f"The dashboard has no variable {name!r}.")
     if variable.get("type") == "constant":

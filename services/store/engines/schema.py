@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 
 from schemas import catalogue
 from services.runtime.settings import ROOT
-from services.store.engine import Engine
+from services.store.engine import SqlEngine
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE
 
@@ -61,7 +61,7 @@ def ddl_statements(directory: Path = DDL_DIR) -> Iterator[str]:
         yield from split_statements(path.read_text())
 
 
-def bring_up(engine: Engine, settings: StoreSettings) -> None:
+def bring_up(engine: SqlEngine, settings: StoreSettings) -> None:
     """Apply every required statement. Raises EngineError."""
     engine.execute(ddl_statements())
     rows = engine.rows(f"SELECT name, engine_full FROM system.tables WHERE database = '{DATABASE}'")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from services.runtime.settings import ROOT
-from services.store.engine import Engine
+from services.store.engine import SqlEngine
 from services.store.engines.chdb_engine import ChdbEngine
 from services.store.engines.schema import ddl_statements
 from services.store.settings import StoreSettings
@@ -41,7 +41,7 @@ ORDER BY `table`, position
 ENCODED = re.compile(r"LowCardinality\((\w+)\)")
 
 
-def schema_page(engine: Engine) -> str:
+def schema_page(engine: SqlEngine) -> str:
     """The page as Markdown. engine: has the DDL. Raises EngineError."""
     columns: dict[str, list[dict[str, Any]]] = {}
     for row in engine.rows(COLUMNS):

@@ -22,10 +22,10 @@ from prometheus_client import Counter
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.events import Events, dead_letter_of
 from services.runtime.process import Clock
-from services.store.engine import Engine, EngineError, InsertTimeoutError
+from services.store.engine import EngineError, InsertTimeoutError, SqlEngine
 from services.store.engines.schema import ROLLUPS, fresh
 from services.store.projection.positions import Place, read_done, table_done, write_positions
-from services.store.projection.rows import Record, batch_blocks, halves
+from services.store.projection.rows import ConsumedRecord, batch_blocks, halves
 from services.store.settings import StoreSettings
 from services.store.tables import TABLES
 
@@ -75,7 +75,7 @@ class Inserter:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SqlEngine,
         settings: StoreSettings,
         stopped: Callable[[], bool],
         pause: Callable[[float], None] = time.sleep,
@@ -220,9 +220,9 @@ class Writer:
             log.warning("dead_letter_dropped", topic=where, offset=message.offset(), reason=reason)
 
 
-def _record(message: Message) -> Record:
+def _record(message: Message) -> ConsumedRecord:
     _kind, stamp = message.timestamp()
-    return Record(
+    return ConsumedRecord(
         message.topic(),
         message.partition(),
         message.offset(),

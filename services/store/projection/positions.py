@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from services.store.engine import Engine
+from services.store.engine import SqlEngine
 from services.store.engines.schema import ROLLUPS
 from services.store.tables import DATABASE, POSITION_COLUMNS, POSITIONS, TABLES
 
 Place = tuple[str, int]
 
 
-def read_positions(engine: Engine) -> dict[Place, int]:
+def read_positions(engine: SqlEngine) -> dict[Place, int]:
     """Next offset to project, by (topic, partition). Partitions without an entry start at their
     beginning."""
     rows = engine.rows(f"SELECT topic, partition, next_offset FROM {DATABASE}.projection_progress")
     return {(row["topic"], int(row["partition"])): int(row["next_offset"]) for row in rows}
 
 
-def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
+def read_done(engine: SqlEngine) -> dict[str, dict[Place, int]]:
     """Next offset by table and partition, for topics with several tables.
 
     They differ if a process ended between two inserts, or if a table is new.
@@ -40,7 +40,7 @@ def read_done(engine: Engine) -> dict[str, dict[Place, int]]:
     return done
 
 
-def table_done(engine: Engine, table: str, block: pa.Table) -> dict[Place, int]:
+def table_done(engine: SqlEngine, table: str, block: pa.Table) -> dict[Place, int]:
     """Next offset of one table in each partition that occurs in a block; all rows are of one
     topic."""
     topic = block["_topic"][0].as_py()
@@ -52,7 +52,7 @@ def table_done(engine: Engine, table: str, block: pa.Table) -> dict[Place, int]:
     return {(topic, int(row["_partition"])): int(row["next_offset"]) for row in rows}
 
 
-def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) -> None:
+def write_positions(engine: SqlEngine, positions: dict[Place, int], now_ms: int) -> None:
     """Record positions that no row shows."""
     if not positions:
         return
@@ -67,7 +67,7 @@ def write_positions(engine: Engine, positions: dict[Place, int], now_ms: int) ->
 
 
 def kept_dead_letters(
-    engine: Engine, positions: dict[Place, int], producer: str
+    engine: SqlEngine, positions: dict[Place, int], producer: str
 ) -> set[tuple[str, int, int]]:
     """(topic, partition, offset) of the store's dead letters about records not projected yet.
 

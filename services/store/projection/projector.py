@@ -22,7 +22,7 @@ from schemas.events import RecordsLost
 from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids, watermarks
 from services.runtime.process import Clock, now_ms, return_arrow_memory
-from services.store.engine import Engine
+from services.store.engine import SqlEngine
 from services.store.projection.inserting import Inserter, ProjectionError, Writer
 from services.store.projection.positions import (
     Lost,
@@ -47,7 +47,7 @@ LOST = Counter(
 log = structlog.get_logger()
 
 
-class Bus:
+class ResultsReader:
     """Reads with its own consumer. Not thread-safe."""
 
     def __init__(self, consumer: Consumer) -> None:
@@ -116,8 +116,8 @@ class Projector:
 
     def __init__(
         self,
-        engine: Engine,
-        bus: Bus,
+        engine: SqlEngine,
+        bus: ResultsReader,
         events: Events,
         settings: StoreSettings,
         *,
@@ -293,7 +293,7 @@ class Projector:
 
 def open_projector(
     settings: StoreSettings,
-    engine: Engine,
+    engine: SqlEngine,
     events: Events,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Projector:
@@ -304,7 +304,7 @@ def open_projector(
         "store",
         **{"fetch.wait.max.ms": 500, "queued.max.messages.kbytes": 32_768},
     )
-    return Projector(engine, Bus(consumer), events, settings, stopped=stopped)
+    return Projector(engine, ResultsReader(consumer), events, settings, stopped=stopped)
 
 
 def _parts(messages: Sequence[Message], max_bytes: int) -> Iterator[list[Message]]:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from services.store.engine import Engine
+from services.store.engine import SqlEngine
 from services.store.engines.schema import ROLLUPS, bring_up
 from services.store.projection.positions import Place
 from services.store.projection.projector import Projector
@@ -33,12 +33,12 @@ class Digest:
     value: int
 
 
-def read_digests(engine: Engine, before: Mapping[Place, int]) -> dict[str, Digest]:
+def read_digests(engine: SqlEngine, before: Mapping[Place, int]) -> dict[str, Digest]:
     """Digest of every table, for rows of records before these offsets. Raises EngineError."""
     return dict(_digests(engine, before))
 
 
-def rows_before(engine: Engine, firsts: Mapping[Place, int]) -> dict[Place, int]:
+def rows_before(engine: SqlEngine, firsts: Mapping[Place, int]) -> dict[Place, int]:
     """Number of rows of records before the first offset that the bus still has, in the raw table
     or in a rollup, whose rows outlive those of the raw table: the greater number."""
     found = {}
@@ -52,12 +52,12 @@ def rows_before(engine: Engine, firsts: Mapping[Place, int]) -> dict[Place, int]
     return found
 
 
-def _count(engine: Engine, table: str, condition: str) -> int:
+def _count(engine: SqlEngine, table: str, condition: str) -> int:
     (row,) = engine.rows(f"SELECT count() AS n FROM {DATABASE}.{table} WHERE {condition}")
     return int(row["n"])
 
 
-def _digests(engine: Engine, before: Mapping[Place, int]) -> Iterator[tuple[str, Digest]]:
+def _digests(engine: SqlEngine, before: Mapping[Place, int]) -> Iterator[tuple[str, Digest]]:
     for topic, table in TABLES.items():
         places = [
             f"(_partition = {partition} AND _offset < {offset})"
@@ -69,7 +69,7 @@ def _digests(engine: Engine, before: Mapping[Place, int]) -> Iterator[tuple[str,
             yield rollup.name, _digest(engine, f"{rollup.name} FINAL", "true")
 
 
-def _digest(engine: Engine, table: str, condition: str) -> Digest:
+def _digest(engine: SqlEngine, table: str, condition: str) -> Digest:
     (row,) = engine.rows(
         "SELECT count() AS rows, toString(sum(cityHash64(tuple(*)))) AS value"
         f" FROM {DATABASE}.{table} WHERE {condition}"
@@ -78,7 +78,7 @@ def _digest(engine: Engine, table: str, condition: str) -> Digest:
 
 
 @dataclass(frozen=True)
-class Status:
+class RebuildStatus:
     """Status of a rebuild. sentence: for the admin. tables: rows before and after."""
 
     state: str = IDLE
@@ -97,19 +97,19 @@ class Rebuilds:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._force: bool | None = None
-        self.status = Status()
+        self.status = RebuildStatus()
 
-    def ask(self, force: bool) -> Status:
+    def ask(self, force: bool) -> RebuildStatus:
         """Request a rebuild, unless one is running. force: even if the bus no longer has all
         records."""
         with self._lock:
             if self.status.state not in (WAITING, RUNNING):
-                self._force, self.status = force, Status(WAITING)
+                self._force, self.status = force, RebuildStatus(WAITING)
             return self.status
 
     def tick(
         self,
-        engine: Engine,
+        engine: SqlEngine,
         projector: Projector,
         settings: StoreSettings,
         stopped: Callable[[], bool],
@@ -119,28 +119,32 @@ class Rebuilds:
         with self._lock:
             force, self._force = self._force, None
         if force is not None:
-            self.status = Status(RUNNING)
+            self.status = RebuildStatus(RUNNING)
             self.status = rebuild(engine, projector, settings, force, stopped)
 
 
 def rebuild(
-    engine: Engine,
+    engine: SqlEngine,
     projector: Projector,
     settings: StoreSettings,
     force: bool,
     stopped: Callable[[], bool],
-) -> Status:
+) -> RebuildStatus:
     """Rebuild and compare. Without force it refuses, and changes nothing, if rows would be lost."""
     lost = rows_before(engine, projector.firsts())
     if lost and not force:
-        return Status(REFUSED, f"{_listed(lost)}. A rebuild would lose them; force it to do so.")
+        return RebuildStatus(
+            REFUSED, f"{_listed(lost)}. A rebuild would lose them; force it to do so."
+        )
     until = projector.positions()
     before = read_digests(engine, until)
     engine.execute(drop_statements())
     bring_up(engine, settings)
     projector.replay(until, stopped)
     if stopped():
-        return Status(REFUSED, "The store was stopped; the rebuild continues when it starts again.")
+        return RebuildStatus(
+            REFUSED, "The store was stopped; the rebuild continues when it starts again."
+        )
     return verdict(before, read_digests(engine, until), lost)
 
 
@@ -154,7 +158,7 @@ def drop_statements() -> list[str]:
 
 def verdict(
     before: Mapping[str, Digest], after: Mapping[str, Digest], lost: Mapping[Place, int]
-) -> Status:
+) -> RebuildStatus:
     """The result of a comparison."""
     tables = tuple(
         {
@@ -167,9 +171,9 @@ def verdict(
     )
     different = [str(table["table"]) for table in tables if not table["equal"]]
     if not different:
-        return Status(DONE, "Every table holds the same rows as before.", True, tables)
+        return RebuildStatus(DONE, "Every table holds the same rows as before.", True, tables)
     reason = f" {_listed(lost)}." if lost else " Expired rows may have been restored."
-    return Status(DONE, f"{', '.join(different)}: not as before.{reason}", False, tables)
+    return RebuildStatus(DONE, f"{', '.join(different)}: not as before.{reason}", False, tables)
 
 
 def _listed(lost: Mapping[Place, int]) -> str:

@@ -26,7 +26,7 @@ from schemas.catalogue import DEAD_LETTER
 from schemas.codec import said_by
 from schemas.columnar import decode_columns
 from schemas.events import check_finite
-from services.store.tables import Table
+from services.store.tables import RawTable
 
 YEAR_2100_MS = 4_102_444_800_000
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -38,7 +38,7 @@ class UnusableError(ValueError):
 
 
 @dataclass(frozen=True)
-class Record:
+class ConsumedRecord:
     """One consumed Kafka record. timestamp_ms: from the broker or the producer."""
 
     topic: str
@@ -50,7 +50,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Rows:
+class TableRows:
     """Rows of one record, as columns in the order of the table's schema.
 
     columns: with one value per row if the table explodes an array, else a single value shared by
@@ -68,7 +68,7 @@ class Rows:
         return self.columns[-2][0], self.columns[-1][0]
 
 
-def project(table: Table, record: Record) -> Rows:
+def project(table: RawTable, record: ConsumedRecord) -> TableRows:
     """Rows of one record of the table's topic. Raises UnusableError."""
     try:
         name, event = codec.decode(record.value)
@@ -83,7 +83,7 @@ def project(table: Table, record: Record) -> Rows:
     return _rows(table, event, record)
 
 
-def stand_in(table: Table, record: Record, reason: str, producer: str) -> Rows:
+def stand_in(table: RawTable, record: ConsumedRecord, reason: str, producer: str) -> TableRows:
     """Row of `dead_letter` for a record on the topic dead-letter that is not a valid dead letter.
 
     Another dead letter for it would cause an endless loop, so the table stores it unchanged, with
@@ -103,14 +103,14 @@ def stand_in(table: Table, record: Record, reason: str, producer: str) -> Rows:
     return _rows(table, event, record)
 
 
-def _check_times(table: Table, event: dict[str, Any]) -> None:
+def _check_times(table: RawTable, event: dict[str, Any]) -> None:
     for name in table.times:
         value = event[name]
         if value is not None and not 0 <= value < YEAR_2100_MS:
             raise UnusableError(f"{name} {value} is not between the years 1970 and 2100.")
 
 
-def _check_histogram(table: Table, event: dict[str, Any]) -> None:
+def _check_histogram(table: RawTable, event: dict[str, Any]) -> None:
     for name in table.counts:
         if min(event[name], default=1) <= 0:
             raise UnusableError(f"{name} must be greater than 0.")
@@ -119,12 +119,12 @@ def _check_histogram(table: Table, event: dict[str, Any]) -> None:
                 raise UnusableError(f"{values} and {name} must have the same length.")
 
 
-def _check_lengths(table: Table, event: dict[str, Any]) -> None:
+def _check_lengths(table: RawTable, event: dict[str, Any]) -> None:
     if len({len(event[name]) for name in table.explode}) > 1:
         raise UnusableError(f"{', '.join(table.explode)} must have the same length.")
 
 
-def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:
+def _rows(table: RawTable, event: dict[str, Any], record: ConsumedRecord) -> TableRows:
     arrays = {column: event[name] for name, column in table.explode.items()}
     count = len(next(iter(arrays.values()))) if arrays else 1
     place = {
@@ -136,7 +136,7 @@ def _rows(table: Table, event: dict[str, Any], record: Record) -> Rows:
     columns = tuple(
         list(arrays[name]) if name in arrays else [single[name]] for name in table.columns.names
     )
-    return Rows(columns, count, _month(event["time"]))
+    return TableRows(columns, count, _month(event["time"]))
 
 
 def _month(time_ms: int) -> int:
@@ -144,7 +144,9 @@ def _month(time_ms: int) -> int:
     return moment.year * 100 + moment.month
 
 
-def column_blocks(table: Table, records: Sequence[Record], max_rows: int) -> list[pa.Table] | None:
+def column_blocks(
+    table: RawTable, records: Sequence[ConsumedRecord], max_rows: int
+) -> list[pa.Table] | None:
     """The blocks of consecutive records of the table's topic; None if `translate` must decide.
     Records of one partition must be in offset order."""
     if not records or not (table.values and table.explode):  # no histograms
@@ -164,7 +166,7 @@ def column_blocks(table: Table, records: Sequence[Record], max_rows: int) -> lis
     ]
 
 
-def _lengths(table: Table, found: pa.RecordBatch) -> Ints | None:
+def _lengths(table: RawTable, found: pa.RecordBatch) -> Ints | None:
     """Rows of each record; None if a record has none, or arrays that differ in length."""
     first, *others = (pc.list_value_length(found.column(name)) for name in table.explode)
     if any(not other.equals(first) for other in others) or pc.min(first).as_py() == 0:
@@ -172,7 +174,7 @@ def _lengths(table: Table, found: pa.RecordBatch) -> Ints | None:
     return np.asarray(first.to_numpy(), np.int64)
 
 
-def _is_valid(table: Table, found: pa.RecordBatch) -> bool:
+def _is_valid(table: RawTable, found: pa.RecordBatch) -> bool:
     """Whether all times and counts are possible."""
     for name in table.times:
         bounds = pc.min_max(found.column(name).cast(pa.int64())).as_py()
@@ -193,7 +195,7 @@ def _spans(lengths: Ints, months: Ints, max_rows: int) -> Iterator[tuple[int, in
 
 
 def _block(
-    table: Table, records: Sequence[Record], found: pa.RecordBatch, lengths: Ints
+    table: RawTable, records: Sequence[ConsumedRecord], found: pa.RecordBatch, lengths: Ints
 ) -> pa.Table:
     """One block, as `blocks.block` makes it."""
     sources = {column: name for name, column in table.explode.items()}
@@ -224,10 +226,10 @@ def _repeated(column: pa.Array, lengths: Ints) -> pa.Array:
     return repeated.view(column.type) if is_time else repeated
 
 
-def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.Table]:
+def blocks(table: RawTable, records: Iterable[TableRows], max_rows: int) -> Iterator[pa.Table]:
     """Blocks of at most `max_rows` rows, or of one record if it has more."""
     for _month, group in groupby(records, key=lambda rows: rows.month):
-        pending: list[Rows] = []
+        pending: list[TableRows] = []
         size = 0
         for rows in group:
             if size and size + rows.count > max_rows:
@@ -239,7 +241,7 @@ def blocks(table: Table, records: Iterable[Rows], max_rows: int) -> Iterator[pa.
             yield block(table, pending)
 
 
-def block(table: Table, records: Sequence[Rows]) -> pa.Table:
+def block(table: RawTable, records: Sequence[TableRows]) -> pa.Table:
     """One block. Texts shared by all rows of a record are stored once, as a dictionary. Raises any
     Arrow error for a value that a column cannot hold."""
     arrays = []
@@ -266,7 +268,7 @@ def halves(found: pa.Table) -> tuple[pa.Table, pa.Table] | None:
 
 
 @dataclass(frozen=True)
-class Batch:
+class Translated:
     """Result of translating records of one topic.
 
     rows: of each record that yields any, in order. unusable: index of the record in the sequence,
@@ -274,15 +276,15 @@ class Batch:
     dropped: like `unusable`, for records of the topic dead-letter that no row can store.
     """
 
-    rows: list[Rows]
+    rows: list[TableRows]
     unusable: list[tuple[int, str]]
     hidden_positions: dict[int, int]
     dropped: list[tuple[int, str]] = field(default_factory=list)
 
 
-def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
+def translate(table: RawTable, records: Sequence[ConsumedRecord], producer: str) -> Translated:
     """Translate records of the table's topic. Records of one partition must be in offset order."""
-    rows: list[Rows] = []
+    rows: list[TableRows] = []
     unusable: list[tuple[int, str]] = []
     hidden: dict[int, int] = {}
     for number, record in enumerate(records):
@@ -297,17 +299,17 @@ def translate(table: Table, records: Sequence[Record], producer: str) -> Batch:
         if found.count:
             rows.append(found)
             del hidden[record.partition]
-    return Batch(rows, unusable, hidden)
+    return Translated(rows, unusable, hidden)
 
 
 def batch_blocks(
-    table: Table, records: Sequence[Record], producer: str, max_rows: int
-) -> tuple[Batch, list[pa.Table]]:
+    table: RawTable, records: Sequence[ConsumedRecord], producer: str, max_rows: int
+) -> tuple[Translated, list[pa.Table]]:
     """Translate records, and create the blocks to insert. Only records whose rows Arrow rejects
     become unusable. Rows decoded as columns are only in the blocks."""
     found = column_blocks(table, records, max_rows)
     if found is not None:
-        return Batch([], [], {}), found
+        return Translated([], [], {}), found
     batch = translate(table, records, producer)
     try:
         return batch, list(blocks(table, batch.rows, max_rows))
@@ -316,11 +318,13 @@ def batch_blocks(
         return batch, list(blocks(table, batch.rows, max_rows))
 
 
-def _sifted(table: Table, records: Sequence[Record], batch: Batch, producer: str) -> Batch:
+def _sifted(
+    table: RawTable, records: Sequence[ConsumedRecord], batch: Translated, producer: str
+) -> Translated:
     """The batch without the rows that Arrow rejects; rows of dead letters are replaced."""
     numbers = {(one.partition, one.offset): number for number, one in enumerate(records)}
     reasons = {id(rows): reason for rows, reason in _unfit(table, batch.rows)}
-    sifted = Batch([], list(batch.unusable), dict(batch.hidden_positions))
+    sifted = Translated([], list(batch.unusable), dict(batch.hidden_positions))
     for rows in batch.rows:
         reason = reasons.get(id(rows))
         if reason is None:
@@ -340,7 +344,7 @@ def _sifted(table: Table, records: Sequence[Record], batch: Batch, producer: str
     return sifted
 
 
-def _unfit(table: Table, rows: Sequence[Rows]) -> Iterator[tuple[Rows, str]]:
+def _unfit(table: RawTable, rows: Sequence[TableRows]) -> Iterator[tuple[TableRows, str]]:
     """Rows of single records that Arrow rejects, found by bisection, each with the reason."""
     try:
         block(table, rows)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import processes
-from deploy.local.parts import Part, service
+from deploy.local.parts import StackPart, service
 from deploy.local.processes import marked
 from deploy.local.stack import Stack
 from deploy.local.state import StateFile
@@ -22,11 +22,11 @@ def settings(tmp_path: Path) -> ServiceSettings:
 
 
 @pytest.fixture
-def double(tmp_path: Path, settings: ServiceSettings) -> Callable[..., Part]:
+def double(tmp_path: Path, settings: ServiceSettings) -> Callable[..., StackPart]:
     script = tmp_path / "double.py"
     script.write_text(DOUBLE)
 
-    def make(name: str, behaviour: str = "ready", after: tuple[str, ...] = ()) -> Part:
+    def make(name: str, behaviour: str = "ready", after: tuple[str, ...] = ()) -> StackPart:
         command = (sys.executable, str(script), str(settings.port(name)), behaviour)
         return service(name, command, after)
 

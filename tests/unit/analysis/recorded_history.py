@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.changes.finding import Change, find_changes
+from analysis.changes.finding import FoundChange, find_changes
 from analysis.changes.series import TYPICAL, Point, Series
 from tests.unit.requests import a_request
 
@@ -54,7 +54,7 @@ def _replayed(history: History, random: np.random.Generator, runs: int) -> Histo
     return found[:runs]
 
 
-def _changes(runs: History, names: list[str], slower_from: int | None = None) -> list[Change]:
+def _changes(runs: History, names: list[str], slower_from: int | None = None) -> list[FoundChange]:
     """The changes of some figures, which take a tenth longer from one run on."""
     begin = len(runs) if slower_from is None else slower_from
     return find_changes(
@@ -76,6 +76,6 @@ def _changes(runs: History, names: list[str], slower_from: int | None = None) ->
     )
 
 
-def _rose(change: Change) -> bool:
+def _rose(change: FoundChange) -> bool:
     before, after = ([point.value for point in side] for side in (change.before, change.after))
     return median(after) > median(before)

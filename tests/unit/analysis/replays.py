@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from analysis.interleaving import Difference, differences, figures_of
+from analysis.interleaving import PairDifference, differences, figures_of
 
 RECORDED = Path(__file__).with_name("data") / "blocks.json.xz"
 Block = dict[str, Counter[int]]
@@ -60,7 +60,7 @@ def replayed(
     random: np.random.Generator,
     stage: str = "",
     change: Change | None = None,
-) -> dict[str, dict[str, Difference]]:
+) -> dict[str, dict[str, PairDifference]]:
     """The differences of a run with `count` random pairs. The assignment of a pair's blocks is
     random too, so that only `change`, applied to one stage of the second pipeline, can cause a
     difference."""

@@ -9,7 +9,7 @@ import pytest
 from analysis.changes import series as histories_of
 from analysis.changes.causes import likely_causes
 from analysis.changes.finding import change_sentence, find_changes, is_known
-from analysis.changes.series import METRICS, Figure, Point, Run, Series, steady_ones
+from analysis.changes.series import METRICS, Figure, Point, RunFacts, Series, steady_ones
 from analysis.changes.week import without_season
 from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
@@ -152,7 +152,7 @@ def assemble(
     usage: dict[str, dict[str, float]],
 ) -> list[Series]:
     """usage: of runs, by run."""
-    runs = [Run(name, request, **usage.get(name, {})) for name, request in requests.items()]
+    runs = [RunFacts(name, request, **usage.get(name, {})) for name, request in requests.items()]
     figures = [
         Figure(row["run_id"], row["pipeline"], row["stage"], metric, row[metric])
         for row in rows

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from analysis.comparison import (
-    Difference,
+    FigureDifference,
     Side,
     conclusion,
     differences,
@@ -129,11 +129,11 @@ def test_the_pipelines_of_one_run_are_compared_with_each_other() -> None:
 
 
 def test_what_cannot_be_told_is_said() -> None:
-    unsure = Difference("join", "p50", 5.0, 6.0, Interval(1.0, -2.0, 3.0))
+    unsure = FigureDifference("join", "p50", 5.0, 6.0, Interval(1.0, -2.0, 3.0))
     assert (
         sentence(unsure) == "join p50: 5 → 6 ms; no significant difference (between -2 and +3 ms)."
     )
-    unknown = Difference("join", "p50", 5.0, 6.0, Interval(1.0, None, None))
+    unknown = FigureDifference("join", "p50", 5.0, 6.0, Interval(1.0, None, None))
     assert "not enough data" in sentence(unknown)
 
 

@@ -8,7 +8,7 @@ import pytest
 from analysis.costs import COST
 from analysis.interleaving import (
     Block,
-    Difference,
+    PairDifference,
     as_said,
     blocks,
     differences,
@@ -76,7 +76,7 @@ def test_a_trimmed_mean_has_the_interval_of_tukey_and_mclaughlin() -> None:
     assert found.value == pytest.approx(4.5)
     # 2.365 (t of 7) · 2.718 / (0.8 · √10)
     assert (found.low, found.high) == pytest.approx((4.5 - 2.541, 4.5 + 2.541), abs=0.002)
-    assert trimmed_mean([2.0] * 6, 0.999) == Difference(2.0, 2.0, 2.0)
+    assert trimmed_mean([2.0] * 6, 0.999) == PairDifference(2.0, 2.0, 2.0)
 
 
 def pairs_of(random: np.random.Generator, count: int, slower_ms: float) -> dict[str, list]:
@@ -153,7 +153,7 @@ def test_too_few_pairs_say_nothing() -> None:
 
 LEVELS = {"join": {"p50": 3.0, "mean": 3.2}}
 SLOWER = {
-    "join": {"p50": Difference(0.2, -0.3, 0.7), "mean": Difference(0.4, 0.21, 0.59)},
+    "join": {"p50": PairDifference(0.2, -0.3, 0.7), "mean": PairDifference(0.4, 0.21, 0.59)},
 }
 
 
@@ -163,7 +163,9 @@ def test_the_decision_is_a_sentence() -> None:
     assert as_said("a", "b", SLOWER, LEVELS, ["R was not steady"]) == (
         f"{text} This is not conclusive: R was not steady."
     )
-    same = {"join": {"mean": Difference(0.1, -0.2, 0.4), "middle": Difference(0.0, 0.0, 0.0)}}
+    same = {
+        "join": {"mean": PairDifference(0.1, -0.2, 0.4), "middle": PairDifference(0.0, 0.0, 0.0)}
+    }
     assert as_said("a", "b", same, LEVELS, ()) == (
         "No significant difference between b and a. The mean differs by at most: join 0.4 ms."
     )

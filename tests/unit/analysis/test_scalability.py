@@ -4,7 +4,7 @@ it."""
 import pytest
 
 from analysis import scalability as module
-from analysis.scalability import Law, Point, fitted, resampled
+from analysis.scalability import FittedLaw, ScalingPoint, fitted, resampled
 from schemas.report import Workers
 from tests.unit.reports import part_of
 
@@ -27,7 +27,7 @@ def points(rates, within=0.0, **fields):
     """One search each, with bounds at this distance from the rate."""
     told = ROOMY | fields
     return [
-        Point(workers, ((rate * (1 - within), rate * (1 + within)),), **told)
+        ScalingPoint(workers, ((rate * (1 - within), rate * (1 + within)),), **told)
         for workers, rate in rates
     ]
 
@@ -61,8 +61,8 @@ def test_numbers_stay_within_their_bounds(rates, contention, coherency):
 
 
 def test_more_workers_are_always_better_without_coherency():
-    assert Law(100, 0.2, 0).peak_workers is None
-    assert Law(100, 1, 0.1).peak_workers == 1
+    assert FittedLaw(100, 0.2, 0).peak_workers is None
+    assert FittedLaw(100, 1, 0.1).peak_workers == 1
 
 
 @pytest.mark.parametrize(("count", "there"), [(1, "there is 1"), (2, "there are 2")])
@@ -88,17 +88,17 @@ def test_intervals_come_from_the_bounds_of_the_searches():
 
 
 def test_several_searches_of_a_number_of_workers_are_drawn_from():
-    apart = Point(1, ((800.0, 800.0), (1200.0, 1200.0)), **ROOMY)
+    apart = ScalingPoint(1, ((800.0, 800.0), (1200.0, 1200.0)), **ROOMY)
     drawn = {round(law.rate(1)) for law in resampled([apart, *points(BY_THE_LAW[1:])])}
     assert min(drawn) == 859  # the law also contributes to the other rates
     assert max(drawn) == 1168
     assert apart.capacity == 1000
-    assert Point(1, ((800.0, 900.0), (1200.0, 1300.0), (1000.0, None))).capacity == 1000
+    assert ScalingPoint(1, ((800.0, 900.0), (1200.0, 1300.0), (1000.0, None))).capacity == 1000
 
 
 def test_what_is_found_lies_in_its_interval():
     # The capacity is up to a tenth above the sustained rate.
-    above = [Point(n, ((rate, 1.1 * rate),), **ROOMY) for n, rate in BY_THE_LAW]
+    above = [ScalingPoint(n, ((rate, 1.1 * rate),), **ROOMY) for n, rate in BY_THE_LAW]
     found = scalability(above)
     figures = [found["law"][name] for name in ("rate_of_one", "contention", "coherency")]
     figures += [one["rate_per_second"] for one in found["predicted"]]
@@ -146,7 +146,7 @@ def test_two_cores_cannot_show_how_four_workers_scale():
 
 
 def test_a_law_of_evidence_leaves_out_what_is_none():
-    full = Point(8, ((2000.0, 2100.0),), ("machine",), cores=8, free_cores=5.0)
+    full = ScalingPoint(8, ((2000.0, 2100.0),), ("machine",), cores=8, free_cores=5.0)
     found = scalability([*points(BY_THE_LAW[:3]), full])
     assert found["law"]["of_workers"] == [1, 2, 4]
     assert found["law"]["coherency"]["value"] == pytest.approx(0.01)
@@ -169,11 +169,11 @@ def test_a_law_of_evidence_leaves_out_what_is_none():
 )
 def test_what_is_no_evidence_says_why(fields, objection):
     told = {"bounds": ((100.0, 110.0),)} | ROOMY | fields
-    assert Point(2, **told).objection == objection
+    assert ScalingPoint(2, **told).objection == objection
 
 
 def test_nothing_at_all_is_said_so():
-    found = scalability([Point(1, cores=2), Point(2, cores=2)])
+    found = scalability([ScalingPoint(1, cores=2), ScalingPoint(2, cores=2)])
     assert found["said"] == [
         "No result is evidence of how the pipeline scales.",
         "1 worker is not evidence: no valid search found a rate.",

@@ -12,8 +12,8 @@ from analysis.steadiness import (
     P50,
     P95,
     UNKNOWN,
-    Judged,
     Movement,
+    SteadyVerdict,
     agree,
     chance_of_trend,
     judge,
@@ -73,16 +73,19 @@ def test_a_movement_is_told_in_numbers():
 
 
 def test_blocks_agree_at_one_level_and_say_what_moved_where_they_do_not():
-    assert agree(by_second([9] * 4 + [8, 7, 8, 7, 7, 8, 6, 7, 7, 7, 8, 6]), 16, 4, P50) == Judged()
+    assert (
+        agree(by_second([9] * 4 + [8, 7, 8, 7, 7, 8, 6, 7, 7, 7, 8, 6]), 16, 4, P50)
+        == SteadyVerdict()
+    )
     found = agree(by_second([20] * 4 + [14] * 4 + [10] * 4), 12, 4, P50)
     assert found.moved == Movement(P50, 20.0, 10.0, 8)
     found = agree(by_second([10] * 4 + [14] * 4 + [10] * 4), 12, 4, P50)
     assert found.moved == Movement(P50, 14.0, 10.0, 4)
-    assert agree(by_second([9] * 8), 12, 4, P50) == Judged(certain=False)
+    assert agree(by_second([9] * 8), 12, 4, P50) == SteadyVerdict(certain=False)
 
 
 def test_tails_of_blocks_may_differ_but_not_fall():
-    assert agree(by_second([40] * 4 + [12] * 4 + [25] * 4), 12, 4, P95) == Judged()
+    assert agree(by_second([40] * 4 + [12] * 4 + [25] * 4), 12, 4, P95) == SteadyVerdict()
     found = agree(by_second([40] * 4 + [25] * 4 + [12] * 4), 12, 4, P95)
     assert found.moved == Movement(P95, 40.0, 12.0, 8)
 
@@ -94,29 +97,34 @@ def test_a_figure_moves_from_the_first_third_to_the_last():
 
 
 def test_a_small_step_and_noise_do_not_move():
-    assert judge(by_second([6] * 15 + [7] * 15), 0, 30, P50) == Judged()
+    assert judge(by_second([6] * 15 + [7] * 15), 0, 30, P50) == SteadyVerdict()
     noise = by_second([5, 9] * 5 + [5, 5] * 5 + [9, 5] * 4 + [9, 9])
-    assert judge(noise, 0, 30, P50) == Judged()
+    assert judge(noise, 0, 30, P50) == SteadyVerdict()
     short = judge(by_second([5, 9, 5, 9, 9, 5, 9, 9, 5]), 0, 9, P50)
-    assert short == Judged(Movement(P50, 5.0, 9.0, 6), certain=False)
+    assert short == SteadyVerdict(Movement(P50, 5.0, 9.0, 6), certain=False)
 
 
 def test_a_short_time_that_leaves_it_open_moved_if_a_longer_one_went_the_same_way():
-    perhaps = Judged(Movement(P50, 9.0, 5.0, 6), certain=False)
-    fell, rose = Judged(Movement(P50, 12.0, 5.0, 14)), Judged(Movement(P50, 5.0, 9.0, 14))
-    assert together(perhaps, fell, rose) == Judged(perhaps.moved)
-    assert together(perhaps, rose, fell) == together(perhaps, Judged(), fell) == Judged()
-    assert together(perhaps, perhaps, fell) == Judged()
+    perhaps = SteadyVerdict(Movement(P50, 9.0, 5.0, 6), certain=False)
+    fell, rose = (
+        SteadyVerdict(Movement(P50, 12.0, 5.0, 14)),
+        SteadyVerdict(Movement(P50, 5.0, 9.0, 14)),
+    )
+    assert together(perhaps, fell, rose) == SteadyVerdict(perhaps.moved)
+    assert (
+        together(perhaps, rose, fell) == together(perhaps, SteadyVerdict(), fell) == SteadyVerdict()
+    )
+    assert together(perhaps, perhaps, fell) == SteadyVerdict()
     assert together(UNKNOWN, rose, fell) == fell
-    assert together(Judged(), fell, fell) == Judged()
+    assert together(SteadyVerdict(), fell, fell) == SteadyVerdict()
     assert together(rose, fell, UNKNOWN) == rose
 
 
 def test_too_few_values_tell_nothing():
     points = by_second(range(0, 10 * LEAST_VALUES, 10))
     assert judge(points, 0, LEAST_VALUES, P50).moved is not None
-    assert judge(points, 1, LEAST_VALUES, P50) == Judged(certain=False)
-    assert judge({}, 0, 30, P50) == Judged(certain=False)
+    assert judge(points, 1, LEAST_VALUES, P50) == SteadyVerdict(certain=False)
+    assert judge({}, 0, 30, P50) == SteadyVerdict(certain=False)
 
 
 def test_values_of_a_long_time_are_put_together_before_a_trend_is_looked_for():
@@ -127,7 +135,7 @@ def test_values_of_a_long_time_are_put_together_before_a_trend_is_looked_for():
 
 def test_a_cycle_counts_as_a_whole():
     bursts = [90, 60, 6, 6, 6, 6, 6, 6, 6, 6]
-    assert judge(by_second(bursts * 7), 0, 70, P50, cycle_s=10) == Judged()
+    assert judge(by_second(bursts * 7), 0, 70, P50, cycle_s=10) == SteadyVerdict()
 
 
 def test_what_compilers_take_is_a_share_of_the_processor_time():

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas import codec, protocol
-from schemas.events import Figures, LifecycleEvent, read_event
+from schemas.events import FigureColumns, LifecycleEvent, read_event
 from services.conductor.orphaned_runs import recovered_run
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
-from services.console.progress import Progress
+from services.console.progress import RunProgress
 from tests.unit.bad_input.changed import JSON, changed
 from tests.unit.bad_input.outcomes import count, fuzzed
 from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
@@ -94,7 +94,7 @@ ANY_EVENT = st.one_of(lifecycle_events(), conclusions(), histograms())
 @given(st.lists(ANY_EVENT, max_size=6))
 def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
     request = a_request()
-    evidence, progress, heard = RunState(request), Progress(request), []
+    evidence, progress, heard = RunState(request), RunProgress(request), []
     refused = []
     for topic, event in events:
         try:
@@ -106,7 +106,7 @@ def test_nobody_stumbles_over_an_event_that_says_what_it_must(events) -> None:
         count("events", "heard")
         progress.add(read)
         evidence.add(read)
-        if not isinstance(read, Figures):
+        if not isinstance(read, FigureColumns):
             heard.append(read)
     assert not any("\n" in reason for reason in refused)
     progress.rows()

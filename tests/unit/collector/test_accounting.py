@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.collector.accounting import Accountant, Owner, ProcessSample, Usage
+from services.collector.accounting import Accountant, Owner, OwnerUsage, ProcessSample
 
 pytestmark = pytest.mark.unit
 
@@ -24,15 +24,15 @@ def cpu(accountant, *samples):
 
 def test_the_first_sample_of_an_older_process_is_its_mark():
     accountant = Accountant(BEGAN_S)
-    assert accountant.account([sample(1, cpu_s=50)]) == {SPARK: Usage(0.0, 10, 1, 2)}
-    assert accountant.account([sample(1, cpu_s=50.5)]) == {SPARK: Usage(0.5, 10, 1, 2)}
+    assert accountant.account([sample(1, cpu_s=50)]) == {SPARK: OwnerUsage(0.0, 10, 1, 2)}
+    assert accountant.account([sample(1, cpu_s=50.5)]) == {SPARK: OwnerUsage(0.5, 10, 1, 2)}
 
 
 def test_processes_of_an_owner_are_summed_and_pipelines_kept_apart():
     accountant = Accountant(BEGAN_S)
     accountant.account([sample(1, 1.0), sample(2, 1.0), sample(3, 1.0, owner=DRIVER)])
     usage = accountant.account([sample(1, 1.25), sample(2, 1.5), sample(3, 3.0, owner=DRIVER)])
-    assert usage == {SPARK: Usage(0.75, 20, 2, 4), DRIVER: Usage(2.0, 10, 1, 2)}
+    assert usage == {SPARK: OwnerUsage(0.75, 20, 2, 4), DRIVER: OwnerUsage(2.0, 10, 1, 2)}
 
 
 def test_a_process_born_under_our_eyes_counts_whole():

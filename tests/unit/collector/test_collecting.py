@@ -11,7 +11,7 @@ from schemas.commands import Prepare
 from schemas.events import Ready
 from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
-from services.runtime.limits import Limits
+from services.runtime.limits import ProcessLimits
 
 pytestmark = pytest.mark.unit
 
@@ -27,7 +27,7 @@ def test_it_is_ready_at_once_and_says_how_many_cores_it_observes(tmp_path: Path)
 def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("services.collector.collecting.limits", lambda: Limits(1.5, 3, 2))
+    monkeypatch.setattr("services.collector.collecting.limits", lambda: ProcessLimits(1.5, 3, 2))
     services = [{"name": "kafka", "pid": 1}, {"name": "collector", "pid": 2}]
     settings = CollectorSettings(data=tmp_path)
     settings.stack_path.write_text(json.dumps({"services": services}))

@@ -15,7 +15,7 @@ from services.collector.accounting import (
     growth,
     total,
 )
-from services.collector.jvm import Jvm, JvmSample, places, read
+from services.collector.jvm import JvmCounters, JvmSample, places, read
 from services.collector.machine import stalled_s
 
 pytestmark = pytest.mark.unit
@@ -117,20 +117,20 @@ def jvm_folder(tmp_path):
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
 def test_a_file_that_is_none_is_neither_read_nor_waited_for(tmp_path, jvm_folder, make):
     make(jvm_folder / "5")
-    assert Jvm(77, tmp_path).sample() is None
+    assert JvmCounters(77, tmp_path).sample() is None
 
 
 def test_a_file_in_the_folder_of_another_user_is_not_read(tmp_path, jvm_folder):
     (jvm_folder / "5").write_bytes(JVM)
     (tmp_path / "77" / "status").write_text(STATUS.format(user=os.geteuid() + 1))
-    assert not Jvm(77, tmp_path).is_known
+    assert not JvmCounters(77, tmp_path).is_known
 
 
 def test_a_folder_that_is_a_link_is_not_read(tmp_path, jvm_folder):
     (jvm_folder / "5").write_bytes(JVM)
     jvm_folder.rename(tmp_path / "elsewhere")
     jvm_folder.symlink_to(tmp_path / "elsewhere")
-    assert not Jvm(77, tmp_path).is_known
+    assert not JvmCounters(77, tmp_path).is_known
 
 
 def test_the_file_is_found_by_the_number_the_process_has_in_its_own_namespace(tmp_path):
@@ -138,10 +138,10 @@ def test_the_file_is_found_by_the_number_the_process_has_in_its_own_namespace(tm
     folder = process / "root" / "tmp" / "hsperfdata_u"
     folder.mkdir(parents=True)
     (process / "status").write_text(STATUS.format(user=os.geteuid()))
-    assert not Jvm(77, tmp_path).is_known
+    assert not JvmCounters(77, tmp_path).is_known
     (folder / "5").write_bytes(JVM)
-    assert Jvm(77, tmp_path).sample() == JvmSample(15, 300, None, 3.0, 4, 7.25)
-    assert Jvm(78, Path(tmp_path)).sample() is None
+    assert JvmCounters(77, tmp_path).sample() == JvmSample(15, 300, None, 3.0, 4, 7.25)
+    assert JvmCounters(78, Path(tmp_path)).sample() is None
 
 
 def test_pressure_is_the_total_of_the_line_some():

@@ -1,6 +1,6 @@
 """The bus events of a good run, and their parts."""
 
-from schemas.events import Drained, Figures, LoadFinished, event_of
+from schemas.events import Drained, FigureColumns, LoadFinished, event_of
 from services.conductor.run_state import RunState
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
@@ -40,7 +40,7 @@ def measure(state: RunState, *stages: str, latency_ms: int = 4) -> None:
             latencies_ms=[latency_ms],
             counts=[100],
         )
-        state.add(Figures("results.latency", event))
+        state.add(FigureColumns("results.latency", event))
 
 
 def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measure") -> None:
@@ -52,7 +52,7 @@ def send_delays(state: RunState, histogram: dict[int, int], phase: str = "measur
         send_delays_us=list(histogram),
         counts=counts,
     )
-    state.add(Figures("results.generator", event))
+    state.add(FigureColumns("results.generator", event))
 
 
 def a_good_run() -> RunState:

@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass
 
 from schemas.search import Search
-from services.conductor.search.bisection import Done, Found, found, next_step
-from services.conductor.search.policies import Observation, Second, StageObserved, judged
+from services.conductor.search.bisection import Done, SustainableRate, found, next_step
+from services.conductor.search.policies import Second, StageObserved, StepObservation, judged
 
 TICKS = 10  # per second
 
@@ -26,7 +26,7 @@ class System:
         """Records per second, without the noise."""
         return self.capacity_per_second * max(0.0, 1 - self.leak * second)
 
-    def observe(self, rate: float, warm_up_s: int, measure_s: int, seed: int) -> Observation:
+    def observe(self, rate: float, warm_up_s: int, measure_s: int, seed: int) -> StepObservation:
         """One step of the load, as observed on the bus."""
         chance = random.Random(seed)
         end_s = warm_up_s + measure_s
@@ -48,10 +48,10 @@ class System:
         missing = max(0, round(rate * end_s - out))
         drained_s = tick / TICKS - end_s
         stage = StageObserved("parse", medians, seconds, drained_s, missing)
-        return Observation((stage,), intended=round(rate * end_s))
+        return StepObservation((stage,), intended=round(rate * end_s))
 
 
-def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Found:
+def search_on(system: System, search: Search, guess: float, seed: int = 0) -> SustainableRate:
     """A complete search; every step starts with the system in its initial state."""
     steps: list[Done] = []
     while planned := next_step(steps, search, guess):

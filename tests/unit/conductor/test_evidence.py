@@ -10,7 +10,7 @@ from services.conductor.evidence import (
     MOST_SECONDS,
     OPEN_SECONDS,
     WARM_UP_OPEN_SECONDS,
-    Watched,
+    CollectedEvidence,
 )
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
@@ -38,10 +38,10 @@ def used(at: int, service: str, cpu_s: float, pipeline: str = "", **more: float)
     return an_event(**about, **more) | {"time": 1000 * at}
 
 
-def watched() -> Watched:
+def watched() -> CollectedEvidence:
     """Thirty seconds with 95th percentiles of 12 and 10 ms, and a send delay of 1 ms."""
     request = a_request().model_copy(update={"environment": {"cores": 2}})
-    found = Watched(request)
+    found = CollectedEvidence(request)
     for at in range(START_S, START_S + 30):
         found.add("results.latency", latency(at, "event_time", *[5] * 9, 12))
         found.add("results.latency", latency(at, "latest", *[4] * 9, 10))
@@ -69,7 +69,7 @@ def test_counts_of_one_second_may_come_in_several_events() -> None:
 
 @pytest.mark.parametrize(("outputs", "is_examined"), [(2, False), (3, True)])
 def test_a_last_second_with_few_outputs_is_not_examined(outputs: int, is_examined: bool) -> None:
-    found, end = Watched(a_request()), START_S + 30
+    found, end = CollectedEvidence(a_request()), START_S + 30
     for at in range(START_S, end):
         found.add("results.latency", latency(at, "event_time", *[5] * 30))
     found.add("results.latency", latency(end, "event_time", *[90] * outputs))
@@ -89,7 +89,7 @@ def test_the_share_of_send_delays_for_which_the_clients_queue_was_full() -> None
 def test_a_gateway_in_between_does_not_make_the_broker_late() -> None:
     request = a_request()
     workload = request.workload.model_copy(update={"transport": "tcp"})
-    found = Watched(request.model_copy(update={"workload": workload}))
+    found = CollectedEvidence(request.model_copy(update={"workload": workload}))
     sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [900], "counts": [1]}
     found.add("results.generator", an_event(**sent, queue_full_us=900))
     assert found.evidence(PHASES).queue_full_share == {}
@@ -104,7 +104,7 @@ def test_a_second_that_is_long_over_stays_as_it_is() -> None:
 
 
 def test_counts_of_the_warm_up_are_discarded_early_in_the_measure_phase() -> None:
-    found = Watched(a_request())
+    found = CollectedEvidence(a_request())
     for at in range(START_S - 5, START_S):
         found.add("results.latency", latency(at, "event_time", *[5] * 9, 12, phase="warm_up"))
     for at in range(START_S, START_S + WARM_UP_OPEN_SECONDS):
@@ -157,9 +157,9 @@ def test_the_workloads_own_limit_of_others_counts() -> None:
     request = a_request()
     validity = request.workload.validity.model_copy(update={"max_others_share": 0.4})
     workload = request.workload.model_copy(update={"validity": validity})
-    found = Watched(request.model_copy(update={"workload": workload}))
+    found = CollectedEvidence(request.model_copy(update={"workload": workload}))
     assert found.evidence(PHASES).others_allowed == 0.4
-    assert Watched(request).evidence(PHASES).others_allowed == 0.1
+    assert CollectedEvidence(request).evidence(PHASES).others_allowed == 0.1
 
 
 @pytest.mark.parametrize(("limit", "allowed"), [(0.4, 0.1), (0.05, 0.05)])
@@ -171,7 +171,10 @@ def test_the_limit_of_a_suite_does_not_raise_that_of_disturbances(
     workload = request.workload.model_copy(update={"validity": validity})
     suite = SuiteRun(name="nightly", round=1, step=1)
     changes = {"workload": workload, "suite": suite}
-    assert Watched(request.model_copy(update=changes)).evidence(PHASES).others_allowed == allowed
+    assert (
+        CollectedEvidence(request.model_copy(update=changes)).evidence(PHASES).others_allowed
+        == allowed
+    )
 
 
 def test_a_conclusion_says_it() -> None:

@@ -7,9 +7,9 @@ import pytest
 
 from analysis.thresholds import ENDED
 from schemas import protocol
-from schemas.events import Drained, Figures
+from schemas.events import Drained, FigureColumns
 from schemas.protocol import Interleaving, PhasePlan, Phases
-from services.conductor.measured import EARLY, Measured
+from services.conductor.measured import EARLY, PhaseFigures
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import STAGES, drain, finish_load, lifecycle, send_delays
@@ -31,7 +31,7 @@ def a_run(*thresholds: str, **changes: Any) -> RunState:
 def latencies(state: RunState, stage: str, counts: dict[int, int], phase: str = "measure") -> None:
     event = an_event(pipeline="spark-realtime", stage=stage, definition="latest", phase=phase,
                      second=0, latencies_ms=list(counts), counts=list(counts.values()))  # fmt: skip
-    state.add(Figures("results.latency", event))
+    state.add(FigureColumns("results.latency", event))
 
 
 def rows(state: RunState) -> list[tuple[str, float | None, bool]]:
@@ -78,7 +78,7 @@ def verdicts(state: RunState, stage: str, phase: str = "measure", **counts: int)
     none = dict.fromkeys(protocol.VERDICTS, 0)
     event = an_event(pipeline="spark-realtime", stage=stage, phase=phase, second=0, samples=[],
                      **none | counts)  # fmt: skip
-    state.add(Figures("results.verdicts", event))
+    state.add(FigureColumns("results.verdicts", event))
 
 
 def test_a_maximum_of_verdicts_is_judged_while_the_run_goes_on() -> None:
@@ -107,23 +107,23 @@ def test_rates_and_use_count_between_the_bounds() -> None:
                   "pipeline.lag_records == 7")  # fmt: skip
     for second, records in ((19_000, 9_999), (20_000, 200), (49_000, 100), (50_000, 9_999)):
         event = an_event(pipeline="spark-realtime", stage="join", second=second, records=records)
-        state.add(Figures("results.throughput", event))
+        state.add(FigureColumns("results.throughput", event))
     for time, cpu_s, memory in ((19_999, 9.0, 9_000_000), (21_000, 1.0, 1_000_000),
                                 (22_000, 0.0, 2_000_000)):  # fmt: skip
         event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
                          memory_bytes=memory, heap_used_bytes=memory // 2
                          ) | {"time": time}  # fmt: skip
-        state.add(Figures("results.resources", event))
+        state.add(FigureColumns("results.resources", event))
     for time, lag in ((19_000, 99), (21_000, 7), (22_000, 0), (23_000, None)):
         event = an_event(pipeline="spark-realtime", stage="join", lag_records=lag)
-        state.add(Figures("results.pipeline", event | {"time": time}))
+        state.add(FigureColumns("results.pipeline", event | {"time": time}))
     assert [value for _, value, _ in rows(state)] == [10, 0.5, 2, 1, 7]
 
 
 def test_the_newest_events_before_the_times_are_known_are_kept() -> None:
     request = a_request()
     workload = request.workload.model_copy(update={"thresholds": ("join.outputs >= 0",)})
-    measured = Measured(request.model_copy(update={"workload": workload}))
+    measured = PhaseFigures(request.model_copy(update={"workload": workload}))
     for second in range(21):
         for _ in range(100):
             where = {"pipeline": "spark-realtime", "stage": "join", "second": 1000 * second}
@@ -137,20 +137,20 @@ def test_the_newest_events_before_the_times_are_known_are_kept() -> None:
 def use(state: RunState, at_s: int, cpu_s: float) -> None:
     event = an_event(service="p", pipeline="spark-realtime", interval_s=1.0, cpu_seconds=cpu_s,
                      memory_bytes=1) | {"time": 1000 * at_s}  # fmt: skip
-    state.add(Figures("results.resources", event))
+    state.add(FigureColumns("results.resources", event))
     looked_at(state, at_s)
 
 
 def looked_at(state: RunState, at_s: int) -> None:
     event = an_event(service="machine", pipeline="", interval_s=1.0, cpu_seconds=1.0,
                      memory_bytes=1) | {"time": 1000 * at_s}  # fmt: skip
-    state.add(Figures("results.resources", event))
+    state.add(FigureColumns("results.resources", event))
 
 
 def sent(state: RunState, second: int, records: int) -> None:
     event = an_event(phase="measure", second=1000 * second, send_delays_us=[100],
                      counts=[records], acknowledged=records)  # fmt: skip
-    state.add(Figures("results.generator", event))
+    state.add(FigureColumns("results.generator", event))
 
 
 def test_rates_and_cost_of_pipelines_in_turns_are_of_their_own_turns() -> None:
@@ -164,7 +164,7 @@ def test_rates_and_cost_of_pipelines_in_turns_are_of_their_own_turns() -> None:
         sent(state, second, 20 if own else 36)
         use(state, second + 1, 0.04 if own else 0.0)
     event = an_event(pipeline="spark-realtime", stage="join", second=20_000, records=150)
-    state.add(Figures("results.throughput", event))
+    state.add(FigureColumns("results.throughput", event))
     # 15 s of 0.04 cores for 300 records.
     assert [value for _, value, _ in rows(state)] == [10, 840, 2000]
 
@@ -196,7 +196,7 @@ def test_what_came_before_the_bounds_were_known_counts_too() -> None:
     workload = request.workload.model_copy(update=lines)
     state = RunState(request.model_copy(update={"workload": workload}))
     event = an_event(pipeline="spark-realtime", stage="join", second=20_000, records=30)
-    state.add(Figures("results.throughput", event))
+    state.add(FigureColumns("results.throughput", event))
     assert state.measured is not None
     state.measured.begins(PHASES)
     assert rows(state) == [("join", 1, True)]
@@ -206,7 +206,7 @@ def test_what_was_sent_is_in_milliseconds() -> None:
     state = a_run("input.send_delay_p99_ms == 0.3", "input.records == 500")
     event = an_event(phase="measure", second=20_000, send_delays_us=[100, 300], counts=[400, 100],
                      acknowledged=500)  # fmt: skip
-    state.add(Figures("results.generator", event))
+    state.add(FigureColumns("results.generator", event))
     assert [passed for _, _, passed in rows(state)] == [True, True]
 
 

@@ -18,7 +18,7 @@ from schemas.pipeline import Pipeline
 from schemas.workload import Kill
 from services.conductor.notices.notice import Looking, Notice, Told, end_of_silence, silence
 from services.conductor.notices.posting import plain, slack, teams
-from services.watcher.runs import Runs, run_id_of
+from services.watcher.runs import WatchRuns, run_id_of
 from tests.unit.requests import a_request
 from tests.unit.watcher.records import a_watch
 
@@ -136,7 +136,7 @@ def of_watch(thresholds: tuple[tuple[str, bool], ...], **verdicts: int) -> RunJu
 
 
 RUN = run_id_of(a_watch(), 494_252)
-BEGUN = next(Runs(a_watch(), {}).begin(494_252))
+BEGUN = next(WatchRuns(a_watch(), {}).begin(494_252))
 
 
 def test_an_hour_of_a_watch_that_fails_a_threshold_is_told() -> None:

@@ -8,7 +8,7 @@ from schemas import catalogue
 from schemas.events import BusEvent, Conclusion, Killed, RunJudged, WatchTrouble
 from services.conductor.notices.notice import HOUR_MS, MOST_TOLD, Looking, Notice, Told
 from services.conductor.notices.telling import Outbox
-from services.watcher.runs import Runs, run_id_of
+from services.watcher.runs import WatchRuns, run_id_of
 from services.watcher.troubles import Trouble, objection
 from tests.unit.watcher.records import a_watch
 
@@ -27,7 +27,7 @@ DIED: dict[str, Any] = {"code": -9, "again_in_s": 2.0, "reason": ""}
 
 
 def begun() -> BusEvent:
-    return next(Runs(a_watch(), {}).begin(494_252))
+    return next(WatchRuns(a_watch(), {}).begin(494_252))
 
 
 def trouble(one: Trouble, run_id: str = RUN, at_ms: int = AT_MS) -> WatchTrouble:

@@ -3,10 +3,10 @@
 import pytest
 
 from analysis.steadiness import MOST_POINTS
-from schemas.events import Drained, Figures, LoadFinished
+from schemas.events import Drained, FigureColumns, LoadFinished
 from schemas.protocol import PhasePlan, Phases
 from services.conductor.search.bisection import observation_detail
-from services.conductor.search.policies import Observation, Second, StageObserved
+from services.conductor.search.policies import Second, StageObserved, StepObservation
 from services.conductor.search.searching import StepEvents
 
 pytestmark = pytest.mark.unit
@@ -56,10 +56,10 @@ def cpu(second: int, cpu_seconds: float, pipeline: str = "spark", service: str =
     return "results.resources", event | used
 
 
-def observe(*events: tuple, cores: int | None = 2) -> Observation:
+def observe(*events: tuple, cores: int | None = 2) -> StepObservation:
     step = StepEvents("step")
     for topic, record in events:
-        step.add(Figures(topic, record))
+        step.add(FigureColumns(topic, record))
     return step.observation(PLAN, LOAD, DRAINED, cores)
 
 
@@ -119,17 +119,17 @@ def test_processor_time_of_the_generator_is_told_per_record_of_the_measure_phase
 def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     step = StepEvents("step")
     for second in range(20):
-        step.add(Figures(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
+        step.add(FigureColumns(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
     assert step.hopeless(0.03) == "The median latency of join keeps rising."
     calm = StepEvents("step")
     for second in range(20):
-        calm.add(Figures(*latency(second, {2_000: 5}, phase="warm_up")))
+        calm.add(FigureColumns(*latency(second, {2_000: 5}, phase="warm_up")))
     assert calm.hopeless(0.03) == ""
 
 
 def test_what_is_told_of_a_run_of_hours_fits_into_an_event() -> None:
     medians = dict.fromkeys(range(4 * 3600), 123.5) | {7: 2_000.0}
-    told = observation_detail(Observation((StageObserved("join", medians),)))["stages"]["join"]
+    told = observation_detail(StepObservation((StageObserved("join", medians),)))["stages"]["join"]
     assert (len(told["medians_ms"]), told["highest_median_ms"]) == (MOST_POINTS, 2_000)
 
 

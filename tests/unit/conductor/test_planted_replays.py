@@ -16,7 +16,7 @@ import pytest
 from schemas import catalogue
 from schemas.events import Evaluating, RunRequested
 from schemas.protocol import PhasePlan, Phases, RunRequest
-from services.conductor.evidence import Watched
+from services.conductor.evidence import CollectedEvidence
 from services.conductor.warming import Warming
 from tests.faults.planted import KINDS, Kind, names_it, read
 
@@ -73,7 +73,7 @@ def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
         for topic, event in run["events"]
         for piece in _pieces(topic, _cut(topic, event, begin_ms, end_ms), keep, chance)
     ]
-    watched = Watched(request)
+    watched = CollectedEvidence(request)
     for number in chance.permutation(len(events)).tolist():
         topic, event = events[number]
         if topic != catalogue.LIFECYCLE:

@@ -7,10 +7,10 @@ import pytest
 from analysis.steadiness import slope
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.policies import (
-    Judged,
-    Observation,
     Second,
     StageObserved,
+    StepObservation,
+    StepVerdict,
     hopeless,
     judged,
     resolution,
@@ -23,20 +23,20 @@ STEADY = dict.fromkeys(range(10), 500.0)
 PUSHED = 100
 
 
-def observed(medians_ms: dict[int, float] | None = None, **fields: object) -> Observation:
+def observed(medians_ms: dict[int, float] | None = None, **fields: object) -> StepObservation:
     stage = {"drained_s": 1.0, "missing": 0, "queues": (), **fields}
     whole = {name: stage.pop(name) for name in ("failed_sends", "cpu_share") if name in stage}
     queues = stage.pop("queues")
     seconds = tuple(Second(at, PUSHED, queue) for at, queue in enumerate(queues))
     medians = STEADY if medians_ms is None else medians_ms
-    return Observation((StageObserved("parse", medians, seconds, **stage),), 1000, **whole)
+    return StepObservation((StageObserved("parse", medians, seconds, **stage),), 1000, **whole)
 
 
-def refusals(observation: Observation, search: Search) -> tuple[str, ...]:
+def refusals(observation: StepObservation, search: Search) -> tuple[str, ...]:
     return judged(observation, search, final=False).refusals
 
 
-def latency(observation: Observation) -> tuple[str, ...]:
+def latency(observation: StepObservation) -> tuple[str, ...]:
     return refusals(observation, Search())
 
 
@@ -70,11 +70,11 @@ def noisy(rise_ms_per_s: float, seconds: int, amplitude_ms: float) -> dict[int, 
 def test_noise_does_not_decide() -> None:
     """15 s of medians that vary by 300 ms hide a rise of 50 ms a second, which a longer step
     reveals. At 5 ms a second no level has risen, whatever slope the noise allows."""
-    assert judged(observed(noisy(5, 15, 300)), Search(), final=False) == Judged()
+    assert judged(observed(noisy(5, 15, 300)), Search(), final=False) == StepVerdict()
     short = judged(observed(noisy(50, 15, 300)), Search(), final=False)
-    assert short == Judged((), undecided=True)
+    assert short == StepVerdict((), undecided=True)
     long = judged(observed(noisy(5, 60, 300)), Search(), final=True)
-    assert long == Judged()
+    assert long == StepVerdict()
     rising = judged(observed(noisy(50, 60, 300)), Search(), final=True)
     assert rising.refusals == ("parse: median latency rises by 50 ms a second.",)
 
@@ -82,13 +82,13 @@ def test_noise_does_not_decide() -> None:
 def test_a_slope_without_a_level_is_no_rise() -> None:
     """40 ms a second for ten seconds at 4 s: the last third is 7 % above the first."""
     high = {at: 4_000.0 + 40 * at for at in range(10)}
-    assert judged(observed(high), Search(), final=True) == Judged()
-    assert judged(observed(high), Search(), final=False) == Judged((), undecided=True)
+    assert judged(observed(high), Search(), final=True) == StepVerdict()
+    assert judged(observed(high), Search(), final=False) == StepVerdict((), undecided=True)
 
 
 def test_a_step_that_is_refused_anyway_is_not_repeated() -> None:
     found = judged(observed(noisy(5, 15, 300), missing=1), Search(), final=False)
-    assert found == Judged(("parse: 1 outputs are missing.",), undecided=False)
+    assert found == StepVerdict(("parse: 1 outputs are missing.",), undecided=False)
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_under_every_policy_failed_sends_and_missing_outputs_fail(policy: str) -
 
 
 def test_trouble_and_silence_are_never_sustained() -> None:
-    trouble = Observation((), trouble=("The generator was late.",))
+    trouble = StepObservation((), trouble=("The generator was late.",))
     assert refusals(trouble, Search()) == ("The generator was late.",)
-    assert refusals(Observation(()), Search()) == ("Nothing was observed.",)
+    assert refusals(StepObservation(()), Search()) == ("Nothing was observed.",)
 
 
 @pytest.mark.parametrize("policy", ["queue-by-time", "queue-by-count", "queue-combined"])
@@ -207,9 +207,9 @@ def test_the_resolution_is_the_overload_that_a_step_cannot_see() -> None:
         (observed(failed_sends=3), True),
         (replace(observed(missing=3), trouble=("The generator was late.",)), False),
         (replace(observed(cpu_share=0.9), trouble=("The generator was late.",)), False),
-        (Observation((), trouble=("The driver crashed.",)), False),
-        (Observation((), trouble=("generator was restarted.",), broken_by="generator"), True),
+        (StepObservation((), trouble=("The driver crashed.",)), False),
+        (StepObservation((), trouble=("generator was restarted.",), broken_by="generator"), True),
     ],
 )
-def test_whether_the_input_alone_was_the_reason(observation: Observation, alone: bool) -> None:
+def test_whether_the_input_alone_was_the_reason(observation: StepObservation, alone: bool) -> None:
     assert judged(observation, Search(), final=False).by_input_alone is alone

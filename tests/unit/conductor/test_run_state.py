@@ -10,7 +10,7 @@ from schemas.events import (
     Evaluating,
     EvaluationResumed,
     Failed,
-    Figures,
+    FigureColumns,
     LoadFinished,
     Ready,
     event_of,
@@ -221,7 +221,7 @@ def test_a_host_that_gives_its_time_to_others_makes_the_run_invalid() -> None:
     for stolen_s in (0.2, 1.0):  # of 2 s each, on two cores in a second
         used = {"interval_s": 1.0, "cpu_seconds": 0.5, "steal_seconds": stolen_s}
         sample = an_event(service="machine", pipeline="", **used)
-        state.add(Figures("results.resources", sample))
+        state.add(FigureColumns("results.resources", sample))
     assert conclude(state).reasons == ("CPU steal was 30%, allowed 25%.",)
     assert conclude(with_rules(state, max_steal_share=0.3)).valid
 
@@ -233,7 +233,7 @@ def test_shares_are_of_the_observed_machine_and_not_of_the_one_that_requested_th
     assert state.watched.cores == 64
     with_rules(state)
     used = {"interval_s": 1.0, "cpu_seconds": 0.5}
-    state.add(Figures("results.resources", an_event(service="machine", pipeline="", **used)))
+    state.add(FigureColumns("results.resources", an_event(service="machine", pipeline="", **used)))
     assert (state.watched.cores, state.machine_s) == (2, 2.0)
 
 
@@ -242,7 +242,7 @@ def test_a_machine_that_works_for_others_makes_the_run_invalid() -> None:
     for cpu_s in (1.6, 2.0):  # of 2 s each, on two cores in a second; the stack uses 0.5 s
         for service, used_s in (("machine", cpu_s), ("kafka", 0.3), ("store", 0.2)):
             sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-            state.add(Figures("results.resources", sample))
+            state.add(FigureColumns("results.resources", sample))
     assert conclude(state).reasons == (
         "Processes outside the stack used 65% of the CPU time, allowed 25%.",
     )
@@ -267,7 +267,7 @@ def test_a_collector_that_sees_only_itself_says_nothing_of_others() -> None:
     state = with_rules(a_good_run(), max_others_share=0.25)
     for service, used_s in (("machine", 1.9), ("collector", 0.1)):
         sample = an_event(service=service, pipeline="", cpu_seconds=used_s, interval_s=1.0)
-        state.add(Figures("results.resources", sample))
+        state.add(FigureColumns("results.resources", sample))
     assert conclude(state).valid
 
 

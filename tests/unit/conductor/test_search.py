@@ -10,8 +10,8 @@ from schemas.protocol import Phases, Validity
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.bisection import (
     Done,
-    Found,
     Planned,
+    SustainableRate,
     ended_by,
     found,
     next_step,
@@ -140,7 +140,7 @@ def test_a_narrow_bracket_is_confirmed_by_a_long_step_and_then_the_search_ends()
     steps.append(Done(1000, long=True))
     assert next_step(steps, search, 1000) is None
     # The policy cannot detect an overload of 3 %: 1000 / (1 + 0.03 / 0.97) = 970.
-    assert found(steps, search) == Found(
+    assert found(steps, search) == SustainableRate(
         pytest.approx(970), (pytest.approx(970), 1090), confirmed=True, limit=NO
     )
 
@@ -235,7 +235,7 @@ def test_the_search_ends_at_its_bounds() -> None:
     assert found(steps, search).interval[1] is None
     refused = [Done(100, long=False, refusals=NO)]
     assert next_step(refused, search, 100) is None
-    assert found(refused, search) == Found(None, (0.0, 100), confirmed=False, limit=NO)
+    assert found(refused, search) == SustainableRate(None, (0.0, 100), confirmed=False, limit=NO)
 
 
 def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_confirmed() -> None:

@@ -12,7 +12,7 @@ from services.conductor.orphaned_runs import MOST_LOST
 from services.conductor.run_verdict import RunVerdict
 from services.conductor.search import bisection, searching
 from services.conductor.search.bisection import Done, Planned, SoFar
-from services.conductor.search.policies import Judged, Observation, Second, StageObserved
+from services.conductor.search.policies import Second, StageObserved, StepObservation, StepVerdict
 from services.conductor.search.searching import Searching
 from services.conductor.settings import ConductorSettings
 from services.definitions.domains import load_domain
@@ -38,12 +38,12 @@ class Run:
         self.phases = None if Run.crashes else phases
         Run.crashes = max(0, Run.crashes - 1)
 
-    def observe(self) -> Observation:
+    def observe(self) -> StepObservation:
         rate = self.request.workload.load.rate_per_second
         Run.carried_out.append((self.request.run_id, rate))
         medians = dict.fromkeys(range(15), 100.0 if rate <= CAPACITY_PER_SECOND else 20_000.0)
         seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
-        return Observation((StageObserved("parse", medians, seconds),))
+        return StepObservation((StageObserved("parse", medians, seconds),))
 
     def limited_by(self, *, by_input_alone: bool = False) -> str:
         return "generator"
@@ -78,7 +78,11 @@ def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
     run = Run(request)
     if run.phases is None:
         reasons = ("The driver crashed.",)
-        return run, RunVerdict(False, reasons, {"clean": False}), Observation((), trouble=reasons)
+        return (
+            run,
+            RunVerdict(False, reasons, {"clean": False}),
+            StepObservation((), trouble=reasons),
+        )
     # Any value stands for a row: the conductor judges the lines of the request of a run.
     detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
     rate = request.workload.load.rate_per_second
@@ -249,9 +253,9 @@ def test_a_run_at_the_rate_found_that_is_not_sustained_says_whether_the_machine_
         Done(2000, long=False, number=3, refusals=("slow.",), generator_us=90),
     )
 
-    def observe_slow(self: Run) -> Observation:
+    def observe_slow(self: Run) -> StepObservation:
         medians = dict.fromkeys(range(15), 20_000.0)
-        return Observation((StageObserved("parse", medians),), generator_us=generator_us)
+        return StepObservation((StageObserved("parse", medians),), generator_us=generator_us)
 
     monkeypatch.setattr(Run, "observe", observe_slow)
     search_after(monkeypatch, SoFar(steps, spent_s=100))
@@ -300,11 +304,11 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
 
 
 def test_a_step_that_only_the_processor_refused_was_limited_in_the_pipeline() -> None:
-    def limited_by(found: Judged) -> str:
+    def limited_by(found: StepVerdict) -> str:
         return searching._limited_by(found, Run(a_request()))  # type: ignore[arg-type]
 
-    assert limited_by(Judged(("Mean CPU 80%.",), by_cpu_alone=True)) == "heap"
-    assert limited_by(Judged(("parse: median latency rises.",))) == "generator"
+    assert limited_by(StepVerdict(("Mean CPU 80%.",), by_cpu_alone=True)) == "heap"
+    assert limited_by(StepVerdict(("parse: median latency rises.",))) == "generator"
 
 
 def test_a_step_that_a_dead_service_ended_is_repeated_once(
@@ -312,11 +316,11 @@ def test_a_step_that_a_dead_service_ended_is_repeated_once(
 ) -> None:
     deaths, observed = iter([True]), Run.observe
 
-    def observe_death(self: Run) -> Observation:
+    def observe_death(self: Run) -> StepObservation:
         if self.request.workload.load.rate_per_second == 1000 and next(deaths, False):
             Run.carried_out.append((self.request.run_id, 1000))
             reason = "The generator was terminated by signal 9 during the run."
-            return Observation((), trouble=(reason,), broken_by="generator")
+            return StepObservation((), trouble=(reason,), broken_by="generator")
         return observed(self)
 
     monkeypatch.setattr(Run, "observe", observe_death)

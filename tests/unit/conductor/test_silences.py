@@ -9,7 +9,7 @@ from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
 from services.conductor.notices.telling import Outbox, Quiet, Silences
 from services.watcher.counting import RunTotals
-from services.watcher.runs import Runs
+from services.watcher.runs import WatchRuns
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ class Bench:
     def __init__(self, folder: Path, has_suite: bool) -> None:
         self.outbox = Outbox(folder, (), "stack")
         self.silences = Silences(self.outbox, lambda: has_suite)
-        self.runs = {name: Runs(a_watch(name=name), {}, "6f") for name in ("orders", "clicks")}
+        self.runs = {name: WatchRuns(a_watch(name=name), {}, "6f") for name in ("orders", "clicks")}
 
     def begin(self, name: str, minute: int, hour: int = HOUR) -> None:
         self._event(next(self.runs[name].begin(hour)), minute)

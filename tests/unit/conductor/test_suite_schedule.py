@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.suite import Pace, Suite
-from services.conductor.suites.suite_state import Place, next_place, pause_ms, skip_pause_ms
+from services.conductor.suites.suite_state import SuitePlace, next_place, pause_ms, skip_pause_ms
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
@@ -18,7 +18,7 @@ LABELS = [f"latency at {rate}/s on spark-realtime (parse)" for rate in (100, 200
 
 def test_steps_come_in_order_and_begin_again() -> None:
     suite = a_suite(a_step(100), a_step(200))
-    seen, place = [], Place()
+    seen, place = [], SuitePlace()
     for _ in range(5):
         place, _due_ms = next_place(suite, place, 1000)
         seen.append((place.round, place.step))
@@ -29,7 +29,7 @@ def test_steps_come_in_order_and_begin_again() -> None:
 
 def test_a_step_that_is_not_due_again_is_skipped() -> None:
     suite = a_suite(a_step(100, every_s=3600), a_step(200))
-    place = Place(round=2, step=0, began_ms={LABELS[0]: 1_000_000})
+    place = SuitePlace(round=2, step=0, began_ms={LABELS[0]: 1_000_000})
     found, due_ms = next_place(suite, place, 2_000_000)
     assert (found.round, found.step, due_ms) == (2, 1, 2_000_000)
     found, due_ms = next_place(suite, place, 1_000_000 + HOUR_MS)
@@ -38,26 +38,26 @@ def test_a_step_that_is_not_due_again_is_skipped() -> None:
 
 def test_when_no_step_is_due_the_suite_waits_for_the_first_that_will_be() -> None:
     suite = a_suite(a_step(100, every_s=3600), a_step(200, every_s=600))
-    place = Place(round=2, step=0, began_ms={LABELS[0]: 1_000_000, LABELS[1]: 1_100_000})
+    place = SuitePlace(round=2, step=0, began_ms={LABELS[0]: 1_000_000, LABELS[1]: 1_100_000})
     found, due_ms = next_place(suite, place, 1_200_000)
     assert (found.round, found.step, due_ms) == (2, 1, 1_100_000 + 600_000)
 
 
 def test_a_suite_that_became_shorter_goes_on_with_its_next_round() -> None:
-    found, _due_ms = next_place(a_suite(a_step(100)), Place(round=4, step=7), 0)
+    found, _due_ms = next_place(a_suite(a_step(100)), SuitePlace(round=4, step=7), 0)
     assert (found.round, found.step) == (5, 0)
 
 
 def test_what_is_known_of_steps_that_are_gone_is_forgotten() -> None:
     suite = a_suite(a_step(100), a_step(200))
-    place = Place(began_ms={LABELS[2]: 5}).after(suite, 7, took_place=True)
+    place = SuitePlace(began_ms={LABELS[2]: 5}).after(suite, 7, took_place=True)
     assert place.began_ms == {LABELS[0]: 7}
 
 
 @given(st.lists(st.sampled_from((0, 60, 600)), min_size=1, max_size=5), st.integers(0, 50))
 def test_every_step_gets_its_turn_and_none_before_its_time(every_s: list[int], runs: int) -> None:
     suite = a_suite(*[a_step(100 + n, each) for n, each in enumerate(every_s)])
-    place, now_ms = Place(), 10**12
+    place, now_ms = SuitePlace(), 10**12
     began: dict[int, int] = {}
     for _ in range(runs):
         place, now_ms = next_place(suite, place, now_ms)
@@ -92,7 +92,7 @@ def test_the_pause_keeps_the_share_of_the_processor(
 
 def test_failures_are_counted_until_a_run_takes_place() -> None:
     suite = a_suite(a_step(100))
-    place = Place()
+    place = SuitePlace()
     for took_place in (False, False):
         place = place.after(suite, 0, took_place)
     assert place.failures == 2
@@ -102,7 +102,7 @@ def test_failures_are_counted_until_a_run_takes_place() -> None:
 
 def test_a_step_that_was_skipped_is_due_again_in_the_next_round() -> None:
     suite = a_suite(a_step(100, every_s=3600), a_step(200))
-    place = Place().given_up(suite, 0)
+    place = SuitePlace().given_up(suite, 0)
     assert (place.step, place.failures, place.runs, place.began_ms) == (1, 1, 0, {})
     found, _due_ms = next_place(suite, place.after(suite, 0, took_place=True), 1000)
     assert (found.round, found.step) == (2, 0)
@@ -127,7 +127,7 @@ def a_rotation(*kinds: str, **shares: float) -> Suite:
 
 def turns(suite: Suite, run_ms: dict[int, int], count: int) -> list[int]:
     """Which steps run, given how long they take."""
-    place, now_ms, seen = Place(), 0, []
+    place, now_ms, seen = SuitePlace(), 0, []
     for _ in range(count):
         place, _due_ms = next_place(suite, place, now_ms)
         seen.append(place.step)
@@ -159,7 +159,7 @@ def test_steps_with_the_same_pipelines_follow_each_other() -> None:
 
 def test_a_kind_whose_steps_cannot_take_place_does_not_keep_others_from_theirs() -> None:
     suite = a_rotation("latency", "engines")
-    place, now_ms, seen = Place(), 0, []
+    place, now_ms, seen = SuitePlace(), 0, []
     for _ in range(6):
         place, _due_ms = next_place(suite, place, now_ms)
         seen.append(place.step)
@@ -174,7 +174,7 @@ def test_a_kind_whose_steps_cannot_take_place_does_not_keep_others_from_theirs()
 @pytest.mark.parametrize("takes_place", [True, False])
 def test_a_kind_that_is_new_catches_up_for_an_hour_at_most(takes_place: bool) -> None:
     suite = a_rotation("latency", "bursts")
-    place = Place(spent_ms={"latency": 7 * 24 * HOUR_MS})
+    place = SuitePlace(spent_ms={"latency": 7 * 24 * HOUR_MS})
     now_ms, waited_ms = 0, 0
     while True:
         place, _due_ms = next_place(suite, place, now_ms)
@@ -211,7 +211,7 @@ def test_steps_that_differ_in_no_part_of_their_labels_have_their_turns() -> None
 def test_runs_take_no_more_hours_of_a_day_than_they_may() -> None:
     suite = a_suite(a_step(100), hours_per_day=1)
     recent = ((0, HOUR_MS // 2), (2 * HOUR_MS, HOUR_MS // 2))
-    place = Place(recent=recent)
+    place = SuitePlace(recent=recent)
     assert next_place(suite, place, 3 * HOUR_MS)[1] == 24 * HOUR_MS  # the first is then dropped
     assert next_place(suite, place, 25 * HOUR_MS)[1] == 25 * HOUR_MS
     less = replace(place, recent=recent[:1])

@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 import structlog
 
-from services.conductor.suites.suite_state import Place, SuiteState
+from services.conductor.suites.suite_state import SuitePlace, SuiteState
 from tests.unit.conductor.suites import a_step, a_suite
 
 pytestmark = pytest.mark.unit
 
-PLACE = Place(round=3, step=1, began_ms={"x": 5}, runs=7, failures=1)
+PLACE = SuitePlace(round=3, step=1, began_ms={"x": 5}, runs=7, failures=1)
 
 
 def test_nothing_is_known_at_first(tmp_path: Path) -> None:
     notes = SuiteState(tmp_path, "stack")
-    assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
+    assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, SuitePlace())
 
 
 def test_run_suite_and_place_are_there_again_after_a_restart(tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_a_file_that_makes_no_sense_is_set_aside_and_told(
     assert [(each["event"], each["path"]) for each in log] == [("notes_set_aside", str(aside))]
     assert log[0]["reason"].startswith(reason)
     assert aside.read_bytes() == data
-    assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
+    assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, SuitePlace())
     notes.keep_place("nightly", PLACE)
     assert SuiteState(tmp_path, "stack").place("nightly") == PLACE
 
@@ -88,7 +88,7 @@ def test_a_file_cut_off_anywhere_is_all_or_nothing(tmp_path: Path) -> None:
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
         notes = SuiteState(tmp_path, "stack")
-        assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, Place())
+        assert (notes.run_id, notes.suite(), notes.place("nightly")) == ("", None, SuitePlace())
     path.write_bytes(whole)
     assert SuiteState(tmp_path, "stack").place("nightly") == PLACE
 
@@ -106,12 +106,12 @@ def test_a_place_that_makes_no_sense_is_the_beginning_and_others_stay(
     fields["places"]["weekly"] = place
     (tmp_path / "conductor.json").write_text(json.dumps(fields))
     notes = SuiteState(tmp_path, "stack")
-    assert (notes.place("weekly"), notes.place("nightly")) == (Place(), PLACE)
+    assert (notes.place("weekly"), notes.place("nightly")) == (SuitePlace(), PLACE)
 
 
 def test_the_file_does_not_grow_with_suites_that_come_and_go(tmp_path: Path) -> None:
     notes = SuiteState(tmp_path, "stack")
     for number in range(120):
         notes.keep_place(f"suite-{number}", PLACE)
-    assert notes.place("suite-19") == Place()
+    assert notes.place("suite-19") == SuitePlace()
     assert notes.place("suite-20") == notes.place("suite-119") == PLACE

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from services.conductor.suites.running import Usage
+from services.conductor.suites.running import MachineUsage
 
 pytestmark = pytest.mark.unit
 
@@ -18,8 +18,8 @@ def sample(second: int, service: str, cpu_seconds: float) -> dict[str, Any]:
     }
 
 
-def a_usage(seconds: range, machine: float, **own: float) -> Usage:
-    usage = Usage()
+def a_usage(seconds: range, machine: float, **own: float) -> MachineUsage:
+    usage = MachineUsage()
     for second in seconds:
         usage.add(sample(second, "machine", machine))
         for service, cpu_seconds in own.items():

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from schemas import catalogue
-from schemas.events import BusEvent, Figures, PhaseStarted, SuiteChanged
+from schemas.events import BusEvent, FigureColumns, PhaseStarted, SuiteChanged
 from schemas.protocol import RunRequest
 from schemas.validation_errors import DefinitionError
 from services.conductor.settings import ConductorSettings
@@ -68,7 +68,10 @@ class Bench:
             usage = sample | {"cpu_seconds": machine_cores}
             ours = sample | {"service": "kafka", "cpu_seconds": 0.0}
             self.bus.batches.append(
-                [Figures(catalogue.RESOURCES, usage), Figures(catalogue.RESOURCES, ours)]
+                [
+                    FigureColumns(catalogue.RESOURCES, usage),
+                    FigureColumns(catalogue.RESOURCES, ours),
+                ]
             )
 
     def measured(self, request: RunRequest) -> None:

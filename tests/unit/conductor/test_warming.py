@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from schemas.events import Figures
+from schemas.events import FigureColumns
 from schemas.load import Fluctuating, PeriodicBurst, RampUp
 from schemas.protocol import Interleaving, PhasePlan, Phases, RunRequest
 from schemas.workload import Kill
@@ -311,7 +311,7 @@ def test_a_run_tells_whether_it_was_steady() -> None:
     state.begin_measuring(PhasePlan(load_start_ms=0, phases=Phases(warm_up_s=10, measure_s=30)))
     for second, median in enumerate(FALLING):
         for stage in STAGES:
-            state.add(Figures("results.latency", event(stage, second, median)))
+            state.add(FigureColumns("results.latency", event(stage, second, median)))
     told = conclude(state).detail["warm_up"]
     assert (told["steady"], told["seconds"], told["until_steady"]) == (False, 10, False)
     assert told["moving"][0] == (

@@ -13,7 +13,7 @@ from services.console.choosing import cited
 from services.console.report import several
 from services.console.report.several import conclusions_of, with_conclusions
 from services.console.report.words import interleaved_sentences
-from services.readmodel.runs import Concluded
+from services.readmodel.runs import StoredConclusion
 from tests.unit.analysis.test_baseline import QUIET, repeated
 from tests.unit.console.test_interleaved import one_of_several, report_of, told
 from tests.unit.reports import report_of as partial
@@ -113,7 +113,7 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> Callable[[Report], None]:
 
     def store(report: Report) -> None:
         rows = [
-            Concluded(
+            StoredConclusion(
                 event.kind,
                 event.run_id,
                 not event.invalid_reasons,

@@ -11,7 +11,7 @@ from deploy.local.stack import ServiceStatus
 from services.console import doctor
 from services.console.doctor import Finding, examine, notify, show
 from services.readmodel.runs import DeadLetters
-from services.runtime.limits import Limits
+from services.runtime.limits import ProcessLimits
 from services.runtime.settings import ServiceSettings
 from tests.receiver import receiving
 
@@ -45,9 +45,12 @@ GB = 1_000_000_000
 @pytest.mark.parametrize(
     ("allowed", "expected"),
     [
-        (Limits(16, 64 * GB, 9 * GB), (True, "16 cores, load 3.0", True, "9.0 GB of memory free")),
         (
-            Limits(2, 3 * GB, 2 * GB, "quota"),
+            ProcessLimits(16, 64 * GB, 9 * GB),
+            (True, "16 cores, load 3.0", True, "9.0 GB of memory free"),
+        ),
+        (
+            ProcessLimits(2, 3 * GB, 2 * GB, "quota"),
             (
                 True,
                 "2 cores, load 3.0 (of 16: the quota of its control group allows no more)",
@@ -56,7 +59,7 @@ GB = 1_000_000_000
             ),
         ),
         (
-            Limits(1, 64 * GB, 4 * GB, "affinity"),
+            ProcessLimits(1, 64 * GB, 4 * GB, "affinity"),
             (
                 False,
                 "1 core, load 3.0 (of 16: the processor affinity allows no more)",
@@ -65,7 +68,7 @@ GB = 1_000_000_000
             ),
         ),
         (
-            Limits(1.5, 64 * GB, 4 * GB, "quota"),
+            ProcessLimits(1.5, 64 * GB, 4 * GB, "quota"),
             (
                 False,
                 "1.5 cores, load 3.0 (of 16: the quota of its control group allows no more)",
@@ -77,10 +80,10 @@ GB = 1_000_000_000
     ids=["all", "a container of 2 cores and 3 GB", "one processor", "a part of a core"],
 )
 def test_cores_and_memory_are_those_that_may_be_used(
-    monkeypatch: pytest.MonkeyPatch, allowed: Limits, expected: tuple[object, ...]
+    monkeypatch: pytest.MonkeyPatch, allowed: ProcessLimits, expected: tuple[object, ...]
 ) -> None:
     monkeypatch.setattr(doctor, "limits", lambda: allowed)
-    monkeypatch.setattr(doctor, "machine", lambda: Limits(16, 64 * GB, 40 * GB))
+    monkeypatch.setattr(doctor, "machine", lambda: ProcessLimits(16, 64 * GB, 40 * GB))
     monkeypatch.setattr("os.getloadavg", lambda: (3.0, 2.0, 1.0))
     cores, memory = doctor._cores(), doctor._memory()
     assert (cores.good, cores.text, memory.good, memory.text) == expected

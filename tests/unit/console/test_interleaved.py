@@ -10,9 +10,9 @@ from analysis.repetition import summarise
 from schemas.protocol import Interleaving
 from schemas.report import Interleaved, Report
 from services.console.report.ci import markdown
-from services.console.report.several import Usage, interleaved
+from services.console.report.several import UsageSamples, interleaved
 from services.console.report.words import interleaved_sentences
-from services.readmodel.seconds import BySecond, Sample
+from services.readmodel.seconds import BySecond, CpuSample
 from tests.unit.console.test_show import a_report, a_stage, shown
 
 pytestmark = pytest.mark.unit
@@ -44,16 +44,16 @@ def told(slower_ms: int, costs: bool = False, **fields: Any) -> Interleaved:
     return interleaved(latencies(slower_ms), TURNS, found, report_of(**fields), by_block)
 
 
-def usage() -> Usage:
+def usage() -> UsageSamples:
     """400 records/s. Both pipelines are sampled every second: `a` uses 0.1 cores, `b` 0.2, and each
     0.7 in the first and last second of a block."""
     samples, records = [], {}
     for at_s in range(START_S, START_S + 80):
         inside = 0 < (at_s - START_S - 2) % 6 < 5
         for name, cores in (("a", 0.1), ("b", 0.2), ("", 0.0)):
-            samples.append(Sample(at_s + 1.0, 1.0, cores if inside else 0.7, name))
+            samples.append(CpuSample(at_s + 1.0, 1.0, cores if inside else 0.7, name))
         records[at_s] = 400
-    return Usage(samples, records)
+    return UsageSamples(samples, records)
 
 
 def test_a_slower_pipeline_is_called_slower_with_how_much() -> None:
@@ -86,7 +86,7 @@ def test_the_cost_is_described_from_the_middle_of_each_block() -> None:
 
 def test_a_block_without_samples_has_no_cost() -> None:
     of_both = usage()
-    late = Usage([row for row in of_both.samples if row.at_s > START_S + 8], of_both.records)
+    late = UsageSamples([row for row in of_both.samples if row.at_s > START_S + 8], of_both.records)
     first, second = Block("a", START_S + 2, START_S + 8), Block("b", START_S + 8, START_S + 14)
     assert late.by_block([first, second], 1) == {second: pytest.approx(500)}
 

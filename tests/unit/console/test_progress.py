@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from schemas.events import Figures, event_of
-from schemas.report import Search
-from services.console.progress import Progress, headline
+from schemas.events import FigureColumns, event_of
+from schemas.report import SearchResult
+from services.console.progress import RunProgress, headline
 from services.console.report.words import search_sentence
 from tests.unit.conductor.search_events import A_RESULT, A_SILENT_STEP, A_STEP
 from tests.unit.requests import RUN_ID, a_lifecycle_event, a_request, an_event
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.unit
 
 
 def rate_line(result: dict[str, Any]) -> str:
-    return search_sentence(Search.model_validate(result))
+    return search_sentence(SearchResult.model_validate(result))
 
 
 def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object]:
@@ -32,36 +32,38 @@ def latency(stage: str, second: int, counts: dict[int, int]) -> dict[str, object
 
 
 def test_the_latency_shown_is_that_of_the_last_five_seconds_with_outputs() -> None:
-    progress = Progress(a_request())
-    progress.add(Figures("results.latency", latency("join", 1000, {900: 1000})))
+    progress = RunProgress(a_request())
+    progress.add(FigureColumns("results.latency", latency("join", 1000, {900: 1000})))
     for second in range(2000, 7000, 1000):
-        progress.add(Figures("results.latency", latency("join", second, {3: 99, 40: 1})))
+        progress.add(FigureColumns("results.latency", latency("join", second, {3: 99, 40: 1})))
     row = next(row for row in progress.rows() if row[1] == "join")
     assert row == ("spark-realtime", "join", 3, 3, 0, 0)
 
 
 def test_verdicts_add_up_over_events_and_everything_but_exact_is_trouble() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     zero = dict.fromkeys(("exact", "wrong", "missing", "late", "duplicate", "unexpected"), 0)
     where = {"pipeline": "spark-realtime", "stage": "parse", "phase": "measure", "second": 0}
-    progress.add(Figures("results.verdicts", an_event(**where, **(zero | {"exact": 10}))))
+    progress.add(FigureColumns("results.verdicts", an_event(**where, **(zero | {"exact": 10}))))
     progress.add(
-        Figures("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
+        FigureColumns("results.verdicts", an_event(**where, **(zero | {"exact": 5, "wrong": 2})))
     )
     row = next(row for row in progress.rows() if row[1] == "parse")
     assert row[4:] == (15, 2)
 
 
 def test_the_input_rate_leaves_out_the_second_that_is_not_over() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     for second, records in ((1000, 400), (2000, 402), (3000, 17)):
         fields = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
-        progress.add(Figures("results.throughput", an_event(**fields, records=records, bytes=1)))
+        progress.add(
+            FigureColumns("results.throughput", an_event(**fields, records=records, bytes=1))
+        )
     assert progress.input_rate() == 401
 
 
 def test_the_headline_says_what_still_moves_while_it_warms_up() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     progress.add(event_of("results.lifecycle", a_lifecycle_event("phase_started", phase="warm_up")))
     assert headline(progress, 0) == "warm-up"
     for still, said in (
@@ -76,7 +78,7 @@ def test_the_headline_says_what_still_moves_while_it_warms_up() -> None:
 
 
 def test_the_headline_says_phase_and_time_left() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     detail = '{"start_ms": 1000, "end_ms": 31000}'
     started = a_lifecycle_event("phase_started", detail, phase="measure")
     progress.add(event_of("results.lifecycle", started))
@@ -84,14 +86,14 @@ def test_the_headline_says_phase_and_time_left() -> None:
 
 
 def test_a_conclusion_ends_it() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     detail = '{"valid": true, "clean": false, "invalid_reasons": []}'
     progress.add(event_of("results.lifecycle", a_lifecycle_event("concluded", detail)))
     assert (progress.done, progress.valid, progress.clean) == (True, True, False)
 
 
 def test_a_service_that_answers_twice_is_shown_as_ready_once() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     for producer in ("collector", "generator", "collector"):
         event = a_lifecycle_event("ready", "{}") | {"producer": producer}
         progress.add(event_of("results.lifecycle", event))
@@ -99,7 +101,7 @@ def test_a_service_that_answers_twice_is_shown_as_ready_once() -> None:
 
 
 def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     detail = json.dumps({"reason": "a worker failed to connect back", "try": 2})
     event = a_lifecycle_event("start_again", detail, pipeline="spark-realtime")
     progress.add(event_of("results.lifecycle", event))
@@ -110,7 +112,7 @@ def test_a_pipeline_that_is_started_again_is_told_with_its_reason() -> None:
 
 
 def test_a_search_is_told_step_by_step_with_its_evidence() -> None:
-    progress = Progress(a_request())
+    progress = RunProgress(a_request())
     detail = '{"step": 2, "step_run_id": "x-step-02", "rate_per_second": 4000.0}'
     progress.add(
         event_of("results.lifecycle", a_lifecycle_event("phase_started", detail, phase="search"))
@@ -140,12 +142,14 @@ def step_begun(run_id: str, rate: int) -> dict[str, Any]:
 
 
 def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
-    progress, step = Progress(a_request()), f"{RUN_ID}-step-02"
+    progress, step = RunProgress(a_request()), f"{RUN_ID}-step-02"
     progress.add(event_of("results.lifecycle", step_begun(f"{step}-warm", 2000)))
     words = "searching the sustainable rate: warming up at 2000 records/s"
     assert headline(progress, 0) == words
     progress.add(
-        Figures("results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"})
+        FigureColumns(
+            "results.latency", latency("join", 1000, {900: 1}) | {"run_id": f"{step}-warm"}
+        )
     )
     moving = json.dumps({"steady": False, "moving": ["spark-realtime join: p50 …"], "still": []})
     told = a_lifecycle_event("steadiness", moving) | {"run_id": f"{step}-warm"}
@@ -158,12 +162,12 @@ def test_a_search_shows_the_figures_of_its_current_step_only() -> None:
     assert progress.recent_p99s("spark-realtime", "join") == []
     for run_id, ms in ((step, 7), (f"{step}-warm", 900), (RUN_ID, 800)):
         progress.add(
-            Figures("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
+            FigureColumns("results.latency", latency("join", 2000, {ms: 1}) | {"run_id": run_id})
         )
     assert progress.recent_p99s("spark-realtime", "join") == [7]
 
     progress.add(event_of("results.lifecycle", a_lifecycle_event("phase_started", phase="prepare")))
-    progress.add(Figures("results.latency", latency("join", 3000, {9: 1})))
+    progress.add(FigureColumns("results.latency", latency("join", 3000, {9: 1})))
     assert progress.recent_p99s("spark-realtime", "join") == [9]
 
 

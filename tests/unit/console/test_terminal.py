@@ -10,10 +10,10 @@ from collections.abc import Mapping
 import pytest
 from rich.console import Console
 
-from schemas.events import Figures, PhaseStarted, event_of
+from schemas.events import FigureColumns, PhaseStarted, event_of
 from services.console.__main__ import main
 from services.console.arguments import build_parser
-from services.console.progress import LiveView, NoView, PlainView, Progress, open_view
+from services.console.progress import LiveView, NoView, PlainView, RunProgress, open_view
 from services.console.terminal import Terminal, heights
 from services.console.verbs import VERBS
 from services.console.verbs.common import teller
@@ -35,15 +35,15 @@ def a_terminal(width: int = 120, environ: Mapping[str, str] | None = None) -> Co
     )
 
 
-def a_measured_run() -> Progress:
-    progress = Progress(a_request())
+def a_measured_run() -> RunProgress:
+    progress = RunProgress(a_request())
     progress.add(PhaseStarted(run_id=progress.measured, phase="measure", start_ms=0, end_ms=1))
     for second, value in enumerate((8, 4, 2), start=1):
         fields = an_event(
             pipeline="spark-realtime", stage="join", definition="latest", phase="measure",
             second=1000 * second, latencies_ms=[value], counts=[5],
         )  # fmt: skip
-        progress.add(Figures("results.latency", fields))
+        progress.add(FigureColumns("results.latency", fields))
     detail = {"steady": False, "moving": ["spark-realtime join: p50 went from 8 to 2 ms"]}
     progress.add(event_of("results.lifecycle", a_lifecycle_event("steadiness", json.dumps(detail))))
     return progress

@@ -24,7 +24,7 @@ from services.console.verbs.watching import (
     watch,
 )
 from services.definitions.watches import keep_watch, position_path
-from services.readmodel.runs import Trouble
+from services.readmodel.runs import LatestTrouble
 from services.runtime.settings import ServiceSettings
 from tests.unit.reports import report_of
 
@@ -260,11 +260,11 @@ def followed(monkeypatch, data, problems, most_s=float("inf"), is_quiet=False):
 
 
 NOTHING = "no output was paired in the last 10 s"
-REFUSED = Trouble("in", "Broker: Topic authorization failed")
+REFUSED = LatestTrouble("in", "Broker: Topic authorization failed")
 
 
 def test_a_watch_tells_its_problems_once(monkeypatch, tmp_path):
-    silent = Trouble("", "it has returned no end offsets for 30 s")
+    silent = LatestTrouble("", "it has returned no end offsets for 30 s")
     assert followed(monkeypatch, tmp_path, [REFUSED, REFUSED, silent]) == [
         "The watch orders starts: in → out",
         "Watch it at http://page",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from schemas.report import Input, PipelineReport, Report, StageReport, WayIn
+from schemas.report import ArrivedFrames, Input, PipelineReport, Report, StageReport
 from services.console.report.words import way_in_sentences
 from services.console.studies.content import figure_of
 
@@ -29,7 +29,7 @@ def report(way_in):
         valid=True,
         input=Input(records_per_second=999.0),
         pipelines={"p": PipelineReport(stages={"s": StageReport()})},
-        way_in=way_in and WayIn.model_validate(way_in),
+        way_in=way_in and ArrivedFrames.model_validate(way_in),
     )
 
 

@@ -20,8 +20,8 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
-from services.evaluator.columnar.decode import Refused
-from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.columnar.decode import UndecodedRecord
+from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from tests.traffic import CODEC, TRAFFIC
 
 RUN_ID = "run"
@@ -269,7 +269,7 @@ class Run:
 
     def __init__(self, *stages: str) -> None:
         self.evaluation = an_evaluation(*stages)
-        self.refused: list[Refused] = []
+        self.refused: list[UndecodedRecord] = []
         self.samples: list[str] = []
         self._totals = Totals()
         self._frontiers_ms = (0, 0)
@@ -309,7 +309,7 @@ class Run:
         values: list[bytes | None] = [record.encoded for record in records]
         keys = [getattr(record, "key_on_the_wire", None) for record in records]
         partitions = np.array([getattr(record, "partition", 0) for record in records], np.int64)
-        batch = Batch(records[0].topic, appended_ms, values, keys, partitions)
+        batch = RecordBatch(records[0].topic, appended_ms, values, keys, partitions)
         self.refused += self.evaluation.add(batch)
 
 

@@ -11,8 +11,8 @@ from services.evaluator.columnar import columns
 from services.evaluator.columnar.columns import (
     MAX_DENSE_CELLS,
     UNKNOWN,
+    CellGroups,
     Group,
-    Groups,
     TooMuchStateError,
     first_of_each,
 )
@@ -86,7 +86,7 @@ def test_each_code_of_a_group_has_one_cell(dense, batches):
 
 
 def test_groups_with_few_of_many_codes_have_few_cells():
-    groups = Groups({"count": (np.int64, 0)})
+    groups = CellGroups({"count": (np.int64, 0)})
     for number in range(100):
         groups.add(number, ints([100_000 + number, 7]), 2_000_000)
     assert groups.size < MAX_DENSE_CELLS / 100
@@ -99,7 +99,7 @@ def test_groups_with_few_of_many_codes_have_few_cells():
 
 
 def test_groups_know_their_size_and_refuse_too_many(monkeypatch):
-    groups = Groups({"count": (np.int64, 7)})
+    groups = CellGroups({"count": (np.int64, 7)})
     groups.add(1, ints([19]), 20)[0]["count"][3] += 1
     groups.add(1, ints([29, 3]), 30)  # grows to twice the size
     groups.add(5, ints([59]), 60)

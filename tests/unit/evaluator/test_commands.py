@@ -11,7 +11,7 @@ from services.definitions.domains import load_domain
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.pairing.evaluation import check_judged
 from services.evaluator.run import session
-from services.evaluator.run.session import RunSession
+from services.evaluator.run.session import EvaluatorSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from tests.unit.evaluator import gem_packs
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.unit
 def failure_of(body):
     """The failure published after a `prepare` with this body."""
     producer = Kept()
-    run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
+    run = EvaluatorSession(EvaluatorSettings(), Events(producer, "evaluator"))
     head = {"command_id": "1", "run_id": "run", "issued_at": 1, "producer": "conductor"}
     run.command(from_record(head | {"command": "prepare", "body": body}))
     assert (run.run_id, run.reader) == ("", None)

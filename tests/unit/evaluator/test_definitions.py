@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.domain import Aggregate
-from services.evaluator.columnar.column_mapping import Combination, Values
+from services.evaluator.columnar.column_mapping import Combination, ExpectedColumn
 from services.evaluator.expected.window_recipe import by_group
 from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said, a_run, expectations
 from tests.unit.evaluator.records import DEADLINE_MS, FAR_MS, MEASURE_MS, START_MS
@@ -32,7 +32,7 @@ def expected(function, values):
     return by_group(spec, np.array(values), nothing, nothing, 1)
 
 
-def accepts(values: Values, actual: float) -> bool:
+def accepts(values: ExpectedColumn, actual: float) -> bool:
     return bool(values.same(np.array([actual]), TOLERANCE)[0])
 
 

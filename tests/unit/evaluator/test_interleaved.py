@@ -9,7 +9,7 @@ import pytest
 from schemas import catalogue
 from schemas.protocol import Interleaving, Pipeline, RunPlan
 from services.evaluator.pairing import evaluation
-from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from services.evaluator.run.publishing import InterleavedEvaluation, evaluation_of
 from tests.unit.evaluator.records import FAR_MS, PHASES, START_MS, Output, Reading, a_plan, parsed
 
@@ -44,7 +44,7 @@ def judged(evaluation: InterleavedEvaluation) -> Judged:
 
 
 def add(evaluation: InterleavedEvaluation, topic: str, appended_ms: int, value: bytes) -> None:
-    evaluation.add(Batch(topic, np.array([appended_ms], np.int64), [value], [b"a"]))
+    evaluation.add(RecordBatch(topic, np.array([appended_ms], np.int64), [value], [b"a"]))
 
 
 def test_an_output_is_expected_of_the_pipeline_only_that_was_given_its_input() -> None:

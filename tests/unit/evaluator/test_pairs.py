@@ -9,7 +9,7 @@ from schemas.workload import Workload
 from services.evaluator.expected.stages import Expected
 from services.evaluator.pairing import counters
 from services.evaluator.pairing.counters import pack_offsets, without
-from services.evaluator.pairing.evaluation import Batch
+from services.evaluator.pairing.evaluation import RecordBatch
 from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
 
 pytestmark = pytest.mark.unit
@@ -22,7 +22,9 @@ def add_output(run, output, partition, offset):
     appended_ms = np.array([output.appended_ms], np.int64)
     place = pack_offsets(np.array([partition]), np.array([offset]))
     keys, partitions = [output.key_on_the_wire], np.array([partition])
-    run.evaluation.add(Batch(output.topic, appended_ms, [output.encoded], keys, partitions, place))
+    run.evaluation.add(
+        RecordBatch(output.topic, appended_ms, [output.encoded], keys, partitions, place)
+    )
 
 
 def pairs_of(run):

@@ -5,7 +5,7 @@ import pytest
 
 from schemas.codec import encode_json
 from schemas.protocol import Content, probe_run_id
-from services.evaluator.pairing.evaluation import Batch
+from services.evaluator.pairing.evaluation import RecordBatch
 from services.evaluator.run.reader import ClockOffset
 from tests.traffic import CODEC
 from tests.unit.evaluator.records import RUN_ID, START_MS, Reading, a_plan
@@ -25,7 +25,7 @@ def probes_after(*readings, wire_format="avro", **validity):
     values = [reading.encoded for reading in readings]
     if wire_format == "json":
         values = [encode_json("traffic_flow", CODEC.decode(value)[1], CODEC) for value in values]
-    probes.add(Batch("traffic.flow", appended_ms, values))
+    probes.add(RecordBatch("traffic.flow", appended_ms, values))
     return probes
 
 

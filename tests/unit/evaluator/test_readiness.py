@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from schemas.events import ClockOffsetMeasured, Ready
-from services.evaluator.pairing.evaluation import Batch
-from services.evaluator.run.reader import PATIENCE_MS, Readiness, Shard, reached
+from services.evaluator.pairing.evaluation import RecordBatch
+from services.evaluator.run.reader import PATIENCE_MS, PartitionShard, Readiness, reached
 from tests.unit.evaluator.records import START_MS, a_plan
 from tests.unit.evaluator.test_probes import probe
 
@@ -28,12 +28,12 @@ class Looking:
 
     def __init__(self):
         self.now_ms, self.said = START_MS, Said()
-        self._readiness = Readiness(a_plan(), Shard(1, 2), self.said, lambda: self.now_ms)
+        self._readiness = Readiness(a_plan(), PartitionShard(1, 2), self.said, lambda: self.now_ms)
 
     def see(self, *times):
         one = probe(*times)
         appended_ms = np.array([one.appended_ms], np.int64)
-        self._readiness.add(Batch("traffic.flow", appended_ms, [one.encoded]))
+        self._readiness.add(RecordBatch("traffic.flow", appended_ms, [one.encoded]))
         return self._readiness.tell()
 
     def tell(self):
@@ -72,10 +72,10 @@ def test_a_clock_that_is_ahead_is_told_at_once():
 
 def test_a_share_is_every_nth_partition():
     offsets = {"a": (1, 2, 3), "b": (4,)}
-    assert Shard().of(offsets) == {("a", 0): 1, ("a", 1): 2, ("a", 2): 3, ("b", 0): 4}
-    assert Shard(0, 2).of(offsets) == {("a", 0): 1, ("a", 2): 3, ("b", 0): 4}
-    assert Shard(1, 2).of(offsets) == {("a", 1): 2}
-    assert Shard(3, 4).of(offsets) == {}
+    assert PartitionShard().of(offsets) == {("a", 0): 1, ("a", 1): 2, ("a", 2): 3, ("b", 0): 4}
+    assert PartitionShard(0, 2).of(offsets) == {("a", 0): 1, ("a", 2): 3, ("b", 0): 4}
+    assert PartitionShard(1, 2).of(offsets) == {("a", 1): 2}
+    assert PartitionShard(3, 4).of(offsets) == {}
 
 
 def test_all_is_read_when_no_partition_is_behind():

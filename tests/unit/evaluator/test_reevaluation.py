@@ -4,7 +4,7 @@ import pytest
 
 from schemas import catalogue
 from services.evaluator.run.reevaluation import MAX_LINES, PastRun, is_explained, show
-from services.runtime.counting import Difference
+from services.runtime.counting import CountDifference
 from tests.unit.evaluator.records import MEASURE_END_MS, MEASURE_MS, PHASES, a_plan
 
 pytestmark = pytest.mark.unit
@@ -16,13 +16,13 @@ COUNTED = {catalogue.VERDICTS: 7}
 def judged(phase, second=MEASURE_MS):
     """One more exact output of a phase than was published."""
     address = {"pipeline": "p", "stage": "join", "phase": phase, "second": second}
-    return Difference(catalogue.VERDICTS, address, "exact", 1)
+    return CountDifference(catalogue.VERDICTS, address, "exact", 1)
 
 
 def read(second):
     """One record less in a second than was published."""
     address = {"topic": "traffic.flow", "pipeline": "", "stage": "", "second": second}
-    return Difference(catalogue.THROUGHPUT, address, "records", -1)
+    return CountDifference(catalogue.THROUGHPUT, address, "records", -1)
 
 
 def test_a_run_whose_counts_all_come_out_again_is_equal(capsys):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from schemas.domain import DomainSpec, InputSpec, StageSpec
-from services.evaluator.pairing.evaluation import Batch, Evaluation
+from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from tests.unit.evaluator.gem_packs import a_plan
 from tests.unit.evaluator.records import FAR_MS, MEASURE_MS, PHASES, RUN_ID, START_MS, samples_of
 
@@ -118,7 +118,7 @@ class Judged:
 
     @staticmethod
     def _add(evaluation, topic, value, key):
-        assert evaluation.add(Batch(topic, np.array([MEASURE_MS]), [value], [key])) == []
+        assert evaluation.add(RecordBatch(topic, np.array([MEASURE_MS]), [value], [key])) == []
 
 
 every_stage = pytest.mark.parametrize("stage", STAGES)

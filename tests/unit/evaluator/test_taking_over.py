@@ -13,7 +13,7 @@ from schemas.commands import Drain, Malformed, Measure, Prepare, RequestRun, Sta
 from services.evaluator.run import publishing, session
 from services.evaluator.run.publishing import Publication, Published
 from services.evaluator.run.reader import DeletedError, Frontier, check_kept
-from services.evaluator.run.session import RunSession
+from services.evaluator.run.session import EvaluatorSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import unfinished
 from services.runtime.counting import CountReconciler, NotRepeatableError
@@ -285,7 +285,7 @@ def resumed(monkeypatch, found):
 
     monkeypatch.setattr(session, "read_commands", read_commands)
     producer = Kept()
-    run = RunSession(EvaluatorSettings(), Events(producer, "evaluator"))
+    run = EvaluatorSession(EvaluatorSettings(), Events(producer, "evaluator"))
     return run.resume(), producer.sent
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from services.generator import batch_producer, librdkafka
 from services.generator.batch_producer import BatchProducer, KeyPartitions, PartitionQueues, runs
-from services.generator.librdkafka import ClientError, Message, new_producer
+from services.generator.librdkafka import ClientError, RdKafkaMessage, new_producer
 from services.generator.message_batch import MESSAGE
 from services.generator.producer_backend import load_properties
 from services.generator.settings import GeneratorSettings
@@ -22,7 +22,7 @@ outcomes = st.lists(st.tuples(st.integers(-1, 4), st.sampled_from([0, 0, 0, -192
 
 
 def counted(batch, in_order):
-    messages = (Message * len(batch))()
+    messages = (RdKafkaMessage * len(batch))()
     for message, (second, error) in zip(messages, batch, strict=True):
         message.private, message.error = second, error
     size = MESSAGE.itemsize
@@ -50,8 +50,8 @@ def test_so_it_is_by_bisection_when_the_seconds_are_in_order(batch):
 
 def test_the_layout_of_a_message_is_that_of_the_library():
     for name in ("error", "value", "value_bytes", "key", "key_bytes", "private"):
-        assert MESSAGE.fields[name][1] == getattr(Message, name).offset
-    assert librdkafka.ctypes.sizeof(Message) == MESSAGE.itemsize == 72
+        assert MESSAGE.fields[name][1] == getattr(RdKafkaMessage, name).offset
+    assert librdkafka.ctypes.sizeof(RdKafkaMessage) == MESSAGE.itemsize == 72
 
 
 def test_a_property_that_is_not_known_is_refused_in_words():
@@ -140,7 +140,7 @@ class TwoEvents:
     """The library, with two events of three and five messages of the seconds 1 and 2."""
 
     def __init__(self):
-        self._messages = {1: (Message * 3)(), 2: (Message * 5)()}
+        self._messages = {1: (RdKafkaMessage * 3)(), 2: (RdKafkaMessage * 5)()}
         for second, messages in self._messages.items():
             for message in messages:
                 message.private = second

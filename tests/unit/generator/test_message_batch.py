@@ -37,7 +37,7 @@ def a_schema(**fields):
 
 
 SCHEMA = a_schema(**{name: kind for name, (kind, _) in VALUES.items()})
-RECORDS = codec.Records([SCHEMA])
+RECORDS = codec.RecordSchemas([SCHEMA])
 rows_of_any_record = st.lists(
     st.fixed_dictionaries({name: values for name, (_, values) in VALUES.items()}), max_size=20
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from schemas.load import Constant, PeriodicBurst, Together
 from schemas.protocol import PhasePlan, Phases
-from services.generator.dataset_plan import Shard
+from services.generator.dataset_plan import LoadShard
 from services.generator.message_batch import MESSAGE, MessageBatch
 from services.generator.shapes import ConstantShape
 from services.generator.statistics import Statistics, Totals, histogram, load_summary
@@ -18,7 +18,7 @@ PLAN = PhasePlan(load_start_ms=10_000, phases=Phases(warm_up_s=1, measure_s=1, c
 
 
 def statistics(rate=4, **shard):
-    return Statistics(ConstantShape(rate), PLAN, Shard(**shard))
+    return Statistics(ConstantShape(rate), PLAN, LoadShard(**shard))
 
 
 def in_second(second, records):

@@ -10,7 +10,7 @@ from schemas.commands import Prepare
 from schemas.protocol import RunPlan
 from services.generator.frame_backend import open_link
 from services.generator.librdkafka import ClientError
-from services.generator.runs import Runs
+from services.generator.runs import RunCommands
 from services.generator.settings import GeneratorSettings
 from tests.unit.requests import a_request
 
@@ -41,7 +41,7 @@ def test_a_load_through_a_gateway_is_refused_where_there_are_two_generators(tmp_
     told: Any = Told()
     settings = GeneratorSettings(data=tmp_path, generator_instance_count=2)
     command = Prepare(run_id=request.run_id, plan=plan)
-    Runs(settings, told, structlog.get_logger()).handle_command(command)
+    RunCommands(settings, told, structlog.get_logger()).handle_command(command)
     ((event, detail),) = told.events
     assert event == "failed"
     assert detail["reason"] == (

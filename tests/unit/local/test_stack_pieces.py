@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deploy.local.broker import ONLY_QUICK, may_know, server_properties
 from deploy.local.java import Java
-from deploy.local.parts import SERVICES, Part, lasting_parts, stack_parts
+from deploy.local.parts import SERVICES, StackPart, lasting_parts, stack_parts
 from deploy.local.processes import stop_order
 from deploy.local.startup import check_config, check_room, settings_environment
 from deploy.local.state import (
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.unit
 STATE = StackState("abc", "running", "127.0.0.1", 19300, Identity(1, "b/2"), True)
 
 
-def part(name: str, *after: str) -> Part:
-    return Part(name, command=lambda _s, _j: (), ready=lambda _s: True, after=after)
+def part(name: str, *after: str) -> StackPart:
+    return StackPart(name, command=lambda _s, _j: (), ready=lambda _s: True, after=after)
 
 
 def started(*names: str) -> list[ServiceState]:

@@ -12,7 +12,7 @@ import pytest
 
 from deploy.wheel import client
 from services.console.verbs import stack
-from services.runtime.clickhouse import QueryError, RefusedError, StoreUrl, answer_to, query
+from services.runtime.clickhouse import QueryError, ServerRefusedError, StoreUrl, answer_to, query
 
 pytestmark = pytest.mark.unit
 
@@ -126,5 +126,5 @@ def test_what_a_server_refuses_is_told_as_it_says_it() -> None:
     with server(refusal) as (url, _):
         with pytest.raises(QueryError, match=r"^no table$"):
             query(url, "SELECT 1")
-        with pytest.raises(RefusedError, match=r"^no table$"):
+        with pytest.raises(ServerRefusedError, match=r"^no table$"):
             answer_to(url, 5)

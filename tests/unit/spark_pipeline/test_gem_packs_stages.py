@@ -7,7 +7,7 @@ import json
 import pytest
 
 from schemas.domain import DomainSpec, StageSpec, Table
-from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.stages.inputs import Inputs
 from services.spark_pipeline.stages.rows import filtered, looked_up
@@ -49,7 +49,7 @@ def read_records(spark, read=None):
 
 
 def published(spark, stage, pipeline, domain=GEM_PACKS, read=None):
-    source = Source(read_records(spark, read), "undecodable")
+    source = StageSource(read_records(spark, read), "undecodable")
     rows = outputs(source, domain, stage, pipeline).collect()
     return [
         (bytes(row["key"]), bytes(row["value"])) for row in rows if "undecodable" not in str(row[0])
@@ -153,7 +153,7 @@ class Batches:
             return spark.readStream.schema(RAW).json(str(folder / topic))
 
         self.name = f"{stage}_{folder.name}".replace("-", "_")
-        rows = outputs(Source(read, "undecodable"), GEM_PACKS, stage, BUILT_IN)
+        rows = outputs(StageSource(read, "undecodable"), GEM_PACKS, stage, BUILT_IN)
         self.query = (
             rows.writeStream.outputMode("append").format("memory").queryName(self.name)
             .option("checkpointLocation", str(folder / "checkpoint")).start()

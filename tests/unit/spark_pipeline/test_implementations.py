@@ -6,7 +6,7 @@ import json
 import pytest
 
 from schemas.domain import DomainSpec
-from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.settings import SparkPipeline
 from tests.unit.spark_pipeline.observations import START_MS, at
 
@@ -118,7 +118,7 @@ def published(spark, stage, implementation, domain=DOMAIN):
     # In a join it has no counterpart, and its window is incomplete.
     rows.append(("a", b"k", encoded(domain, "a", 9, "p", 7.0), 0, 0, at(60)))
     frame = spark.createDataFrame(rows, RAW)
-    source = Source(lambda topics: frame.where(frame["topic"].isin(*topics)), "undecodable")
+    source = StageSource(lambda topics: frame.where(frame["topic"].isin(*topics)), "undecodable")
     found = outputs(source, domain, stage, IMPLEMENTATIONS[implementation]).collect()
     return [domain.codec.decode(bytes(row["value"]))[1] for row in found]
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from services.spark_pipeline.progress import Bean, Reading, bean_of, names_in, readings
+from services.spark_pipeline.progress import Bean, StageReading, bean_of, names_in, readings
 
 pytestmark = pytest.mark.unit
 
@@ -43,10 +43,10 @@ def test_rows_are_those_since_the_reading_before_and_lags_add_up() -> None:
     first, second = (Bean("join", f"c{number}", "records-consumed-total") for number in (1, 2))
     lag = Bean("join", "c1", "records-lag")
     before: dict[str, float] = {}
-    assert readings([(first, 100.0), (second, 20.0)], before) == {"join": Reading(120, None)}
+    assert readings([(first, 100.0), (second, 20.0)], before) == {"join": StageReading(120, None)}
     found = readings([(first, 150.0), (second, 20.0), (lag, 7.0), (lag, 3.0)], before)
-    assert found == {"join": Reading(50, 10)}
+    assert found == {"join": StageReading(50, 10)}
     # A reopened consumer counts from 0 again; one that has read nothing has no lag.
     found = readings([(first, 30.0), (second, 25.0), (lag, math.nan)], before)
-    assert found == {"join": Reading(35, None)}
-    assert readings([(first, 31.0)], before) == {"join": Reading(1, None)}
+    assert found == {"join": StageReading(35, None)}
+    assert readings([(first, 31.0)], before) == {"join": StageReading(1, None)}

@@ -8,7 +8,7 @@ import pytest
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
-from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.own import own_functions
 from services.spark_pipeline.settings import SparkPipeline
 from tests.unit.spark_pipeline.observations import START_MS, at
@@ -125,7 +125,7 @@ def published(spark, stage, domain, own, **fields):
             for x in (3.0, 5.0, 4.0)
         )
     ]
-    source = Source(lambda topics: spark.createDataFrame(rows, RAW), "undecodable", own=own)
+    source = StageSource(lambda topics: spark.createDataFrame(rows, RAW), "undecodable", own=own)
     found = outputs(source, domain, stage, pipeline).collect()
     return [domain.codec.decode(bytes(row["value"]))[1]["x"] for row in found]
 

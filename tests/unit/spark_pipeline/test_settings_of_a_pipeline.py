@@ -9,7 +9,7 @@ from schemas.engine import LINE, EnginePlan
 from services.spark_pipeline.driver import conf_of
 from services.spark_pipeline.progress import (
     ProgressReporter,
-    Reading,
+    StageReading,
     epoch_ms,
     lag_of,
     progress_fields,
@@ -343,7 +343,7 @@ class Meters:
 
 def test_between_reports_the_consumers_say_once_a_second_what_was_read():
     query, voice, clock = Query(), Voice(), [10.0]
-    meters = Meters({"join": Reading(800, 30)}, {"join": Reading(200, None)})
+    meters = Meters({"join": StageReading(800, 30)}, {"join": StageReading(200, None)})
     reporter = ProgressReporter(voice, meters=meters, clock_s=lambda: clock[0])
     reporter.report([query])
     assert voice.lines == []

@@ -9,7 +9,7 @@ from schemas import codec
 from schemas.engine import LINE
 from services.spark_pipeline.outputs import (
     CUSTOMISED,
-    Source,
+    StageSource,
     once_stateful,
     outputs,
     stateful_steps,
@@ -59,7 +59,7 @@ def rows_published(spark, stage, raw, wire_format="avro", **fields):
     given = {"name": "p", "summary": "-", "engine": "spark", "mode": "micro-batch"} | fields
     pipeline = SparkPipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
-    source = Source(read, UNDECODABLE, wire_format)
+    source = StageSource(read, UNDECODABLE, wire_format)
     return outputs(source, TRAFFIC, stage, pipeline).collect()
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from services.definitions.pipelines import rewired
-from services.spark_pipeline.outputs import Source, outputs
+from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.session import slots
 from services.spark_pipeline.settings import SparkPipeline
 from tests.traffic import CODEC, TRAFFIC
@@ -60,7 +60,7 @@ class Topics:
         values = [(topic, encoded(topic, one, wire_format)) for topic, one in OBSERVATIONS]
         values.append(("traffic.flow", b"no record"))
         self.rows = [(topic, b"A", value, 0, 0, at(60)) for topic, value in values]
-        self.source = Source(self._read, "undecodable", wire_format)
+        self.source = StageSource(self._read, "undecodable", wire_format)
         self._spark = spark
 
     def _read(self, topics):
@@ -133,7 +133,7 @@ def test_via_topics_a_sliding_window_waits_for_every_window_that_it_is_about(spa
 
 
 def test_outputs_that_do_not_tell_their_input_cannot_be_joined(spark):
-    source = Source(lambda _topics: spark.createDataFrame([], RAW), "undecodable")
+    source = StageSource(lambda _topics: spark.createDataFrame([], RAW), "undecodable")
     reason = "join needs the input of each record, but outputs of parse do not identify those of a"
     with pytest.raises(ValueError, match=reason):
         outputs(source, DOMAIN, "join", VIA_TOPICS)

@@ -6,7 +6,7 @@ import pytest
 
 from schemas import catalogue
 from services.store.projection import projector
-from services.store.projection.projector import Bus
+from services.store.projection.projector import ResultsReader
 
 pytestmark = pytest.mark.unit
 
@@ -45,4 +45,4 @@ def test_a_batch_ends_at_a_conclusion(
     monkeypatch.setattr(projector, "Message", Message)
     monkeypatch.setattr(projector, "POLL_RECORDS", 3)
     consumer: Any = Consumer(*topics)
-    assert len(Bus(consumer).poll(60, lambda: False)) == polled
+    assert len(ResultsReader(consumer).poll(60, lambda: False)) == polled

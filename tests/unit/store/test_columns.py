@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from schemas import catalogue, codec
 from services.store.projection.rows import (
     YEAR_2100_MS,
-    Record,
+    ConsumedRecord,
     batch_blocks,
     blocks,
     column_blocks,
@@ -117,12 +117,12 @@ def test_what_is_unusual_is_left_to_the_translation_of_single_records(unusual):
 )
 def test_what_is_no_record_is_left_to_the_translation_of_single_records(value):
     good = record(latency_event())
-    records = [good, Record(catalogue.LATENCY, 0, 8, value)]
+    records = [good, ConsumedRecord(catalogue.LATENCY, 0, 8, value)]
     assert column_blocks(LATENCY, records, 100) is None
     batch, _found = batch_blocks(LATENCY, records, "store", 100)
     assert [number for number, _reason in batch.unusable] == [1]
 
 
 def test_other_tables_are_left_to_the_translation_of_single_records():
-    one = Record(catalogue.DEAD_LETTER, 0, 1, codec.encode("dead_letter", DEAD_LETTER))
+    one = ConsumedRecord(catalogue.DEAD_LETTER, 0, 1, codec.encode("dead_letter", DEAD_LETTER))
     assert column_blocks(TABLES[catalogue.DEAD_LETTER], [one], 100) is None

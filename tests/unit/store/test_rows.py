@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from schemas import catalogue, codec
 from services.store.projection.rows import (
-    Record,
-    Rows,
+    ConsumedRecord,
+    TableRows,
     UnusableError,
     batch_blocks,
     blocks,
@@ -44,7 +44,7 @@ def latency_event(**fields):
 
 
 def record(event, topic=catalogue.LATENCY, offset=7, partition=0):
-    return Record(topic, partition, offset, codec.encode(catalogue.record_of(topic), event))
+    return ConsumedRecord(topic, partition, offset, codec.encode(catalogue.record_of(topic), event))
 
 
 def as_dicts(table, rows):
@@ -163,23 +163,23 @@ def test_an_event_that_no_row_can_hold_is_unusable_and_says_why(fields, reason):
 )
 def test_bytes_that_are_no_record_are_unusable_and_say_why(value, reason):
     with pytest.raises(UnusableError, match=reason):
-        project(LATENCY, Record(catalogue.LATENCY, 0, 0, value))
+        project(LATENCY, ConsumedRecord(catalogue.LATENCY, 0, 0, value))
 
 
 def test_a_record_of_another_kind_is_unusable():
     latency = codec.encode("results_latency", latency_event())
     with pytest.raises(UnusableError, match="carries results_generator, not results_latency"):
-        project(GENERATOR, Record(catalogue.GENERATOR, 0, 0, latency))
+        project(GENERATOR, ConsumedRecord(catalogue.GENERATOR, 0, 0, latency))
 
 
 def test_a_batch_holds_rows_reasons_and_positions_that_no_row_shows():
     records = [
         record(latency_event(), offset=1),
-        Record(catalogue.LATENCY, 0, 2, b"no"),
+        ConsumedRecord(catalogue.LATENCY, 0, 2, b"no"),
         record(latency_event(), offset=5),
         record(latency_event(), offset=8, partition=1),
         record(latency_event(latencies_ms=[], counts=[]), offset=9, partition=1),
-        Record(catalogue.LATENCY, 2, 0, b"no"),
+        ConsumedRecord(catalogue.LATENCY, 2, 0, b"no"),
     ]
     batch = translate(LATENCY, records, "store")
     assert [rows.count for rows in batch.rows] == [2, 2, 2]
@@ -189,7 +189,7 @@ def test_a_batch_holds_rows_reasons_and_positions_that_no_row_shows():
 
 def test_an_unusable_record_among_dead_letters_becomes_a_row_and_no_dead_letter():
     table = TABLES[catalogue.DEAD_LETTER]
-    spoilt = Record(catalogue.DEAD_LETTER, 0, 3, b"\xffno", b"k", NEW_YEAR_MS)
+    spoilt = ConsumedRecord(catalogue.DEAD_LETTER, 0, 3, b"\xffno", b"k", NEW_YEAR_MS)
     batch = translate(table, [spoilt], "store")
     assert batch.unusable == []
     assert batch.hidden_positions == {}
@@ -221,7 +221,7 @@ def test_a_record_that_arrow_does_not_take_is_unusable_and_its_neighbours_are_no
 
 def test_a_dead_letter_that_no_row_can_hold_is_dropped_and_goes_round_no_more():
     table = TABLES[catalogue.DEAD_LETTER]
-    letters = [Record(catalogue.DEAD_LETTER, number, 3, b"no") for number in (0, BEYOND)]
+    letters = [ConsumedRecord(catalogue.DEAD_LETTER, number, 3, b"no") for number in (0, BEYOND)]
     batch, (block,) = batch_blocks(table, letters, "store", 100)
     assert block["_partition"].to_pylist() == [0]
     assert (batch.unusable, [number for number, _reason in batch.dropped]) == ([], [1])
@@ -255,7 +255,9 @@ def test_a_block_is_halved_between_records():
 
 def test_a_stand_in_has_a_time_even_where_the_broker_gave_none():
     table = TABLES[catalogue.DEAD_LETTER]
-    rows = stand_in(table, Record(catalogue.DEAD_LETTER, 0, 3, None, None, -1), "why", "store")
+    rows = stand_in(
+        table, ConsumedRecord(catalogue.DEAD_LETTER, 0, 3, None, None, -1), "why", "store"
+    )
     assert rows.month == 197001
 
 
@@ -290,5 +292,5 @@ def rows_of(offset, month_number, size):
     values = list(range(size))
     event = latency_event(time=time_ms, latencies_ms=values, counts=[1] * size)
     rows = project(LATENCY, record(event, offset=offset))
-    assert rows == Rows(rows.columns, size, year * 100 + month + 1)
+    assert rows == TableRows(rows.columns, size, year * 100 + month + 1)
     return rows

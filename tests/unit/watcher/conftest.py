@@ -4,7 +4,7 @@ import pytest
 
 from services.runtime.settings import ServiceSettings
 from services.watcher import position, process
-from services.watcher.position import Published
+from services.watcher.position import PublishedSince
 from services.watcher.reading import WatchReader
 from tests.unit.watcher.clusters import PLACE, Cluster, Time
 from tests.unit.watcher.watches import Bus, Reader
@@ -20,7 +20,7 @@ def bus(monkeypatch):
     monkeypatch.setattr(process, "bounds_of", lambda _, places: dict.fromkeys(places, (0, 0)))
     monkeypatch.setattr(process, "environment", dict)
     monkeypatch.setattr(position, "bus_ends", lambda _: [])
-    monkeypatch.setattr(position, "read_published", lambda *_: Published())
+    monkeypatch.setattr(position, "read_published", lambda *_: PublishedSince())
     monkeypatch.setattr("services.watcher.watching.STEP_S", 0.01)
     return found
 

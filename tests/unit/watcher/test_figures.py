@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from services.watcher import counting
-from services.watcher.counting import Latencies, RunTotals
+from services.watcher.counting import LatencyCounts, RunTotals
 from services.watcher.runs import judged_run
 from tests.unit.watcher.records import a_watch
 
@@ -93,7 +93,7 @@ def test_rates_are_of_the_time_that_was_watched():
 )
 def test_latencies_are_counted_exactly_also_over_a_restart(added, most_new):
     expected: Counter[int] = Counter()
-    found = Latencies()
+    found = LatencyCounts()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counting, "MOST_NEW", most_new)
         for place, (latency_ms, count) in enumerate(added):
@@ -101,7 +101,7 @@ def test_latencies_are_counted_exactly_also_over_a_restart(added, most_new):
             expected[latency_ms] += count
             if place == len(added) // 2:
                 saved = [np.frombuffer(one.tobytes(), np.int64) for one in found.columns()]
-                found = Latencies()
+                found = LatencyCounts()
                 found.restore(*saved)
     assert found.counts() == expected
     assert found.columns()[0].tolist() == sorted(expected)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 
-from services.watcher.cluster import GroupLag
+from services.watcher.cluster import GroupLagReader
 from tests.unit.watcher.clusters import answer
 
 pytestmark = pytest.mark.unit
@@ -42,7 +42,7 @@ def told(lag):
 
 def test_groups_that_do_not_answer_delay_nothing_else():
     groups = Groups()
-    lag = GroupLag(groups, ("a", "b"))
+    lag = GroupLagReader(groups, ("a", "b"))
     lag.ask()
     lag.ask()
     assert lag.answer() is None
@@ -57,7 +57,7 @@ def test_a_group_that_is_not_read_is_told_of_once_until_it_answers():
     groups = Groups()
     groups.may_answer.set()
     groups.error = KafkaError.GROUP_AUTHORIZATION_FAILED
-    lag = GroupLag(groups, ("a", "b"))
+    lag = GroupLagReader(groups, ("a", "b"))
     assert [len(asked(lag)["values"]) for _ in range(2)] == [1, 1]
     assert told(lag) == ["b"]
     groups.error = None

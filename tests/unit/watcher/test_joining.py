@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.watcher.ledger import Joining
-from services.watcher.records import Records
+from services.watcher.records import RecordColumns
 
 pytestmark = pytest.mark.unit
 
@@ -20,7 +20,7 @@ def inputs_of(triples):
     times = np.array([ms for _, ms, _ in triples], np.int64)
     places = np.array([2 * topic + ms % 2 for _, ms, topic in triples], np.int32)
     zeros, codes = np.zeros(len(triples), np.int64), np.zeros(len(triples), np.int32)
-    return Records(names, times, places, np.arange(len(triples)), codes, zeros, zeros)
+    return RecordColumns(names, times, places, np.arange(len(triples)), codes, zeros, zeros)
 
 
 def topics_of(places):

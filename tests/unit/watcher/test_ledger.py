@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.watch import Relation
-from services.watcher.ledger import Ledger
+from services.watcher.ledger import WatchLedger
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -15,7 +15,7 @@ from services.watcher.records import (
     LOST,
     NONE_MS,
     UNEXPECTED,
-    Records,
+    RecordColumns,
     no_records,
 )
 from tests.unit.watcher.one_by_one import verdicts_of
@@ -27,7 +27,7 @@ RELATION = Relation(deadline_ms=10, give_up_ms=20, remember_ms=50)
 
 def records(*pairs):
     count = len(pairs)
-    return Records(
+    return RecordColumns(
         np.array([one for one, _ in pairs], np.uint64),
         np.array([ms for _, ms in pairs], np.int64),
         np.zeros(count, np.int32),
@@ -48,7 +48,7 @@ def told(judged):
 
 
 def judged(inputs, outputs, before_ms=1_000, relation=RELATION):
-    return told(Ledger(relation).judge(records(*inputs), records(*outputs), before_ms))
+    return told(WatchLedger(relation).judge(records(*inputs), records(*outputs), before_ms))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_an_output_has_the_verdict_that_its_times_imply(what, inputs, outputs, e
 
 
 def test_what_was_missing_is_taken_back_when_it_comes():
-    ledger = Ledger(RELATION)
+    ledger = WatchLedger(RELATION)
     assert told(ledger.judge(records((1, 100)), no_records(), 121)) == [(LOST, 100, None)]
     found = told(ledger.judge(no_records(), records((1, 130)), 140))
     assert found == [(LATE, 100, 130), (FOUND, 100, 130)]
@@ -101,13 +101,13 @@ def test_an_output_of_a_filter_that_does_not_come_is_no_loss():
 
 
 def test_a_late_output_of_a_filter_takes_no_loss_back():
-    ledger = Ledger(RELATION.model_copy(update={"kind": "filter"}))
+    ledger = WatchLedger(RELATION.model_copy(update={"kind": "filter"}))
     assert told(ledger.judge(records((1, 100)), no_records(), 121)) == []
     assert told(ledger.judge(no_records(), records((1, 130)), 140)) == [(LATE, 100, 130)]
 
 
 def test_an_input_that_was_read_late_is_still_the_older_one():
-    ledger = Ledger(RELATION)
+    ledger = WatchLedger(RELATION)
     ledger.judge(records((1, 100)), no_records(), 101)
     found = told(ledger.judge(records((1, 95)), records((1, 103), (1, 104)), 106))
     assert found == [(EXACT, 95, 103), (EXACT, 100, 104)]
@@ -119,7 +119,7 @@ some_records = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), max_s
 @settings(max_examples=400, deadline=None)
 @given(some_records, some_records, st.lists(st.integers(0, 320), max_size=6))
 def test_verdicts_are_those_of_a_loop_however_the_records_are_cut(inputs, outputs, cuts):
-    ledger, found = Ledger(RELATION), {}
+    ledger, found = WatchLedger(RELATION), {}
     begin = -1_000
     for end in (*sorted(cuts), 1_000):
         parts = [
@@ -141,7 +141,7 @@ def of_hashes(hashes, time_ms):
 
 
 def test_many_identities_are_found_whichever_block_they_are_in():
-    ledger = Ledger(RELATION.model_copy(update={"remember_ms": 100_000}))
+    ledger = WatchLedger(RELATION.model_copy(update={"remember_ms": 100_000}))
     hashes = np.random.default_rng(3).permutation(np.arange(1, 30_001))
     for step in range(30):
         mine = of_hashes(hashes[1000 * step : 1000 * step + 1000], step)
@@ -151,7 +151,7 @@ def test_many_identities_are_found_whichever_block_they_are_in():
 
 
 def test_what_is_forgotten_takes_no_room():
-    ledger = Ledger(RELATION)
+    ledger = WatchLedger(RELATION)
     for step in range(200):
         ledger.judge(
             of_hashes(np.arange(1_000) + 1_000 * step, 10 * step), no_records(), 10 * step + 1
@@ -160,7 +160,7 @@ def test_what_is_forgotten_takes_no_room():
 
 
 def test_a_saved_ledger_goes_on_where_it_was():
-    ledger, other = Ledger(RELATION), Ledger(RELATION)
+    ledger, other = WatchLedger(RELATION), WatchLedger(RELATION)
     ledger.judge(records((1, 100), (2, 105)), records((1, 103), (3, 104)), 106)
     other.restore(ledger.saved())
     later = (records((3, 107)), records((2, 108), (1, 109)), 300)

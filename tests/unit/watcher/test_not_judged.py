@@ -5,7 +5,7 @@ import json
 import pytest
 
 from services.watcher.extracting import MAX_REASONS
-from services.watcher.troubles import NotJudged, Row
+from services.watcher.troubles import UnjudgedRecords, UnjudgedRow
 from services.watcher.watched import AFTER, AHEAD, BEFORE, OLD, Watched
 from tests.unit.watcher.records import a_watch, message
 
@@ -78,9 +78,9 @@ def test_records_after_the_end_of_a_watch_are_told_at_its_end():
 
 
 def test_rows_have_a_bound_and_survive_a_restart():
-    found = NotJudged()
+    found = UnjudgedRecords()
     for number in range(100):
-        found.add(Row("in", "refused", f"reason {number}", 2, 0, number))
+        found.add(UnjudgedRow("in", "refused", f"reason {number}", 2, 0, number))
     assert len(found.rows()) == MAX_REASONS + 1
     assert sum(row["records"] for row in found.rows()) == 200
     watched = taken(a_watched(), 1_767_225_600)

@@ -11,7 +11,7 @@ from services.console.verbs.watching import END_S
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
 from services.watcher.decoding import RegistrySilentError
-from services.watcher.position import Published
+from services.watcher.position import PublishedSince
 from services.watcher.processes import STOP_TIMEOUT_S
 from tests.unit.watcher.records import message
 from tests.unit.watcher.watches import Reader, shop, watched
@@ -104,7 +104,7 @@ def test_of_a_run_that_was_concluded_before_a_kill_only_the_rest_is_published(
     bus.events.clear()
     mine = "watch-w-19700101-000000-1"
     events = {(mine, one) for one in known}
-    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=events))
+    monkeypatch.setattr(position, "read_published", lambda *_: PublishedSince(events=events))
     monkeypatch.setattr(Reader, "frontier_ms", lambda _: 9_000_000)
     if is_ended:
         end_watch(settings.data, "w")
@@ -129,7 +129,7 @@ def test_a_run_that_only_the_killed_process_had_begun_is_concluded(
         ("watch-w-19700101-020000-2", WatchBegun.name),  # of another start
         ("watch-w-eu-19700101-010000-1", WatchBegun.name),
     }
-    monkeypatch.setattr(position, "read_published", lambda *_: Published(events=begun))
+    monkeypatch.setattr(position, "read_published", lambda *_: PublishedSince(events=begun))
     monkeypatch.setattr(Reader, "ends", unavailable)
     process.end_left("w", settings, threading.Event())
     assert [*bus.conclusions()] == ["watch-w-19700101-000000-1", "watch-w-19700101-010000-1"]

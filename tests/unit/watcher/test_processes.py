@@ -9,7 +9,7 @@ import pytest
 
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import processes as module
-from services.watcher.processes import Processes
+from services.watcher.processes import WatchProcesses
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -52,7 +52,7 @@ def started():
 @pytest.fixture
 def processes(tmp_path, started):
     keep_watch(tmp_path, a_watch())
-    found = Processes(tmp_path, None, started)
+    found = WatchProcesses(tmp_path, None, started)
     found.tick()
     return found
 
@@ -80,7 +80,7 @@ def test_what_could_not_be_concluded_is_tried_again_after_a_pause(tmp_path):
     left_by(tmp_path)
     started, told, now_s = Started(), [], [0.0]
     events = SimpleNamespace(publish=lambda event: told.append(event.detail))
-    processes = Processes(tmp_path, events, started, lambda: now_s[0])
+    processes = WatchProcesses(tmp_path, events, started, lambda: now_s[0])
     processes.tick()
     started.processes[0].returncode = 1
     started.processes[0].stdout = io.BytesIO(b"The watched cluster is unreachable.\n")
@@ -127,9 +127,9 @@ def test_the_name_is_the_last_argument_of_a_process(tmp_path, monkeypatch):
         module.subprocess, "Popen", lambda command, **_: commands.append(command) or Process()
     )
     left_by(tmp_path)
-    Processes(tmp_path, None).tick()
+    WatchProcesses(tmp_path, None).tick()
     keep_watch(tmp_path, a_watch())
-    Processes(tmp_path, None).tick()
+    WatchProcesses(tmp_path, None).tick()
     assert [one[3:] for one in commands] == [["--conclude", "w"], ["w"]]
 
 

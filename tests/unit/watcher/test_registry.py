@@ -6,7 +6,7 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
-from services.runtime.clickhouse import RefusedError
+from services.runtime.clickhouse import ServerRefusedError
 from services.watcher import decoding
 from services.watcher.decoding import (
     ASK_AGAIN_S,
@@ -77,7 +77,7 @@ SILENT = [
     (TimeoutError("timed out"), SILENCE),
     (urllib.error.URLError(ConnectionRefusedError("refused")), SILENCE),
     (RemoteDisconnected("closed"), SILENCE),
-    (RefusedError("The server redirects"), "the registry refuses: The server redirects"),
+    (ServerRefusedError("The server redirects"), "the registry refuses: The server redirects"),
     *(
         (status(code), f"the registry answers with status {code}")
         for code in (302, 401, 403, 408, 429, 500, 503)

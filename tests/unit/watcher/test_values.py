@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from services.watcher.counting import MOST_BYTES, MOST_COUNTED, MOST_VALUES, UNNAMED, Values
+from services.watcher.counting import MOST_BYTES, MOST_COUNTED, MOST_VALUES, UNNAMED, SplitValues
 
 pytestmark = pytest.mark.unit
 
@@ -13,7 +13,7 @@ FIRST = [b"v%03d" % number for number in range(MOST_VALUES)]
 
 def filled(count=10):
     """Values with every code taken, by `count` records each at time 0."""
-    values = Values(REMEMBER_MS)
+    values = SplitValues(REMEMBER_MS)
     named(values, FIRST * count, 0)
     return values
 
@@ -63,7 +63,7 @@ def test_a_displaced_value_that_is_frequent_again_gets_its_code_back():
 
 
 def test_codes_are_restored_by_their_names():
-    values, other = filled(), Values(REMEMBER_MS)
+    values, other = filled(), SplitValues(REMEMBER_MS)
     named(values, [b"new"], 0)
     other.restore(values.names)
     texts = [b"v199", b"new", None]
@@ -71,7 +71,7 @@ def test_codes_are_restored_by_their_names():
 
 
 def test_memory_is_bounded():
-    values = Values(REMEMBER_MS)
+    values = SplitValues(REMEMBER_MS)
     named(values, [b"x" * 10_000 + b"%d" % number for number in range(10)], 0)
     named(values, [b"%d" % number for number in range(10 * MOST_COUNTED)], 0)
     assert len(values._counts) == MOST_COUNTED

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from services.watcher.records import DUPLICATE, EXACT, LATE, LOST, NONE_MS, UNEXPECTED, hashes
-from services.watcher.runs import Runs
+from services.watcher.runs import WatchRuns
 from services.watcher.sampling import WHOLE
 from services.watcher.watched import AHEAD, CLOSED, Watched
 from tests.unit.watcher.one_by_one import verdicts_of
@@ -288,7 +288,7 @@ def test_the_clock_of_a_producer_that_is_ahead_says_nothing_of_other_records():
 
 def test_a_run_that_was_concluded_long_ago_stays_as_it_was():
     watch = a_watch(begin="earliest", relation=RELATION, run_s=60)
-    watched, runs = Watched(watch, 0, clock=lambda: 130_000), Runs(watch, {})
+    watched, runs = Watched(watch, 0, clock=lambda: 130_000), WatchRuns(watch, {})
     list(runs.begin(0))
     watched.take("in", records("in", [(1, 59_000)]))
     list(watched.advance(130_000))

@@ -11,7 +11,7 @@ from schemas import catalogue
 from schemas.events import Concluded, WatchBegun, WatchTrouble
 from services.definitions.watches import keep_watch
 from services.watcher import position, process
-from services.watcher.position import Published
+from services.watcher.position import PublishedSince
 from services.watcher.troubles import Trouble
 from services.watcher.watched import Watched
 from tests.unit.watcher.records import a_watch, message
@@ -150,7 +150,7 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     bus, at_s, settings, monkeypatch
 ):
     process.close(watched(shop(run_s=5), settings))
-    found = Published()
+    found = PublishedSince()
     gone = {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
     found.add(catalogue.THROUGHPUT, {"run_id": name(2), **gone, "records": 9, "bytes": 0})
     monkeypatch.setattr(position, "read_published", lambda *_: found)
@@ -170,7 +170,7 @@ def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end
     bus, at_s, settings, monkeypatch
 ):
     process.close(watched(shop(run_s=5), settings))
-    found, known = Published(), {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
+    found, known = PublishedSince(), {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
     found.add(catalogue.THROUGHPUT, {"run_id": name(2), **known, "records": 1, "bytes": 0})
     monkeypatch.setattr(position, "read_published", lambda *_: found)
     at_s(17)
@@ -199,7 +199,7 @@ def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_c
     bus, at_s, settings, monkeypatch
 ):
     process.close(watched(shop(run_s=5), settings))
-    found = Published(events={(name(2), WatchBegun.name)})
+    found = PublishedSince(events={(name(2), WatchBegun.name)})
     monkeypatch.setattr(position, "read_published", lambda *_: found)
     at_s(17)
     watching = process.open_watching(shop(run_s=5), settings)

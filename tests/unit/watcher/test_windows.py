@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.watch import Relation
-from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, Records
+from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, RecordColumns
 from services.watcher.windows import MOST_AT_ONCE, Windows
 from tests.unit.watcher.one_by_one import windows_of
 from tests.unit.watcher.test_ledger import told
@@ -23,7 +23,7 @@ HOPPING = RELATION.model_copy(update={"windows": 2})
 def records(rows):
     """Records of (identity, time, event time) or (identity, time, begin, end)."""
     count = len(rows)
-    return Records(
+    return RecordColumns(
         np.array([one[0] for one in rows], np.uint64),
         np.array([one[1] for one in rows], np.int64),
         np.zeros(count, np.int32),

@@ -7,7 +7,14 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from services.collector.sources import COUNTER, GAUGE, NoAnswerError, Sample, Watched, Watching
+from services.collector.sources import (
+    COUNTER,
+    GAUGE,
+    NoAnswerError,
+    Sample,
+    SourcePolling,
+    WatchedSource,
+)
 
 pytestmark = pytest.mark.unit
 DEADLINE_S = 30.0
@@ -47,7 +54,7 @@ def log(logged):
 
 
 def test_an_answer_has_its_samples_what_they_grew_by_and_that_the_source_is_up(log):
-    watched = Watched(Scripted("x", 5.0, 7.0), log)
+    watched = WatchedSource(Scripted("x", 5.0, 7.0), log)
     first, second = watched.ask(), watched.ask()
     assert (first.source, first.samples, first.increases) == ("x", (UP, counter(5)), (None, None))
     assert first.interval_s is None
@@ -57,7 +64,7 @@ def test_an_answer_has_its_samples_what_they_grew_by_and_that_the_source_is_up(l
 
 
 def test_a_gap_is_said_and_what_grew_meanwhile_is_counted_after_it(log):
-    watched = Watched(Scripted("x", 5.0, NoAnswerError("gone"), 9.0), log)
+    watched = WatchedSource(Scripted("x", 5.0, NoAnswerError("gone"), 9.0), log)
     first, gap, after = (watched.ask() for _ in range(3))
     assert (gap.samples, gap.increases, gap.interval_s) == ((DOWN,), (None,), None)
     assert (after.samples, after.increases) == ((UP, counter(9)), (None, 4.0))
@@ -65,7 +72,7 @@ def test_a_gap_is_said_and_what_grew_meanwhile_is_counted_after_it(log):
 
 
 def test_the_log_is_told_once_that_a_source_is_gone_and_once_that_it_is_back(log, logged):
-    watched = Watched(Scripted("x", *[NoAnswerError("gone")] * 3, 1.0, 2.0), log)
+    watched = WatchedSource(Scripted("x", *[NoAnswerError("gone")] * 3, 1.0, 2.0), log)
     for _ in range(5):
         watched.ask()
     assert [(each["event"], each.get("reason")) for each in logged.entries] == [
@@ -77,7 +84,7 @@ def test_the_log_is_told_once_that_a_source_is_gone_and_once_that_it_is_back(log
 
 def test_a_source_that_hangs_keeps_nobody_from_taking_what_came_before(log):
     good, hanging = Scripted("good", 1.0), Scripted("hanging")
-    watching = Watching([good, hanging], 1.0, log)
+    watching = SourcePolling([good, hanging], 1.0, log)
     watching.start()
     assert hanging.is_done.wait(DEADLINE_S)
     assert [answer.source for answer in watching.answers()] == ["good"]
@@ -86,7 +93,7 @@ def test_a_source_that_hangs_keeps_nobody_from_taking_what_came_before(log):
 
 def test_a_source_with_a_mistake_ends_the_asking_and_that_is_not_hidden(log, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _args: None)  # do not print it
-    watching = Watching([Scripted("x", RuntimeError("a mistake"))], 1.0, log)
+    watching = SourcePolling([Scripted("x", RuntimeError("a mistake"))], 1.0, log)
     watching.start()
     with pytest.raises(RuntimeError, match=r"^the thread that fetches metrics has stopped$"):
         take_until_the_deadline(watching)

@@ -4,12 +4,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from services.console.report.charts import Curve, Frame, amount, line_chart
+from services.console.report.charts import ChartFrame, Line, amount, line_chart
 from services.console.report.html import widths
 
 pytestmark = pytest.mark.unit
 
-FRAME = Frame("A chart", "seconds", "ms", 10.0)
+FRAME = ChartFrame("A chart", "seconds", "ms", 10.0)
 
 
 def drawn(chart: str) -> list[str]:
@@ -20,17 +20,17 @@ def drawn(chart: str) -> list[str]:
 
 def test_a_curve_goes_from_place_to_place() -> None:
     # x: 0 to 10 s on 44 to 324; y: 0 to 100 * 1.05 on 216 to 12
-    chart = line_chart(FRAME, [Curve("join", ((0, 0), (5, 100), (10, 52.5)))])
+    chart = line_chart(FRAME, [Line("join", ((0, 0), (5, 100), (10, 52.5)))])
     assert drawn(chart) == ["M44 216L184 21.7L324 114"]
 
 
 def test_a_silence_is_a_gap_and_a_lone_point_a_short_stroke() -> None:
-    chart = line_chart(FRAME, [Curve("join", ((0, 0), (1, 0), (9, 0)), apart=3)])
+    chart = line_chart(FRAME, [Line("join", ((0, 0), (1, 0), (9, 0)), apart=3)])
     assert drawn(chart) == ["M44 216L72 216M294 216L298 216"]
 
 
 def test_every_curve_has_its_name_at_its_end_and_a_look_of_its_own() -> None:
-    chart = line_chart(FRAME, [Curve(f"c{n}", ((0, n), (1, n)), n) for n in range(8)])
+    chart = line_chart(FRAME, [Line(f"c{n}", ((0, n), (1, n)), n) for n in range(8)])
     looks = {
         (p.get("stroke"), p.get("stroke-dasharray")) for p in ET.fromstring(chart).iter("path")
     }
@@ -39,11 +39,11 @@ def test_every_curve_has_its_name_at_its_end_and_a_look_of_its_own() -> None:
 
 
 def test_a_chart_without_points_is_still_a_chart() -> None:
-    assert ET.fromstring(line_chart(FRAME, [Curve("join", ())])).tag == "svg"
+    assert ET.fromstring(line_chart(FRAME, [Line("join", ())])).tag == "svg"
 
 
 def test_names_cannot_bring_markup_in() -> None:
-    chart = line_chart(Frame("<b>", "s", "<i>", 1), [Curve("<script>", ((0, 0),))])
+    chart = line_chart(ChartFrame("<b>", "s", "<i>", 1), [Line("<script>", ((0, 0),))])
     assert [
         node.tag for node in ET.fromstring(chart).iter() if node.tag in ("b", "i", "script")
     ] == []

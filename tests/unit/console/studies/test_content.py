@@ -5,7 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from services.console.studies.content import Measured, Standing, article, html, markdown, scores_of
+from services.console.studies.content import (
+    MeasuredCell,
+    Standing,
+    article,
+    html,
+    markdown,
+    scores_of,
+)
 from tests.unit.console.studies.reports import cell, report, study
 
 pytestmark = pytest.mark.unit
@@ -13,7 +20,7 @@ pytestmark = pytest.mark.unit
 
 def measured(run_id: str, p50: float, p99: float, valid: bool = True, clean: bool = True):
     found = report(valid, clean, parse=cell(p50, p99), join=cell(p50 + 1, p99 + 1))
-    return Measured(run_id, "p", valid, found)
+    return MeasuredCell(run_id, "p", valid, found)
 
 
 def cells(**more):
@@ -69,7 +76,7 @@ def test_figures_of_runs_that_were_not_steady_or_were_disturbed_are_marked(doubt
 
 def test_a_run_that_gave_nothing_and_one_that_is_not_clean_are_told():
     found = {
-        ("latency", "Fast", "parse"): Measured("run-3", "p", False, None, "It was refused."),
+        ("latency", "Fast", "parse"): MeasuredCell("run-3", "p", False, None, "It was refused."),
         ("latency", "Slow", "parse"): measured("run-4", 5, 50, clean=False),
     }
     assert section(found, "Runs that are not clean").words == (

@@ -11,7 +11,7 @@ from schemas.content import Content
 from schemas.load import Constant, Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import content_of
-from services.generator.dataset_plan import Shard
+from services.generator.dataset_plan import LoadShard
 from tests.unit.domains.traffic.sample import NDW, key_distribution, traffic_content
 from tests.unit.generator.loads import all_loads
 from tests.unit.generator.made import START_MS, TRAFFIC, a_load, messages_of, records_of
@@ -160,7 +160,7 @@ def test_instances_share_a_load_without_gap_or_double(load, instances):
 
 @given(st.integers(0, 5), st.integers(1, 6), st.integers(0, 200))
 def test_a_shard_counts_what_it_has(index, count, end):
-    shard = Shard(index % count, count)
+    shard = LoadShard(index % count, count)
     assert shard.before(end) == len(shard.sequences(0, end))
 
 
