@@ -80,9 +80,9 @@ def attribute(evidence: Evidence) -> Attribution:
     late = _with_silence(_followed(_late(evidence, causes), causes.worst), seconds)
     disturbed_by = _disturbed_by(evidence, late, len(seconds))
     counted = len(set(seconds) | set(late))
-    found = Attribution(bool(disturbed_by), counted, late, disturbed_by)
-    said = _sentence(found, evidence)
-    return replace(found, said=said)
+    attribution = Attribution(bool(disturbed_by), counted, late, disturbed_by)
+    said = _sentence(attribution, evidence)
+    return replace(attribution, said=said)
 
 
 def limited_by(evidence: Evidence, by_input_alone: bool = False) -> str:
@@ -101,61 +101,61 @@ def _late(evidence: Evidence, causes: Causes) -> dict[int, str]:
     """The cause of every late second. Send delays beyond the limit count without a level: such a
     run may be late from beginning to end."""
     whole = Causes(evidence, against_level=False)
-    found = {}
+    result = {}
     for values in evidence.event_time_ms.values():
         bound_ms = late_above_ms(values.values())
         for at, value in values.items():
             if _sent_too_late(evidence, at, value):
-                found[at] = whole.of(at)
-            elif bound_ms is not None and value > bound_ms and at not in found:
-                found[at] = causes.of(at)
-    return dict(sorted(found.items()))
+                result[at] = whole.of(at)
+            elif bound_ms is not None and value > bound_ms and at not in result:
+                result[at] = causes.of(at)
+    return dict(sorted(result.items()))
 
 
 def _sent_too_late(evidence: Evidence, at: int, event_ms: float) -> bool:
     allowed_ms = evidence.allowed_send_ms
     if allowed_ms is None:
         return False
-    return any(evidence.send_ms.get(one, 0.0) > allowed_ms for one in window_of(at, event_ms))
+    return any(evidence.send_ms.get(each, 0.0) > allowed_ms for each in window_of(at, event_ms))
 
 
 def _followed(late: Mapping[int, str], worst: Callable[[int], float]) -> dict[int, str]:
     """Assign the pipeline's seconds right after another part's to that part, while they do not get
     later, for at most FOLLOWS_S."""
-    found: dict[int, str] = {}
+    result: dict[int, str] = {}
     began_at: dict[int, int] = {}
     for at, cause in late.items():
-        before = found.get(at - 1, PIPELINE)
-        found[at], began_at[at] = cause, at
+        before = result.get(at - 1, PIPELINE)
+        result[at], began_at[at] = cause, at
         follows = cause == PIPELINE != before and worst(at) <= worst(at - 1)
         if follows and at - began_at[at - 1] <= FOLLOWS_S:
-            found[at], began_at[at] = before, began_at[at - 1]
-    return found
+            result[at], began_at[at] = before, began_at[at - 1]
+    return result
 
 
 def _with_silence(late: Mapping[int, str], seconds: Sequence[int]) -> dict[int, str]:
     """Add the seconds without any output before a late one, beyond the usual gap, with the cause of
     that second."""
-    found = dict(late)
+    result = dict(late)
     usual = int(median(at - before for before, at in pairwise(seconds)))
     for before, at in pairwise(seconds):
         if at in late:
-            found |= dict.fromkeys(range(before + usual, at), late[at])
-    return dict(sorted(found.items()))
+            result |= dict.fromkeys(range(before + usual, at), late[at])
+    return dict(sorted(result.items()))
 
 
 def _disturbed_by(evidence: Evidence, late: Mapping[int, str], seconds: int) -> tuple[str, ...]:
     counts = Counter(cause for cause in late.values() if cause != PIPELINE)
     enough = max(DISTURBED_SECONDS, DISTURBED_SHARE * seconds)
-    found = {part for part, count in counts.items() if count >= enough}
-    if counts.total() >= enough and not found:
-        found.add(counts.most_common(1)[0][0])
+    result = {part for part, count in counts.items() if count >= enough}
+    if counts.total() >= enough and not result:
+        result.add(counts.most_common(1)[0][0])
     others = _others_share(evidence)
     if others is not None and others > evidence.others_allowed:
-        found.add(MACHINE)
+        result.add(MACHINE)
     if _stolen_share(evidence) > STEAL_SHARE:
-        found.add(MACHINE)
-    return tuple(part for part in PARTS if part in found)
+        result.add(MACHINE)
+    return tuple(part for part in PARTS if part in result)
 
 
 def _others_share(evidence: Evidence) -> float | None:
@@ -171,7 +171,7 @@ def _stolen_share(evidence: Evidence) -> float:
 def _sentence(found: Attribution, evidence: Evidence) -> str:
     late = len(found.late)
     if late:
-        by = sorted(((n, part) for part, n in found.by.items() if n), key=lambda one: -one[0])
+        by = sorted(((n, part) for part, n in found.by.items() if n), key=lambda each: -each[0])
         named = ", ".join(f"{n} by the {part}" for n, part in by)
         were = "was" if late == 1 else "were"
         said = f"{late} of {found.seconds} seconds {were} late: {named}"

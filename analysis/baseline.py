@@ -84,7 +84,7 @@ def _differs(report: Report, baseline: Report) -> list[str]:
 
 
 def _stages(report: Report) -> list[str]:
-    return sorted({stage for one in report.pipelines.values() for stage in one.stages})
+    return sorted({stage for pipeline in report.pipelines.values() for stage in pipeline.stages})
 
 
 def _doubts(report: Report) -> list[str]:

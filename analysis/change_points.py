@@ -77,8 +77,8 @@ def change_points(values: Sequence[float], config: ChangePointConfig | None = No
     config = config or ChangePointConfig()
     data = np.maximum(np.asarray(values, dtype=np.float64), 0)
     logs = clipped(data)
-    found = _changes(data, logs, config, None)
-    return _changes(data, logs, config, likeness(logs, found)) if found else found
+    result = _changes(data, logs, config, None)
+    return _changes(data, logs, config, likeness(logs, result)) if result else result
 
 
 def clipped(data: Floats) -> Floats:
@@ -87,7 +87,7 @@ def clipped(data: Floats) -> Floats:
     if not len(logs):
         return logs
     near = (slice(max(0, n - NEIGHBOURS), n + NEIGHBOURS + 1) for n in range(len(logs)))
-    middle = np.array([np.median(logs[one]) for one in near])
+    middle = np.array([np.median(logs[each]) for each in near])
     apart = np.abs(logs - middle)
     # The median includes the value itself, which reduces deviations: hence the factor.
     deviation = 1.2 * (TO_DEVIATION * np.median(apart) or apart.mean())
@@ -122,16 +122,16 @@ def order(before: Floats, after: Floats) -> float:
 def _changes(
     data: Floats, logs: Floats, config: ChangePointConfig, alike: Likeness | None
 ) -> list[Split]:
-    found: list[Split] = []
+    result: list[Split] = []
     parts = [(0, len(logs))]
     while parts:
         start, end = parts.pop()
         split = _best(logs[start:end], config, alike)
         if split is None:
             continue
-        found.append(Split(start + split.index, split.p_value))
+        result.append(Split(start + split.index, split.p_value))
         parts += [(start, start + split.index), (start + split.index, end)]
-    return _that_matter(data, logs, sorted(found, key=lambda one: one.index), config, alike)
+    return _that_matter(data, logs, sorted(result, key=lambda each: each.index), config, alike)
 
 
 def _that_matter(
@@ -211,11 +211,11 @@ def _drawn(random: np.random.Generator, logs: Floats, count: int, alike: Likenes
     total = len(logs)
     if alike is None:
         return random.permuted(np.tile(logs, (count, 1)), axis=1)
-    found = random.choice(alike.news, (count, total))
-    found[:, 0] /= np.sqrt(1 - alike.share**2)
+    result = random.choice(alike.news, (count, total))
+    result[:, 0] /= np.sqrt(1 - alike.share**2)
     for n in range(1, total):
-        found[:, n] += alike.share * found[:, n - 1]
-    return found
+        result[:, n] += alike.share * result[:, n - 1]
+    return result
 
 
 def _places(total: int, least: int) -> tuple[Places, Places]:

@@ -52,14 +52,16 @@ class Facts:
 
     def has(self, pipeline: str) -> bool:
         """Whether a pipeline was measured in the run."""
-        return any(one["name"] == pipeline for one in self.request["pipelines"])
+        return any(each["name"] == pipeline for each in self.request["pipelines"])
 
     def circumstances(self, pipeline: str) -> Fields:
         """Other circumstances that may make a difference, by name."""
-        of = next(one for one in self.request["pipelines"] if one["name"] == pipeline)
-        found = {name: in_words(of[name]) for name in sorted(of) if name not in NOT_SETTINGS}
-        beside = sorted(one["name"] for one in self.request["pipelines"] if one["name"] != pipeline)
-        found |= {
+        of = next(each for each in self.request["pipelines"] if each["name"] == pipeline)
+        result = {name: in_words(of[name]) for name in sorted(of) if name not in NOT_SETTINGS}
+        beside = sorted(
+            each["name"] for each in self.request["pipelines"] if each["name"] != pipeline
+        )
+        result |= {
             "version of the engine": self.versions.get(pipeline, ""),
             "stages": in_words(self.request["stages"]),
             "other pipelines": in_words(beside) or "none",
@@ -67,26 +69,26 @@ class Facts:
         if phases := self.request["workload"].get("phases"):  # a watch has none
             warm_up = self.report.conclusion.warm_up
             partitions = self.request["workload"].get("partitions")
-            found |= {
+            result |= {
                 "warm-up": f"{warm_up.get('seconds', phases['warm_up_s'])} s",
                 "partitions": in_words(partitions) or "default",
                 "measured": f"{phases['measure_s']} s",
                 "profile": self.request.get("profile") or "none",
                 "compilers": _compilers(Workload.model_validate(self.request["workload"])),
             }
-        found |= {
+        result |= {
             "steady": _yes(self.report.steady),
             "disturbed": _yes(self.report.disturbed),
             "valid": _yes(self.report.valid),
         }
         if watch := self.request.get("watch"):
-            found |= {name: in_words(watch.get(name)) for name in ("relation", "share", "run_s")}
+            result |= {name: in_words(watch.get(name)) for name in ("relation", "share", "run_s")}
         if self.rate_after_search:
-            found["rate after the search"] = self.rate_after_search
+            result["rate after the search"] = self.rate_after_search
         environment = self.report.environment
-        found |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
+        result |= {name: str(environment.get(name, "")) for name in OF_ENVIRONMENT}
         packages = environment.get("packages") or {}
-        return found | {name: str(version) for name, version in packages.items()}
+        return result | {name: str(version) for name, version in packages.items()}
 
     def doubts(self) -> list[str]:
         """See `doubts_of`, for its report."""
@@ -118,7 +120,7 @@ def identity_of(request: Request) -> Fields:
 
 
 def _identity_of_watch(watch: dict[str, Any]) -> Fields:
-    sides = {side: [one["topic"] for one in watch[side]] for side in ("inputs", "outputs")}
+    sides = {side: [each["topic"] for each in watch[side]] for side in ("inputs", "outputs")}
     told = {"watch": str(watch["name"]), "relation": str(watch["relation"]["kind"])}
     return told | {side: in_words(topics) for side, topics in sides.items()}
 
@@ -131,35 +133,35 @@ def is_doubtful(report: Report) -> bool:
 def doubts_of(report: Report) -> list[str]:
     """Why a difference of a run may have a cause other than the pipeline, one text each. Unknown
     facts are not reasons."""
-    found, run_id = [], report.run_id
+    result, run_id = [], report.run_id
     if not report.valid:
-        found.append(f"{run_id} is not valid")
+        result.append(f"{run_id} is not valid")
     if report.steady is False:
         moving = report.conclusion.warm_up.get("moving", ())
         what = f" ({'; '.join(moving)})" if moving else ""
-        found.append(f"{run_id} was not steady{what}")
+        result.append(f"{run_id} was not steady{what}")
     if report.disturbed:
         said = report.late.said
-        found.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
+        result.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
     for name, pipeline in report.pipelines.items():
         for stage, cell in pipeline.stages.items():
             counts = {verdict: cell.verdicts.get(verdict, 0) for verdict in EXPECTED}
             if counts["missing"] > MISSING_SHARE * sum(counts.values()):
-                found.append(
+                result.append(
                     f"{run_id}: missing outputs of {name} {stage}, which have no latency: "
                     f"{counts['missing']}"
                 )
-    return found
+    return result
 
 
 def left_out(runs: Sequence[Facts]) -> dict[str, str]:
     """Why a run is not comparable with the first, in a sentence, by run id."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     first = identity_of(runs[0].request) if runs else {}
     for run in runs[1:]:
         if differs := apart(identity_of(run.request), first):
-            found[run.run_id] = f"{run.run_id} is left out: {'; '.join(differs)}."
-    return found
+            result[run.run_id] = f"{run.run_id} is left out: {'; '.join(differs)}."
+    return result
 
 
 def apart(identity: Fields, other: Fields) -> list[str]:
@@ -175,13 +177,15 @@ def differed(before: Iterable[Fields], after: Iterable[Fields]) -> list[str]:
     """Differences between both sides, such as `warm-up 10 s and 60 s`. Facts unknown for any run of
     a side are skipped."""
     sides = [list(before), list(after)]
-    names = dict.fromkeys(name for side in sides for one in side for name in one)
-    found = []
+    names = dict.fromkeys(name for side in sides for each in side for name in each)
+    result = []
     for name in names:
-        values = [list(dict.fromkeys(one.get(name, "") for one in side)) for side in sides]
-        if values[0] != values[1] and not any(value in UNKNOWN for one in values for value in one):
-            found.append(f"{name} {' or '.join(values[0])} and {' or '.join(values[1])}")
-    return found
+        values = [list(dict.fromkeys(each.get(name, "") for each in side)) for side in sides]
+        if values[0] != values[1] and not any(
+            value in UNKNOWN for each in values for value in each
+        ):
+            result.append(f"{name} {' or '.join(values[0])} and {' or '.join(values[1])}")
+    return result
 
 
 def domain_of(request: Request) -> str:
@@ -193,24 +197,24 @@ def domain_of(request: Request) -> str:
 
 def needed_of(reports: Iterable[Report]) -> str:
     """What is needed for differences of these runs to count, in a sentence."""
-    found = []
+    result = []
     for report in reports:
         if report.steady is False:
-            found.append("a longer warm-up (--warm-up auto)")
+            result.append("a longer warm-up (--warm-up auto)")
         if report.disturbed:
-            found.append("a quiet machine")
+            result.append("a quiet machine")
         if not report.valid:
-            found.append("valid runs")
-    return f"Needed: {' and '.join(dict.fromkeys(found))}." if found else ""
+            result.append("valid runs")
+    return f"Needed: {' and '.join(dict.fromkeys(result))}." if result else ""
 
 
 def in_words(value: Any) -> str:
     """Settings as text; empty values are skipped."""
     if isinstance(value, dict):
-        items = ((name, in_words(one)) for name, one in sorted(value.items()))
+        items = ((name, in_words(each)) for name, each in sorted(value.items()))
         return ", ".join(f"{name} {text}" for name, text in items if text)
     if isinstance(value, list | tuple):
-        return ", ".join(in_words(one) for one in value)
+        return ", ".join(in_words(each) for each in value)
     return "" if value in (None, "") else str(value)
 
 

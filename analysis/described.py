@@ -50,12 +50,12 @@ def of_reports(before: Side, after: Side, stages: Sequence[str]) -> list[Describ
             continue
         was, now = sum(old) / len(old), sum(new) / len(new)
         if min(len(old), len(new)) > 1:
-            found = run_difference(old, new, CONFIDENCE)
+            interval = run_difference(old, new, CONFIDENCE)
         elif figure == COST and (bounds := _bounds(before, after)):
-            found = independent_difference(was, now, bounds)
+            interval = independent_difference(was, now, bounds)
         else:
-            found = Interval(now - was, None, None)
-        rows.append(row(stage, figure, was, now, found))
+            interval = Interval(now - was, None, None)
+        rows.append(row(stage, figure, was, now, interval))
     return rows
 
 

@@ -97,7 +97,7 @@ def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block,
     first."""
     pairs, place = [], 0
     while place + 1 < len(found):
-        two = {one.pipeline: one for one in found[place : place + 2]}
+        two = {each.pipeline: each for each in found[place : place + 2]}
         if set(two) == {first, second}:
             pairs.append((two[first], two[second]))
             place += 2
@@ -127,17 +127,17 @@ def figures_of(outputs: Counter[int]) -> dict[str, float]:
     """Percentiles, mean and `middle` (schemas.percentiles.middle) of a block. Figures with too few
     outputs are omitted."""
     total = outputs.total()
-    found: dict[str, float] = {}
+    outcome: dict[str, float] = {}
     for figure, least in LEAST_OUTPUTS.items():
         if total < least:
             continue
         if figure == "mean":
-            found[figure] = sum(ms * count for ms, count in outputs.items()) / total
+            outcome[figure] = sum(ms * count for ms, count in outputs.items()) / total
         elif figure == "middle":
-            found[figure] = middle(outputs)
+            outcome[figure] = middle(outputs)
         else:
-            found[figure] = float(quantile(outputs, LEVELS[figure]) or 0)
-    return found
+            outcome[figure] = float(quantile(outputs, LEVELS[figure]) or 0)
+    return outcome
 
 
 def differences(values: Values) -> dict[str, dict[str, PairDifference]]:
@@ -145,10 +145,10 @@ def differences(values: Values) -> dict[str, dict[str, PairDifference]]:
     each pair."""
     known = _steps(values, FIGURES)
     confidence = 1 - (1 - CONFIDENCE) / max(1, len(known))
-    found: dict[str, dict[str, PairDifference]] = {}
+    outcome: dict[str, dict[str, PairDifference]] = {}
     for (stage, figure), steps in known.items():
-        found.setdefault(stage, {})[figure] = trimmed_mean(steps, confidence)
-    return found
+        outcome.setdefault(stage, {})[figure] = trimmed_mean(steps, confidence)
+    return outcome
 
 
 def other_rows(values: Values) -> list[Described]:
@@ -158,8 +158,8 @@ def other_rows(values: Values) -> list[Described]:
     for (stage, figure), steps in _steps(values, OTHERS).items():
         pairs = [(a[figure], b[figure]) for a, b in values[stage] if figure in a and figure in b]
         before, after = (sum(side) / len(pairs) for side in zip(*pairs, strict=True))
-        found = trimmed_mean(steps, CONFIDENCE)
-        interval = Interval(found.value, found.low, found.high)
+        outcome = trimmed_mean(steps, CONFIDENCE)
+        interval = Interval(outcome.value, outcome.low, outcome.high)
         rows.append(row(stage, figure, before, after, interval))
     return rows
 
@@ -206,19 +206,19 @@ def decision(order: Sequence[str], values: Values, reports: Sequence[Report]) ->
     """
     first, second = dict.fromkeys(order)
     of_stages = {stage: pairs for stage, pairs in values.items() if stage}
-    found = differences(of_stages)
+    outcome = differences(of_stages)
     levels = {
         stage: {
             figure: mean(pair[0][figure] for pair in values[stage] if figure in pair[0])
             for figure in figures
         }
-        for stage, figures in found.items()
+        for stage, figures in outcome.items()
     }
     doubts = [doubt for report in reports for doubt in doubts_of(report)]
-    text = as_said(first, second, found, levels, doubts)
+    text = as_said(first, second, outcome, levels, doubts)
     return {
         "confidence": CONFIDENCE,
-        "differences": reported(found, doubted=bool(doubts)),
+        "differences": reported(outcome, doubted=bool(doubts)),
         "described": other_rows(values),
         "said": f"{text} {needed_of(reports)}".rstrip(),
     }
@@ -256,10 +256,10 @@ def as_said(
         least = f"at least {LEAST_PAIRS} pairs are required"
         return f"Too few blocks to compare {second} with {first}: {least}."
     real = [
-        (stage, figure, one)
+        (stage, figure, item)
         for stage, figures in found.items()
-        for figure, one in figures.items()
-        if one.is_real
+        for figure, item in figures.items()
+        if item.is_real
     ]
     if not real:
         return f"No significant difference between {second} and {first}. {_would_be(found)}"
@@ -287,9 +287,9 @@ def _would_be(found: Mapping[str, Mapping[str, PairDifference]]) -> str:
     """The largest difference that may have remained undetected, by the mean: if most outputs take
     the same whole millisecond, `middle` does not move."""
     sizes = [
-        f"{stage} {max(abs(one['mean'].low), abs(one['mean'].high)):.2g} ms"
-        for stage, one in found.items()
-        if "mean" in one
+        f"{stage} {max(abs(each['mean'].low), abs(each['mean'].high)):.2g} ms"
+        for stage, each in found.items()
+        if "mean" in each
     ]
     return f"The mean differs by at most: {', '.join(sizes)}." if sizes else ""
 

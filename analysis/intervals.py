@@ -89,14 +89,14 @@ class Seconds:
         """The influence of each second by figure: its deviation from the whole, in outputs times
         milliseconds for a mean, in outputs for a percentile. The sum is zero."""
         total = sum(self.counts)
-        found = {}
+        result = {}
         of_half = [2 * value for value in self.held]
         for figure, values in {**self.below, "mean": self.sums, "middle": of_half}.items():
             whole = sum(values) / total
-            found[figure] = [
+            result[figure] = [
                 value - whole * count for value, count in zip(values, self.counts, strict=True)
             ]
-        return found
+        return result
 
 
 def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds | None] | None:
@@ -112,17 +112,17 @@ def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds 
     alike = {figure: autocorrelation(values) for figure, values in moved.items()}
     most = max(alike[figure] for figure in CORRELATED)
     means = {"mean": sum(seconds.sums) / total, "middle": middle(Counter(outputs))}
-    found: dict[str, Bounds | None] = dict.fromkeys(FIGURES)
+    result: dict[str, Bounds | None] = dict.fromkeys(FIGURES)
     for figure in FIGURES:
         independent = _independent(len(seconds.counts), max(most, alike[figure]))
         if independent < LEAST_SECONDS:
             continue
         within = _half_width(moved[figure], independent) / total
         if figure in means:
-            found[figure] = (means[figure] - within, means[figure] + within)
+            result[figure] = (means[figure] - within, means[figure] + within)
         elif total * (1 - LEVELS[figure]) >= LEAST_ABOVE:
-            found[figure] = _percentile_bounds(outputs, LEVELS[figure], within)
-    return None if found["mean"] is None else found
+            result[figure] = _percentile_bounds(outputs, LEVELS[figure], within)
+    return None if result["mean"] is None else result
 
 
 def mean_bounds(values: Sequence[float]) -> Bounds | None:
@@ -169,8 +169,8 @@ def autocorrelation(values: Iterable[float]) -> float:
     squares = sum(value * value for value in values)
     if not squares:
         return 0.0
-    found = sum(a * b for a, b in pairwise(values)) / squares
-    return min(MOST_ALIKE, max(0.0, found + (1 + 3 * found) / len(values)))
+    result = sum(a * b for a, b in pairwise(values)) / squares
+    return min(MOST_ALIKE, max(0.0, result + (1 + 3 * result) / len(values)))
 
 
 def _independent(seconds: int, alike: float) -> float:
@@ -265,15 +265,15 @@ class Histograms:
     def quantile(self, level: float, weights: Floats) -> Floats:
         """Nearest rank over all seconds, each weighted by `weights` (one row per resample); NaN if
         nothing is left."""
-        found = []
+        result = []
         chunk = max(1, CHUNK_CELLS // max(1, len(self.values)))
         for start in range(0, len(weights), chunk):
             seen = np.cumsum(weights[start : start + chunk] @ self.counts, axis=1)
             total = seen[:, -1:]
             places = (seen < np.ceil(level * total - 1e-9)).sum(axis=1)
             chosen = self.values[np.minimum(places, len(self.values) - 1)]
-            found.append(np.where(total[:, 0] > 0, chosen, np.nan))
-        return np.concatenate(found)
+            result.append(np.where(total[:, 0] > 0, chosen, np.nan))
+        return np.concatenate(result)
 
     def mean(self, weights: Floats) -> Floats:
         """The mean over all seconds, each weighted by `weights`; NaN if nothing is left."""
@@ -313,8 +313,8 @@ def figure_difference(
     so that common disturbances cancel. The block length follows from the autocorrelation and is at
     least LEAST_BLOCK_S.
     """
-    one = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
-    value = float(after.figure(level, one[1])[0] - before.figure(level, one[0])[0])
+    each = np.ones((1, len(before.counts))), np.ones((1, len(after.counts)))
+    value = float(after.figure(level, each[1])[0] - before.figure(level, each[0])[0])
     alike = max(before.alike(level), after.alike(level))
     block_s = max(LEAST_BLOCK_S, int(np.ceil((1 + alike) / (1 - alike))))
     if min(len(before.counts), len(after.counts)) < LEAST_BLOCKS * block_s:

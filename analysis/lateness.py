@@ -112,9 +112,9 @@ class Causes:
         event_ms = self._of.event_time_ms[place][at]
         above_ms = max(1.0, event_ms - self._levels[place])
         window = window_of(at, event_ms)
-        own_ms = max((self._own_send(one) for one in window), default=0.0)
+        own_ms = max((self._own_send(each) for each in window), default=0.0)
         send_ms = max(0.0, own_ms - self._usual_send)
-        upstream_ms = max(self._upstream(place, one) for one in window)
+        upstream_ms = max(self._upstream(place, each) for each in window)
         append_ms = upstream_ms - self._usual_upstream[place] - send_ms
         part, owner = PIPELINE, place[0]
         if append_ms >= GOOD_PART * above_ms:
@@ -160,7 +160,7 @@ class Causes:
     def _caught_up(self, window: Sequence[int]) -> bool:
         """Whether the evaluator lagged and used cores. A lag caused by a stalled broker or
         pipeline delays nobody."""
-        behind_ms = max((self._of.behind_ms.get(one, 0.0) for one in window), default=0.0)
+        behind_ms = max((self._of.behind_ms.get(each, 0.0) for each in window), default=0.0)
         if behind_ms <= BEHIND_MS:
             return False
         uses = self._of.uses.get(EVALUATOR)
@@ -217,7 +217,7 @@ class Causes:
         machine = use[MACHINE]
         if (pressure_share(machine) or 0.0) < PRESSURE_SHARE:
             return False
-        shares = [waiting_share(one) or 0.0 for part, one in use.items() if part != MACHINE]
+        shares = [waiting_share(each) or 0.0 for part, each in use.items() if part != MACHINE]
         own_s = use.get(pipeline, NOTHING).cpu_s
         return (
             sum(share >= WAITED_SHARE for share in shares) >= MANY_PARTS

@@ -39,14 +39,14 @@ def planned(load: Shape, load_start_s: int, end_s: int) -> list[Disturbance]:
     if load.recurring is None:
         return []
     kind, every_s, lasts_s = load.recurring
-    found: list[Disturbance] = []
+    result: list[Disturbance] = []
     at_s = load_start_s + every_s
     while at_s + lasts_s <= end_s:
-        number = len(found) + 1
+        number = len(result) + 1
         until_s = int(at_s + lasts_s)
-        found.append(Disturbance(kind, f"{kind} {number}", int(at_s), until_s))
+        result.append(Disturbance(kind, f"{kind} {number}", int(at_s), until_s))
         at_s += every_s
-    return found
+    return result
 
 
 def recovery(

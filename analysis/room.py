@@ -123,21 +123,21 @@ def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
     others, and whether it is saturated. Empty without samples."""
     if not cores:
         return {}
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for part in sorted(uses, key=lambda part: (part == MACHINE, part)):
         use = added(uses[part].values())
         used = cores_of(use)
-        found[part] = {"cpu_cores": used, "cpu_share": used / cores}
-        found[part]["waiting_share"] = waiting_share(use)
+        result[part] = {"cpu_cores": used, "cpu_share": used / cores}
+        result[part]["waiting_share"] = waiting_share(use)
         if part == MACHINE:
-            found[part] |= {
+            result[part] |= {
                 "steal_share": steal_share(use, cores),
                 "cpu_pressure_share": pressure_share(use),
                 "others_cores": others_cores(uses),
             }
-            waited = waited_for_cores(found)
-            found[part] |= {"saturated": bool(waited) or _is_full(found), "waited": waited}
-    return found
+            waited = waited_for_cores(result)
+            result[part] |= {"saturated": bool(waited) or _is_full(result), "waited": waited}
+    return result
 
 
 def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -205,20 +205,20 @@ class HeapSample:
 def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
     """`max_bytes`, `used_share`, `gc_share` and `limited`; None without a JVM or its samples. A
     pipeline that hardly uses the processor is not limited by collections."""
-    known = [one for one in samples if one.gc_s is not None]
-    cpu_s = sum(one.cpu_s for one in known)
+    known = [sample for sample in samples if sample.gc_s is not None]
+    cpu_s = sum(each.cpu_s for each in known)
     if not known or not cpu_s:
         return None
-    gc_share = min(1.0, sum(one.gc_s or 0.0 for one in known) / cpu_s)
+    gc_share = min(1.0, sum(each.gc_s or 0.0 for each in known) / cpu_s)
     shares = [
-        one.used_bytes / one.max_bytes
-        for one in known
-        if one.used_bytes is not None and one.max_bytes
+        each.used_bytes / each.max_bytes
+        for each in known
+        if each.used_bytes is not None and each.max_bytes
     ]
     used_share = median(shares) if shares else None
-    is_at_work = cpu_s / sum(one.interval_s for one in known) >= LEAST_CORES
+    is_at_work = cpu_s / sum(each.interval_s for each in known) >= LEAST_CORES
     return {
-        "max_bytes": max((one.max_bytes for one in known if one.max_bytes), default=None),
+        "max_bytes": max((each.max_bytes for each in known if each.max_bytes), default=None),
         "used_share": used_share,
         "gc_share": gc_share,
         "limited": (is_at_work and gc_share > GC_SHARE) or (used_share or 0.0) > FULL_HEAP_SHARE,
@@ -227,7 +227,7 @@ def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
 
 def limited_pipelines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The pipelines that their heap limited."""
-    return [name for name, one in found.items() if one["limited"]]
+    return [name for name, each in found.items() if each["limited"]]
 
 
 def heap_sentence(found: Mapping[str, Mapping[str, Any]]) -> str:

@@ -74,7 +74,7 @@ class ScalingPoint:
 
     @property
     def _taken(self) -> str:
-        most = sorted(self.taken.items(), key=lambda one: -one[1])[:NAMED_PARTS]
+        most = sorted(self.taken.items(), key=lambda each: -each[1])[:NAMED_PARTS]
         used = ", ".join(f"{part} {cores:.2f}" for part, cores in most)
         return f"; in use by others: {used}" if used else ""
 
@@ -107,9 +107,9 @@ def fitted(rates: Sequence[tuple[int, float]]) -> FittedLaw | None:
     fewer than three numbers of workers leave it undetermined."""
     if len({workers for workers, _rate in rates}) < UNKNOWNS:
         return None
-    workers, rate = (np.asarray(one, dtype=np.float64) for one in zip(*rates, strict=True))
+    workers, rate = (np.asarray(each, dtype=np.float64) for each in zip(*rates, strict=True))
     more = workers - 1
-    found: list[tuple[float, FittedLaw]] = []
+    outcome: list[tuple[float, FittedLaw]] = []
     # The best law within the bounds is the unconstrained one or has a parameter on its bound.
     for fixed, crosses in product((None, 0.0, 1.0), (True, False)):
         columns = [np.ones_like(more), more] if fixed is None else [1 + fixed * more]
@@ -123,8 +123,8 @@ def fitted(rates: Sequence[tuple[int, float]]) -> FittedLaw | None:
         coherency = float(solved[-1]) / inverse if crosses else 0.0
         if 0 <= contention <= 1 and coherency >= 0:
             errors = float(np.square(matrix @ solved - 1).sum())
-            found.append((errors, FittedLaw(1 / inverse, contention, coherency)))
-    return min(found, key=lambda one: one[0])[1]
+            outcome.append((errors, FittedLaw(1 / inverse, contention, coherency)))
+    return min(outcome, key=lambda each: each[0])[1]
 
 
 def scalability(
@@ -188,9 +188,9 @@ def resampled(points: Sequence[ScalingPoint]) -> list[FittedLaw]:
     laws = []
     for _ in range(RESAMPLES):
         rates = []
-        for one in points:
-            low, high = one.bounds[random.integers(len(one.bounds))]
-            rates.append((one.workers, low if high is None else random.uniform(low, high)))
+        for point in points:
+            low, high = point.bounds[random.integers(len(point.bounds))]
+            rates.append((point.workers, low if high is None else random.uniform(low, high)))
         law = fitted(rates)
         assert law is not None
         laws.append(law)
@@ -212,12 +212,12 @@ def _said(
     """Sentences: what is evidence, what is not and why, the law, and its limits."""
     said = [_evidence(evidence)]
     said += [
-        f"{counted([one.workers])} {_is([one.workers])} not evidence: {one.objection}."
-        for one in points
-        if one.objection
+        f"{counted([point.workers])} {_is([point.workers])} not evidence: {point.objection}."
+        for point in points
+        if point.objection
     ]
     if law is None:
-        having = [one.workers for one in points if one.bounds]
+        having = [point.workers for point in points if point.bounds]
         said.append(
             f"A law with {UNKNOWNS} unknowns needs rates for {UNKNOWNS} numbers of workers; there "
             f"{_is([len(having)])} {len(having)}, so no law is fitted."
@@ -232,12 +232,12 @@ def _said(
         said.append("The law includes limits of this machine.")
     peak = law.peak_workers
     further = [
-        f"{one.workers} would sustain {_rates(one.rate_per_second)}"
-        for one in predicted
-        if not one.is_measured
+        f"{each.workers} would sustain {_rates(each.rate_per_second)}"
+        for each in predicted
+        if not each.is_measured
     ]
     said.append(
-        f"Extrapolated beyond {counted([max(one.workers for one in points)])}: "
+        f"Extrapolated beyond {counted([max(point.workers for point in points)])}: "
         + " and ".join(further)
         + (f"; the rate is highest with {peak}." if peak else ".")
     )

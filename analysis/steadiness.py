@@ -62,7 +62,10 @@ def reduced(values: Mapping[int, float]) -> dict[int, float]:
     """At most MOST_POINTS medians of neighbouring seconds, each at the middle one."""
     ordered, size = sorted(values.items()), max(1, -(-len(values) // MOST_POINTS))
     stretches = (ordered[at : at + size] for at in range(0, len(ordered), size))
-    return {one[len(one) // 2][0]: median(value for _, value in one) for one in stretches}
+    return {
+        stretch[len(stretch) // 2][0]: median(value for _, value in stretch)
+        for stretch in stretches
+    }
 
 
 def spread_of_pairs(count: int) -> float:

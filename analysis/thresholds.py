@@ -32,12 +32,14 @@ def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[ThresholdR
     """One row per threshold and matching pipeline and stage. A threshold without a match has a row
     that has not passed."""
     rows = []
-    for one in thresholds:
-        if one.of_baseline:
-            rows.append(_row(one, one.pipeline, one.subject, None))
+    for threshold in thresholds:
+        if threshold.of_baseline:
+            rows.append(_row(threshold, threshold.pipeline, threshold.subject, None))
             continue
-        found = list(values_of(one, figures)) or [(one.pipeline, one.subject, None)]
-        rows += [_row(one, *each) for each in found]
+        result = list(values_of(threshold, figures)) or [
+            (threshold.pipeline, threshold.subject, None)
+        ]
+        rows += [_row(threshold, *each) for each in result]
     return rows
 
 
@@ -70,15 +72,19 @@ def resolved(
     def is_measured(pipeline: str, stage: str) -> bool:
         return not pipeline or (pipeline in measured and stage in ("", *measured[pipeline]))
 
-    found: list[Threshold] = []
-    for one in thresholds:
-        if not one.of_baseline:
-            found.append(one)
+    result: list[Threshold] = []
+    for threshold in thresholds:
+        if not threshold.of_baseline:
+            result.append(threshold)
             continue
         if baseline is None:
-            raise ValueError(f"{one.text!r} needs a baseline: --baseline FILE.json or a run id")
+            raise ValueError(
+                f"{threshold.text!r} needs a baseline: --baseline FILE.json or a run id"
+            )
         if apart:
-            found.append(one.without_baseline(f"{name} is not comparable: {'; '.join(apart)}"))
+            result.append(
+                threshold.without_baseline(f"{name} is not comparable: {'; '.join(apart)}")
+            )
             continue
         figures = baseline
         if len(measured) == len(baseline.pipelines) == 1:
@@ -86,18 +92,18 @@ def resolved(
             figures = baseline.model_copy(update={"pipelines": pipelines})
         known = [
             each
-            for each in values_of(one, figures)
+            for each in values_of(threshold, figures)
             if each[2] is not None and is_measured(*each[:2])
         ]
         if not known:
-            raise ValueError(f"{name} has no figure for {one.text!r}")
+            raise ValueError(f"{name} has no figure for {threshold.text!r}")
         for pipeline, stage, value in known:
-            narrowed = one.model_copy(
-                update={"pipeline": pipeline, "subject": stage or one.subject}
+            narrowed = threshold.model_copy(
+                update={"pipeline": pipeline, "subject": stage or threshold.subject}
             )
             assert value is not None
-            found.append(narrowed.against(value, name))
-    return tuple(found)
+            result.append(narrowed.against(value, name))
+    return tuple(result)
 
 
 def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
@@ -124,13 +130,13 @@ def judged_search(
 ) -> list[ThresholdResult]:
     """As `judged`, for those that limit the rate found by a search."""
     figures = Figures(pipelines={pipeline: PipelineReport()}, sustainable_rate=rate_per_second)
-    return judged((one for one in thresholds if one.needs_search), figures)
+    return judged((threshold for threshold in thresholds if threshold.needs_search), figures)
 
 
 def judged_early(thresholds: Iterable[Threshold], figures: Figures) -> list[ThresholdResult]:
     """As `judged`, for a run that a threshold ended: without those whose figures are known only at
     the end, such as rates, or not at all."""
-    known = (one for one in thresholds if one.is_known_early)
+    known = (threshold for threshold in thresholds if threshold.is_known_early)
     return [row for row in judged(known, figures) if row.value is not None]
 
 
@@ -151,8 +157,8 @@ def left_to_thresholds(rows: Iterable[ThresholdResult]) -> frozenset[str]:
 def not_exact(verdicts: Mapping[str, Number], limited: Collection[str] = ()) -> str:
     """The outputs of a stage with other verdicts than exact: `3 missing, 2 late`; empty without
     any. limited: verdicts that do not count."""
-    names = (one for one in FAILED_VERDICTS if one not in limited)
-    return ", ".join(f"{verdicts[one]} {one}" for one in names if verdicts.get(one))
+    names = (each for each in FAILED_VERDICTS if each not in limited)
+    return ", ".join(f"{verdicts[name]} {name}" for name in names if verdicts.get(name))
 
 
 def outcome(report: Report) -> RunOutcome:

@@ -94,8 +94,8 @@ def engine_group(pipeline: str, run_id: str) -> str:
 def domain_topics(domain: DomainSpec, partitions: int = 1) -> tuple[Topic, ...]:
     """The input topics of a domain, in order."""
     return tuple(
-        Topic(one.topic, (one.record,), partitions, 6 * HOUR_S, 4096 * MEBIBYTE)
-        for one in domain.inputs
+        Topic(each.topic, (each.record,), partitions, 6 * HOUR_S, 4096 * MEBIBYTE)
+        for each in domain.inputs
     )
 
 

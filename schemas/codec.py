@@ -150,8 +150,8 @@ def schema_of(text: str, version: int = 1) -> Schema:
         MARKER + crc,
         json.dumps(raw),
         parsed,
-        ints=tuple(one for one, kind in types.items() if "int" in (kind, *_branches(kind))),
-        int_arrays=tuple(one for one, kind in types.items() if _items(kind) == "int"),
+        ints=tuple(each for each, kind in types.items() if "int" in (kind, *_branches(kind))),
+        int_arrays=tuple(each for each, kind in types.items() if _items(kind) == "int"),
     )
 
 
@@ -173,10 +173,10 @@ class RecordSchemas:
     """A set of record schemas, of the bus or of a domain, each in all released versions."""
 
     def __init__(self, schemas: Iterable[Schema]) -> None:
-        self._by_header = {one.header: one for one in schemas}
+        self._by_header = {item.header: item for item in schemas}
         self._by_name: dict[str, list[Schema]] = {}
-        for one in sorted(self._by_header.values(), key=lambda each: each.version):
-            self._by_name.setdefault(one.name, []).append(one)
+        for item in sorted(self._by_header.values(), key=lambda each: each.version):
+            self._by_name.setdefault(item.name, []).append(item)
 
     def versions(self, name: str) -> tuple[Schema, ...]:
         """All released versions of a record, oldest first. Raises KeyError for an unknown name."""
@@ -209,17 +209,17 @@ class RecordSchemas:
         """The writer's schema of an encoded record. Raises DecodeError if it is unknown."""
         if data is None or len(data) < HEADER_BYTES or data[:2] != MARKER:
             raise DecodeError("not in Avro single-object encoding (marker C3 01 missing)")
-        found = self._by_header.get(bytes(data[:HEADER_BYTES]))
-        if found is None:
+        result = self._by_header.get(bytes(data[:HEADER_BYTES]))
+        if result is None:
             raise DecodeError(f"unknown schema fingerprint {data[2:HEADER_BYTES].hex()}")
-        return found
+        return result
 
     def decode_as(self, name: str, data: bytes | None) -> dict[str, Any]:
         """Fields of one record, which must have this name. Raises DecodeError, also for another
         record."""
-        found, record = self.decode(data)
-        if found != name:
-            raise DecodeError(f"a {found} is not a {name}")
+        result, record = self.decode(data)
+        if result != name:
+            raise DecodeError(f"a {result} is not a {name}")
         return record
 
     def decode(self, data: bytes | None) -> tuple[str, dict[str, Any]]:

@@ -226,39 +226,42 @@ class DomainSpec(Model):
     @cached_property
     def topics(self) -> tuple[str, ...]:
         """Names of the input topics, in order."""
-        return tuple(one.topic for one in self.inputs)
+        return tuple(each.topic for each in self.inputs)
 
     def stage(self, name: str) -> StageSpec:
         """A stage by its name. Raises KeyError."""
-        for one in self.stages:
-            if one.name == name:
-                return one
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
         raise KeyError(name)
 
     def input(self, name: str) -> InputSpec:
         """An input by its name or its topic. Raises KeyError."""
-        for one in self.inputs:
-            if name in (one.name, one.topic):
-                return one
+        for each in self.inputs:
+            if name in (each.name, each.topic):
+                return each
         raise KeyError(name)
 
     def inputs_of(self, stage: str) -> tuple[InputSpec, ...]:
         """The inputs of a stage, directly or through the stages that it reads; only those that its
         columns name, if any."""
         spec = self.stage(stage)
-        found: set[str] = set()
+        result: set[str] = set()
         for name in spec.reads:
-            is_input = any(one.name == name for one in self.inputs)
-            found |= {name} if is_input else {one.name for one in self.inputs_of(name)}
-        sources = [*spec.columns.values(), *(of for one in spec.aggregates for of in one.of)]
+            is_input = any(each.name == name for each in self.inputs)
+            result |= {name} if is_input else {each.name for each in self.inputs_of(name)}
+        sources = [
+            *spec.columns.values(),
+            *(of for aggregate in spec.aggregates for of in aggregate.of),
+        ]
         named = {source.split(".")[0] for source in sources if "." in source}
-        return tuple(one for one in self.inputs if one.name in (found & named or found))
+        return tuple(each for each in self.inputs if each.name in (result & named or result))
 
     def chain(self, stage: str) -> tuple[StageSpec, ...]:
         """The stages that a stage depends on, first to last, and itself at the end."""
         spec = self.stage(stage)
-        before = [one for one in spec.reads if one in self.stage_names]
-        return (*(step for one in before for step in self.chain(one)), spec)
+        before = [read for read in spec.reads if read in self.stage_names]
+        return (*(step for each in before for step in self.chain(each)), spec)
 
     def records_of(self, stage: str) -> tuple[str, ...]:
         """Names of the records on the output topic of a stage."""
@@ -267,7 +270,7 @@ class DomainSpec(Model):
 
     @model_validator(mode="after")
     def _is_whole(self) -> "DomainSpec":
-        inputs = [one.name for one in self.inputs]
+        inputs = [each.name for each in self.inputs]
         known: set[str] = set(inputs)
         names = [*inputs, *(stage.name for stage in self.stages)]
         for name in names:

@@ -86,7 +86,7 @@ class Setting(Model):
 
 def _only_texts(value: Any) -> bool:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else ()
-    return all(isinstance(one, str) for one in inner)
+    return all(isinstance(each, str) for each in inner)
 
 
 class Ability(Model):
@@ -223,7 +223,7 @@ class EngineSpec(Model):
     def ability_of(self, pipeline: Pipeline) -> Ability | None:
         """Capabilities of a pipeline; None if its combination of settings is not supported."""
         settings = pipeline.settings
-        return next((one for one in self.abilities if one.holds_for(settings)), None)
+        return next((ability for ability in self.abilities if ability.holds_for(settings)), None)
 
 
 class EnginePlan(Model):

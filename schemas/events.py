@@ -589,7 +589,7 @@ def check_finite(topic: str, record: Mapping[str, Any]) -> None:
     for name in FINITE.get(topic, ()):
         value = record[name]
         values = value if isinstance(value, list) else (value,)
-        if not all(math.isfinite(one) for one in values if one is not None):
+        if not all(math.isfinite(each) for each in values if each is not None):
             raise codec.DecodeError(f"{name} is not a finite number")
 
 

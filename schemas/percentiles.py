@@ -53,11 +53,11 @@ class PackedCounts:
 
     def counts(self) -> Counter[int]:
         """The counts by value."""
-        found: Counter[int] = Counter()
+        result: Counter[int] = Counter()
         for values, counts in self._parts:
             for value, count in zip(values, counts, strict=True):
-                found[value] += count
-        return found
+                result[value] += count
+        return result
 
 
 def levels(counts: Counter[int]) -> dict[str, int | None]:
@@ -80,8 +80,8 @@ def middle(counts: Counter[int]) -> float:
     2.6
     """
     begin, end = 0.25 * counts.total(), 0.75 * counts.total()
-    seen, found = 0.0, 0.0
+    seen, result = 0.0, 0.0
     for value, count in sorted(counts.items()):
-        found += value * max(0.0, min(seen + count, end) - max(seen, begin))
+        result += value * max(0.0, min(seen + count, end) - max(seen, begin))
         seen += count
-    return found / (end - begin)
+    return result / (end - begin)

@@ -66,7 +66,7 @@ def secret_among(settings: dict[str, Any]) -> str:
     for name, value in settings.items():
         parts = list(value.items()) if isinstance(value, dict) else [(name, value)]
         if isinstance(value, list | tuple):
-            parts = [(re.split("[=:]", str(one))[0], one) for one in value]
+            parts = [(re.split("[=:]", str(each))[0], each) for each in value]
         for part, text in parts:
             key = "" if isinstance(value, list | tuple) else str(part)
             if looks_secret(key, str(text)):

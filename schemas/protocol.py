@@ -118,12 +118,12 @@ class RunRequest(Model):
         return tuple(
             self.model_copy(
                 update={
-                    "pipelines": (one,),
-                    "domain": _with_topics_of(self.domain, one.name),
+                    "pipelines": (pipeline,),
+                    "domain": _with_topics_of(self.domain, pipeline.name),
                     "interleaved": None,
                 }
             )
-            for one in self.pipelines
+            for pipeline in self.pipelines
         )
 
     @property
@@ -155,7 +155,7 @@ class RunRequest(Model):
 
     @model_validator(mode="after")
     def _turns_are_of_its_pipelines(self) -> "RunRequest":
-        names = {one.name for one in self.pipelines}
+        names = {pipeline.name for pipeline in self.pipelines}
         if self.interleaved is not None and set(self.interleaved.order) != names:
             raise ValueError("interleaved must name exactly the pipelines of the run")
         return self
@@ -170,7 +170,7 @@ class RunRequest(Model):
 
 def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
     inputs = tuple(
-        one.model_copy(update={"topic": f"{one.topic}.{whose}"}) for one in domain.inputs
+        each.model_copy(update={"topic": f"{each.topic}.{whose}"}) for each in domain.inputs
     )
     return DomainSpec.model_validate(domain.model_dump() | {"inputs": inputs})
 

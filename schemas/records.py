@@ -128,7 +128,7 @@ class Records(Protocol):
 def probe_time_ms(domain: DomainSpec, number: int, now_ms: int) -> int:
     """Event time at which the windows of a probe set end: in the distant past, each set later than
     the one before by the longest window, so that windows close by event time."""
-    longest_s = max((one.window.size_s for one in domain.stages if one.window), default=1)
+    longest_s = max((stage.window.size_s for stage in domain.stages if stage.window), default=1)
     windows = now_ms // 1000 // longest_s
     steps_back = max(min(MAX_PROBE_STEPS, windows // 2) - number, 0)
     return (windows - steps_back) * longest_s * 1000

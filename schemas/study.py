@@ -135,16 +135,18 @@ class Study(Model):
 
     def systems_of(self, scale: Scale) -> tuple[System, ...]:
         """The systems that an experiment measures at a scale."""
-        return tuple(one for one in self.systems if not scale.systems or one.name in scale.systems)
+        return tuple(
+            system for system in self.systems if not scale.systems or system.name in scale.systems
+        )
 
     @model_validator(mode="after")
     def _names_are_known(self) -> "Study":
         systems = {system.name for system in self.systems}
-        experiments = {one.name for one in self.experiments}
+        experiments = {experiment.name for experiment in self.experiments}
         if len(experiments) < len(self.experiments) or len(systems) < len(self.systems):
             raise ValueError("names of experiments and systems must be unique")
-        for one in self.experiments:
-            self._check_experiment(one)
+        for experiment in self.experiments:
+            self._check_experiment(experiment)
         for score in self.scores:
             self._check_score(score)
         return self
@@ -162,7 +164,9 @@ class Study(Model):
 
     def _check_score(self, score: Score) -> None:
         where = f"score {score.factor}"
-        experiment = next((one for one in self.experiments if one.name == score.experiment), None)
+        experiment = next(
+            (each for each in self.experiments if each.name == score.experiment), None
+        )
         if experiment is None:
             raise ValueError(f"{where}: there is no experiment {score.experiment!r}")
         if not set(score.stages) <= set(experiment.stages):

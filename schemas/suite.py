@@ -130,7 +130,7 @@ class Step(Model):
             return "searches"
         if self.workload.kills:
             return "failures"
-        if all(one.engine == CALIBRATION for one in self.pipelines):
+        if all(pipeline.engine == CALIBRATION for pipeline in self.pipelines):
             return "calibration"
         return "latency" if self.workload.load.HAS_ONE_LEVEL else "bursts"
 

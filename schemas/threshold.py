@@ -129,29 +129,29 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
     line = " ".join(text.split())
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"a threshold has at most {MAX_CHARACTERS} characters")
-    found = _LINE.fullmatch(line)
-    if stage and found is not None and not found["subject"]:
-        at = found.start("figure")
+    match = _LINE.fullmatch(line)
+    if stage and match is not None and not match["subject"]:
+        at = match.start("figure")
         line = f"{line[:at]}{stage}.{line[at:]}"
-        found = _LINE.fullmatch(line)
-    if found is None or not (found["subject"] and (found["value"] or found["baseline"])):
+        match = _LINE.fullmatch(line)
+    if match is None or not (match["subject"] and (match["value"] or match["baseline"])):
         raise ValueError(
             f"{line[:80]!r} is not a threshold; examples: join.p99_ms <= 50,"
             " pipeline.cpu_cores < 1.5 or join.p99_ms <= 1.1 * baseline"
         )
-    if bool(found["times"]) != bool(found["value"] and found["baseline"]):
+    if bool(match["times"]) != bool(match["value"] and match["baseline"]):
         raise ValueError(f"{line[:80]!r}: the limit must be a number, or a number * baseline")
-    _check(found["subject"], found["definition"], found["figure"])
+    _check(match["subject"], match["definition"], match["figure"])
     threshold = Threshold(
         text=line,
-        pipeline=found["pipeline"] or "",
-        subject=found["subject"],
-        definition=found["definition"] or "latest",
-        figure=found["figure"],
-        operator=found["operator"],
-        value=float(found["value"] or 1),
-        of_baseline=bool(found["baseline"]),
-        abort=bool(found["abort"]),
+        pipeline=match["pipeline"] or "",
+        subject=match["subject"],
+        definition=match["definition"] or "latest",
+        figure=match["figure"],
+        operator=match["operator"],
+        value=float(match["value"] or 1),
+        of_baseline=bool(match["baseline"]),
+        abort=bool(match["abort"]),
     )
     if threshold.abort and not threshold.is_known_early:
         raise ValueError(
@@ -165,24 +165,26 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
 def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Threshold:
     """Parse a threshold on the runs of a watch with one stage and a kind of relation. Raises
     ValueError also for what such a run does not have."""
-    found = parse_threshold(text, stage)
-    if found.of_baseline or found.abort:
-        raise ValueError(f"{found.text!r}: a watch has neither baseline nor abort")
-    if found.pipeline not in ("", watch):
-        raise ValueError(f"{found.text!r}: the pipeline of this watch is {watch}")
-    if found.subject not in (EVERY_STAGE, stage, PIPELINE, INPUT):
-        raise ValueError(f"{found.text!r}: the stage of this watch is {stage}")
-    of_stage = (one for one in OF_STAGE if one != "wrong" and (kind, one) != ("filter", "missing"))
-    of_input = (f"{INPUT}.{one}" for one in OF_INPUT if not one.startswith("send_delay_"))
+    threshold = parse_threshold(text, stage)
+    if threshold.of_baseline or threshold.abort:
+        raise ValueError(f"{threshold.text!r}: a watch has neither baseline nor abort")
+    if threshold.pipeline not in ("", watch):
+        raise ValueError(f"{threshold.text!r}: the pipeline of this watch is {watch}")
+    if threshold.subject not in (EVERY_STAGE, stage, PIPELINE, INPUT):
+        raise ValueError(f"{threshold.text!r}: the stage of this watch is {stage}")
+    of_stage = (
+        each for each in OF_STAGE if each != "wrong" and (kind, each) != ("filter", "missing")
+    )
+    of_input = (f"{INPUT}.{each}" for each in OF_INPUT if not each.startswith("send_delay_"))
     allowed = (*of_stage, *of_input)
-    is_of_stage = found.subject in (EVERY_STAGE, stage)
-    figure = found.figure if is_of_stage else f"{found.subject}.{found.figure}"
-    if found.definition != "latest":
-        figure = f"{found.definition}.{figure}"
+    is_of_stage = threshold.subject in (EVERY_STAGE, stage)
+    figure = threshold.figure if is_of_stage else f"{threshold.subject}.{threshold.figure}"
+    if threshold.definition != "latest":
+        figure = f"{threshold.definition}.{figure}"
     if figure not in allowed:
         has = ", ".join(allowed)
-        raise ValueError(f"{found.text!r}: a {kind} watch has no {figure}; it has: {has}")
-    return found
+        raise ValueError(f"{threshold.text!r}: a {kind} watch has no {figure}; it has: {has}")
+    return threshold
 
 
 def _check(subject: str, definition: str | None, figure: str) -> None:

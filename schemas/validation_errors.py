@@ -100,10 +100,10 @@ def first_sentence(error: ValidationError) -> str:
     first, *others = error.errors()
     if not _is_in_union(first):
         return sentence(first)
-    same = [one for one in others if _is_in_union(one) and _place(one) == _place(first)]
-    told = dict.fromkeys(sentence(one) for one in (first, *same) if not _allows_only_empty(one))
+    same = [other for other in others if _is_in_union(other) and _place(other) == _place(first)]
+    told = dict.fromkeys(sentence(each) for each in (first, *same) if not _allows_only_empty(each))
     start, *more = told or {sentence(first): None}
-    return " or ".join((start, *(one.removeprefix("It must be ") for one in more)))
+    return " or ".join((start, *(each.removeprefix("It must be ") for each in more)))
 
 
 def sentence(error: ErrorDetails) -> str:
@@ -115,23 +115,23 @@ def sentence(error: ErrorDetails) -> str:
         return str(given["error"]) or f"It {_OTHERWISE}"
     if kind == "string_pattern_mismatch":
         return allowed(given["pattern"]) or f"It {_OTHERWISE}"
-    shown = {name: f"{one:.15g}" if _is_number(one) else one for name, one in given.items()}
+    shown = {name: f"{each:.15g}" if _is_number(each) else each for name, each in given.items()}
     words = _WORDS.get(kind, _OTHERWISE).format(**shown)
     return "It " + words.replace(" 1 characters", " 1 character").replace(" 1 entries", " 1 entry")
 
 
 def allowed(pattern: str) -> str:
     """The sentence for the texts that match a pattern; empty for a pattern without words."""
-    if found := _OPTIONAL.fullmatch(pattern):
-        return allowed(f"^{found[1]}$")
-    if found := _ONE_OF.fullmatch(pattern):
-        *names, last = found[1].split("|")
+    if match := _OPTIONAL.fullmatch(pattern):
+        return allowed(f"^{match[1]}$")
+    if match := _ONE_OF.fullmatch(pattern):
+        *names, last = match[1].split("|")
         return f"Allowed: {', '.join(names)} or {last}"
     if pattern in _FORMS:
         return f"It {_FORMS[pattern]}"
-    if found := _CHARACTERS.fullmatch(pattern):
-        start, rest = (" ".join(re.findall(r".-.|.", one)) for one in found.groups()[:2])
-        many = f"1 to {int(found[3]) + 1} characters" if found[3] else "characters"
+    if match := _CHARACTERS.fullmatch(pattern):
+        start, rest = (" ".join(re.findall(r".-.|.", group)) for group in match.groups()[:2])
+        many = f"1 to {int(match[3]) + 1} characters" if match[3] else "characters"
         return f"Allowed: {many} of {rest}, the first of {start}"
     return ""
 

@@ -243,7 +243,7 @@ class Watch(Model):
 
     def topics(self) -> tuple[str, ...]:
         """All topics, inputs first."""
-        return tuple(one.topic for one in (*self.inputs, *self.outputs))
+        return tuple(each.topic for each in (*self.inputs, *self.outputs))
 
     @property
     def cluster(self) -> Cluster:
@@ -281,12 +281,14 @@ class Watch(Model):
 
     def _check_times(self) -> None:
         is_window = self.relation.kind == "window"
-        for one in self.inputs:
-            if bool(one.time) != is_window or one.start or one.end:
-                raise ValueError(f"{one.topic} needs time if and only if kind = 'window'")
-        for one in self.outputs:
-            if not bool(one.start) == bool(one.end) == is_window or one.time:
-                raise ValueError(f"{one.topic} needs start and end if and only if kind = 'window'")
+        for output in self.inputs:
+            if bool(output.time) != is_window or output.start or output.end:
+                raise ValueError(f"{output.topic} needs time if and only if kind = 'window'")
+        for output in self.outputs:
+            if not bool(output.start) == bool(output.end) == is_window or output.time:
+                raise ValueError(
+                    f"{output.topic} needs start and end if and only if kind = 'window'"
+                )
 
 
 class WatchedWorkload(Model):

@@ -85,15 +85,15 @@ def _paces(points: Sequence[Point]) -> dict[int, float]:
         work = work_of(point)
         if work is not None and point.generator_us:
             logs.setdefault(work, {})[n] = math.log(point.generator_us)
-    found: dict[int, float] = {}
+    result: dict[int, float] = {}
     for own in logs.values():
         first = min(own)
-        before = [found[n] for n in sorted(found) if n < first]
+        before = [result[n] for n in sorted(result) if n < first]
         step = _step(before, [*own.values()])
         usual = (abs(_step(before[:n], before[n:])) for n in range(EDGE, len(before) - EDGE + 1))
         of_generator = step if abs(step) > max((LEAST_STEP, *usual)) else 0.0
-        found |= {n: log - of_generator for n, log in own.items()}
-    return dict(sorted(found.items()))
+        result |= {n: log - of_generator for n, log in own.items()}
+    return dict(sorted(result.items()))
 
 
 def _step(before: Sequence[float], after: Sequence[float]) -> float:
@@ -124,14 +124,14 @@ def likely_causes(before: Sequence[Point], after: Sequence[Point], pipeline: str
     """One sentence per difference, likeliest first; those of the measured pipeline before those of
     concurrent ones. Both sides must have at least one run."""
     old, new = facts(before[-1], pipeline), facts(after[0], pipeline)
-    found = [
+    result = [
         f"{name}: {_shown(old.get(name))} → {_shown(new.get(name))}"
         for name in sorted({*old, *new}, key=lambda name: (_rank(name), name))
         if old.get(name) != new.get(name)
     ]
     same_work = work_of(before[-1]) == work_of(after[0]) is not None
     slower = _slower(before, after) if same_work else []
-    every = _busier(before, after) + slower + found
+    every = _busier(before, after) + slower + result
     left_out = len(every) - MOST_CAUSES
     more = [f"{left_out} further differences"] if left_out > 0 else []
     return every[:MOST_CAUSES] + more
@@ -141,8 +141,8 @@ def facts(point: Point, pipeline: str) -> dict[str, Any]:
     """All stored facts of a run that may matter, by path; the measured pipeline's settings as
     `pipelines.*`."""
     request = point.request
-    own = {one["name"]: one for one in request["pipelines"]}
-    beside = {name: one for name, one in own.items() if name != pipeline}
+    own = {each["name"]: each for each in request["pipelines"]}
+    beside = {name: each for name, each in own.items() if name != pipeline}
     workload, environment = request["workload"], request.get("environment", {})
     told = {
         **environment,

@@ -62,7 +62,7 @@ def find_changes(
 ) -> list[FoundChange]:
     """The changes of all series, in the order of the series."""
     config = config or ChangePointConfig()
-    found = []
+    result = []
     for series in histories:
         # The season and the machine's pace are those of all runs.
         points = adjusted(series)[-config.most_runs :]
@@ -73,8 +73,8 @@ def find_changes(
         for number, split in enumerate(splits):
             before = points[edges[number] : edges[number + 1]]
             after = points[edges[number + 1] : edges[number + 2]]
-            found.append(FoundChange(series, before, after, split.p_value))
-    return found
+            result.append(FoundChange(series, before, after, split.p_value))
+    return result
 
 
 def all_changes(
@@ -98,7 +98,7 @@ def adjusted(series: Series) -> tuple[Point, ...]:
 
 
 def _with(points: Sequence[Point], values: Sequence[float]) -> tuple[Point, ...]:
-    return tuple(replace(one, value=value) for one, value in zip(points, values, strict=True))
+    return tuple(replace(each, value=value) for each, value in zip(points, values, strict=True))
 
 
 def is_known(change: FoundChange, known: Sequence[dict[str, Any]]) -> bool:
@@ -109,9 +109,9 @@ def is_known(change: FoundChange, known: Sequence[dict[str, Any]]) -> bool:
     place = runs.index(change.first_run_id)
     near = runs[max(0, place - NEAR_RUNS) : place + NEAR_RUNS + 1]
     return any(
-        change.series.key == (one["workload"], one["pipeline"], one["stage"], one["metric"])
-        and min(near) <= one["first_run_after"] <= max(near)
-        for one in known
+        change.series.key == (each["workload"], each["pipeline"], each["stage"], each["metric"])
+        and min(near) <= each["first_run_after"] <= max(near)
+        for each in known
     )
 
 

@@ -116,8 +116,8 @@ def assemble(runs: Iterable[RunFacts], figures: Iterable[Figure]) -> list[Series
 
 def steady_ones(points: list[Point]) -> tuple[Point, ...]:
     """The runs not found unsteady, if these are the majority; else all."""
-    found = tuple(point for point in points if point.is_steady is not False)
-    return found if 2 * len(found) > len(points) else tuple(points)
+    result = tuple(point for point in points if point.is_steady is not False)
+    return result if 2 * len(result) > len(points) else tuple(points)
 
 
 def alike(request: Request) -> str:

@@ -126,7 +126,7 @@ def _against_sides(
         here = own & (times == time)
         levels = [level(side, time) for side in sides]
         apart = [float(np.median(logs[here])) - level for level in levels]
-        effect = min(apart, key=abs) if len({one > 0 for one in apart}) == 1 else 0.0
+        effect = min(apart, key=abs) if len({each > 0 for each in apart}) == 1 else 0.0
         if abs(effect) < LEAST_EFFECT:
             continue
         by_time[int(time)] = effect
@@ -175,4 +175,4 @@ def _spread(values: Sequence[float]) -> float:
 def _grouped(keys: Sequence[int]) -> dict[int, list[int]]:
     """Indexes by key."""
     order = sorted(range(len(keys)), key=lambda n: keys[n])
-    return {key: list(found) for key, found in groupby(order, key=lambda n: keys[n])}
+    return {key: list(each) for key, each in groupby(order, key=lambda n: keys[n])}

@@ -82,10 +82,10 @@ def components() -> Iterator[Component]:
 
 def _installed(package: str) -> Path:
     """The folder of an installed package."""
-    found = importlib.util.find_spec(package)
-    assert found is not None, f"{package} is not installed"
-    assert found.origin is not None
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, f"{package} is not installed"
+    assert spec.origin is not None
+    return Path(spec.origin).parent
 
 
 def version() -> str:

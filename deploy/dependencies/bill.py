@@ -158,8 +158,8 @@ def _dependencies(pins: tuple[Pin, ...], refs: list[str]) -> list[dict[str, Any]
 
 def listed(path: Path = FILE) -> dict[str, dict[str, str]]:
     """The committed list: `{"version", "licence"}` by package."""
-    found: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.is_file() else {}
-    return found
+    result: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.is_file() else {}
+    return result
 
 
 def declared(name: str) -> str | None:
@@ -182,15 +182,15 @@ def declared(name: str) -> str | None:
     if classified:
         return " AND ".join(sorted(classified))
     field = (metadata.get_all("License") or [""])[0]
-    found = _first_line(field) or _title(name) or UNKNOWN
-    return _SPDX.get(found, found)
+    result = _first_line(field) or _title(name) or UNKNOWN
+    return _SPDX.get(result, result)
 
 
 def _title(name: str) -> str:
     """The first line of a package's licence file, usually its title."""
     files = importlib.metadata.files(name) or []
-    found = [path for path in files if "LICEN" in path.name.upper() and ".dist-info" in str(path)]
-    return _first_line(found[0].read_text()) if found else ""
+    result = [path for path in files if "LICEN" in path.name.upper() and ".dist-info" in str(path)]
+    return _first_line(result[0].read_text()) if result else ""
 
 
 def _first_line(text: str) -> str:
@@ -203,14 +203,14 @@ def current(pins: Iterable[Pin], known: dict[str, dict[str, str]]) -> dict[str, 
 
     A package locked in several versions, for several Pythons, has all of them.
     """
-    found: dict[str, dict[str, str]] = {}
+    result: dict[str, dict[str, str]] = {}
     for pin in pins:
-        if pin.name in found:
-            found[pin.name]["version"] += f", {pin.version}"
+        if pin.name in result:
+            result[pin.name]["version"] += f", {pin.version}"
             continue
         licence = declared(pin.name) or known.get(pin.name, {}).get("licence", UNKNOWN)
-        found[pin.name] = {"version": pin.version, "licence": licence}
-    return found
+        result[pin.name] = {"version": pin.version, "licence": licence}
+    return result
 
 
 def text_of(licences: dict[str, dict[str, str]]) -> str:
@@ -223,8 +223,8 @@ def reviewed_licences() -> dict[str, str]:
 
     Sources: the metadata inside the jars, and LICENSE-binary of Spark and Kafka.
     """
-    found: dict[str, str] = json.loads(REVIEWED.read_text())
-    return found
+    result: dict[str, str] = json.loads(REVIEWED.read_text())
+    return result
 
 
 def packages(
@@ -281,10 +281,10 @@ def bundled_jars(package: Path, licences: Mapping[str, str]) -> Iterator[Compone
             _, group, name = purl.split("/")
             groups.setdefault(name, set()).add(group)
     for path in sorted(package.rglob("*.jar")):
-        found = _JAR.fullmatch(path.stem)
-        if found is None:
+        match = _JAR.fullmatch(path.stem)
+        if match is None:
             raise ValueError(f"{path} does not end in a version")
-        name, version, _classifier = found.groups()
+        name, version, _classifier = match.groups()
         known = _own_groups(path, name) or groups.get(name, set())
         group = next(iter(known)) if len(known) == 1 else ""
         purl = f"pkg:maven/{group}/{name}" if group else ""
@@ -317,11 +317,11 @@ def vendored_scripts(folder: Path, licences: Mapping[str, str]) -> Iterator[Comp
     """The scripts of a folder with SHA256SUMS: `echarts-6.1.0.esm.min.mjs` is npm's echarts."""
     for line in (folder / "SHA256SUMS").read_text().splitlines():
         digest, _, file = line.partition("  ")
-        found = re.fullmatch(r"([a-z-]+)-(\d+\.\d+\.\d+)\..*js", file)
-        if found is not None:
-            purl = f"pkg:npm/{found[1]}"
+        match = re.fullmatch(r"([a-z-]+)-(\d+\.\d+\.\d+)\..*js", file)
+        if match is not None:
+            purl = f"pkg:npm/{match[1]}"
             licence = licences.get(purl, UNKNOWN)
-            yield Component("library", purl, found[1], found[2], "", licence, digest)
+            yield Component("library", purl, match[1], match[2], "", licence, digest)
 
 
 def deployed(texts: Iterable[str], licences: Mapping[str, str]) -> Iterator[Component]:

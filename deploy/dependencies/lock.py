@@ -80,24 +80,24 @@ def read_lock(text: str) -> tuple[Pin, ...]:
 
 
 def _pin(lines: list[str]) -> Pin:
-    found = _PIN.match(lines[0])
-    assert found is not None
+    match = _PIN.match(lines[0])
+    assert match is not None
     comments = [line.strip().removeprefix("#").strip() for line in lines if line.strip()[0] == "#"]
     via = tuple(filter(None, (comment.removeprefix("via").strip() for comment in comments)))
     kept = [line for line in lines if not line.strip().startswith("#")]
-    marker = (found["marker"] or "").strip()
+    marker = (match["marker"] or "").strip()
     hashes = tuple(_HASH.findall("\n".join(lines)))
-    return Pin(found["name"], found["version"], marker, hashes, via, "\n".join(kept) + "\n")
+    return Pin(match["name"], match["version"], marker, hashes, via, "\n".join(kept) + "\n")
 
 
 def needs(pins: Iterable[Pin]) -> dict[str, tuple[str, ...]]:
     """Direct dependencies of each package, by name, sorted."""
-    found: dict[str, set[str]] = {pin.name: set() for pin in pins}
+    result: dict[str, set[str]] = {pin.name: set() for pin in pins}
     for pin in pins:
         for parent in pin.via:
-            if parent in found:
-                found[parent].add(pin.name)
-    return {name: tuple(sorted(children)) for name, children in found.items()}
+            if parent in result:
+                result[parent].add(pin.name)
+    return {name: tuple(sorted(children)) for name, children in result.items()}
 
 
 def subset(pins: tuple[Pin, ...], wanted: Iterable[str]) -> tuple[Pin, ...]:
@@ -129,7 +129,7 @@ def third_party(root: Path, service: str) -> frozenset[str]:
     if not waiting:
         raise FileNotFoundError(f"there is no service {service!r} in {root / 'services'}")
     read: set[Path] = set()
-    found: set[str] = set()
+    result: set[str] = set()
     while waiting:
         path = waiting.pop()
         if path in read:
@@ -140,8 +140,8 @@ def third_party(root: Path, service: str) -> frozenset[str]:
             if top in OURS:
                 waiting.extend(_files(root, name))
             elif top not in sys.stdlib_module_names:
-                found.add(top)
-    return frozenset(found)
+                result.add(top)
+    return frozenset(result)
 
 
 def _imported(path: Path) -> Iterator[str]:

@@ -45,8 +45,8 @@ def main(arguments: list[str]) -> int:
         print(f"kubernetes: {error}", file=sys.stderr)
         return 2
     folder.mkdir(parents=True, exist_ok=True)
-    for name, found in files.items():  # JSON is valid YAML
-        (folder / name).write_text(json.dumps(found, indent=2) + "\n")
+    for name, result in files.items():  # JSON is valid YAML
+        (folder / name).write_text(json.dumps(result, indent=2) + "\n")
     return 0
 
 

@@ -28,7 +28,7 @@ _POD: Final = "/spec/template/spec"
 def network_policy(webhooks: Mapping[str, Webhook], ranges: Iterable[str] = ()) -> dict[str, Any]:
     """Egress of the conductor to its webhooks. ranges: CIDR ranges of receivers with a host name;
     public addresses by default. Raises ValueError for an invalid range."""
-    named = [{"ipBlock": {"cidr": str(ip_network(one))}} for one in ranges]
+    named = [{"ipBlock": {"cidr": str(ip_network(each))}} for each in ranges]
     named = named or [{"ipBlock": PUBLIC}]
     rules: dict[str, dict[str, Any]] = {}
     for host, port in sorted(set(_ends(webhooks))):
@@ -53,9 +53,12 @@ def kustomization(
     """The overlay on a folder with a kustomization. Raises ValueError if two files of the settings
     have the same name, which is the secret's key."""
     patch = [
-        *(_added("env", one) for one in _variables(webhooks, no_results_minutes)),
-        *(_added("volumeMounts", one) for one in _mounts(webhooks)),
-        *({"op": "add", "path": f"{_POD}/volumes/-", "value": one} for one in _volumes(webhooks)),
+        *(_added("env", variable) for variable in _variables(webhooks, no_results_minutes)),
+        *(_added("volumeMounts", mount) for mount in _mounts(webhooks)),
+        *(
+            {"op": "add", "path": f"{_POD}/volumes/-", "value": volume}
+            for volume in _volumes(webhooks)
+        ),
     ]
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -74,30 +77,35 @@ def kustomization(
 def _ends(webhooks: Mapping[str, Webhook]) -> Iterator[tuple[str, int]]:
     """(range of the address, or empty for a host name; port). An address in a file counts as a host
     name with the usual port. Loopback addresses need no egress."""
-    for one in webhooks.values():
-        parts = urlsplit(one.url or "https://in-a-file")
+    for webhook in webhooks.values():
+        parts = urlsplit(webhook.url or "https://in-a-file")
         host = parts.hostname or ""
         if host in LOOPBACK:
             continue
         try:
-            found = str(ip_network(ip_address(host)))
+            result = str(ip_network(ip_address(host)))
         except ValueError:
-            found = ""
-        yield found, parts.port or (HTTP if parts.scheme == "http" else HTTPS)
+            result = ""
+        yield result, parts.port or (HTTP if parts.scheme == "http" else HTTPS)
 
 
 def _files(webhooks: Mapping[str, Webhook]) -> dict[str, Path]:
     """The files of all webhooks, by file name."""
-    every = {file for one in webhooks.values() for file in (one.url_file, one.token_file) if file}
-    found = {file.name: file for file in sorted(every)}
-    if len(found) < len(every):
+    every = {
+        file
+        for webhook in webhooks.values()
+        for file in (webhook.url_file, webhook.token_file)
+        if file
+    }
+    result = {file.name: file for file in sorted(every)}
+    if len(result) < len(every):
         raise ValueError("two files of the webhooks have the same name")
-    return found
+    return result
 
 
 def _variables(webhooks: Mapping[str, Webhook], minutes: float) -> Iterator[dict[str, str]]:
     told = {
-        name: one.model_dump(mode="json", exclude_defaults=True) for name, one in webhooks.items()
+        name: each.model_dump(mode="json", exclude_defaults=True) for name, each in webhooks.items()
     }
     yield {"name": "TIDEGAUGE_WEBHOOKS", "value": json.dumps(told)}
     if minutes:

@@ -55,9 +55,9 @@ def _recipes(folder: Path) -> Iterator[ArchiveRecipe]:
             told = json.loads(path.read_text())
             java_home, options = Path(told["java_home"]), tuple(told["options"])
             archive = ClassArchive(folder, path.stem, java_home, options)
-            lists = [one for one in archive.lists() if one.stat().st_size <= MOST_LIST_BYTES]
+            lists = [each for each in archive.lists() if each.stat().st_size <= MOST_LIST_BYTES]
             if lists and not archive.path.exists():
-                classes = max(lists, key=lambda one: one.stat().st_size)
+                classes = max(lists, key=lambda each: each.stat().st_size)
                 yield ArchiveRecipe(archive, told["class_path"], classes)
 
 
@@ -116,6 +116,6 @@ def _forget_old(made: ClassArchive) -> None:
     """Remove archives of other jars or Java runtimes, except the newest."""
     use = made.name.rpartition("-")[0]
     for ending in ("jsa", "failed"):
-        found = made.folder.glob(f"{use}-*.{ending}")
-        for old in sorted(found, key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
+        result = made.folder.glob(f"{use}-*.{ending}")
+        for old in sorted(result, key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
             old.unlink(missing_ok=True)

@@ -157,11 +157,11 @@ def _compile(place: Installed, settings: ServiceSettings) -> None:
 
 def _expanded(class_path: Iterable[str]) -> list[str]:
     """A class path with jars in place of `folder/*`, which only Java expands."""
-    found: list[str] = []
+    result: list[str] = []
     for part in class_path:
         path = Path(part)
-        found += sorted(map(str, path.parent.glob("*.jar"))) if path.name == "*" else [part]
-    return found
+        result += sorted(map(str, path.parent.glob("*.jar"))) if path.name == "*" else [part]
+    return result
 
 
 def _stamp(path: Path, text: str) -> None:

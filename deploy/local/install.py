@@ -115,9 +115,9 @@ def close_to_writers(folder: Path) -> None:
     """Remove write permissions of others, which may come from a tool's cache."""
     for place, folders, files in os.walk(folder):
         for path in (place, *(os.path.join(place, name) for name in (*folders, *files))):
-            found = os.lstat(path)
-            mode = stat.S_IMODE(found.st_mode)
-            is_ours = found.st_uid == os.geteuid() and not stat.S_ISLNK(found.st_mode)
+            result = os.lstat(path)
+            mode = stat.S_IMODE(result.st_mode)
+            is_ours = result.st_uid == os.geteuid() and not stat.S_ISLNK(result.st_mode)
             if is_ours and mode & OTHERS_WRITE:
                 os.chmod(path, mode & ~OTHERS_WRITE)
 
@@ -306,7 +306,7 @@ def has_uv_settings(environ: Mapping[str, str]) -> bool:
 def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
     """Settings of pip's configuration files for an installation, by their names in pip.conf; later
     files win, and `[install]` wins over `[global]`. A file that cannot be read counts as none."""
-    found: dict[str, str] = {}
+    result: dict[str, str] = {}
     for section in ("global", "install"):
         for path in pip_files(environ):
             file = configparser.RawConfigParser()
@@ -316,8 +316,8 @@ def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
                 continue
             if file.has_section(section):
                 told = {name.replace("_", "-"): value for name, value in file.items(section)}
-                found |= {name: " ".join(value.split()) for name, value in told.items()}
-    return found
+                result |= {name: " ".join(value.split()) for name, value in told.items()}
+    return result
 
 
 def pip_files(environ: Mapping[str, str]) -> list[Path]:

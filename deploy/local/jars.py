@@ -78,9 +78,9 @@ def verify_jars(jars: Path, lock: Mapping[Path, str]) -> None:
                 f"{jars / path} is truncated or modified: its SHA-256 is not the pinned one"
             )
     for folder in sorted({path.parent for path in lock}):
-        for found in sorted((jars / folder).iterdir()):
-            if found.relative_to(jars) not in lock:
-                raise JarsError(f"{found} is not in the lock of the jars")
+        for result in sorted((jars / folder).iterdir()):
+            if result.relative_to(jars) not in lock:
+                raise JarsError(f"{result} is not in the lock of the jars")
 
 
 def jars_lock() -> dict[Path, str]:
@@ -202,14 +202,14 @@ def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
 
 def ivy_dependencies(ivy_file: Path) -> tuple[tuple[Path, str, str, str], ...]:
     """Every jar of an Ivy file: path, group, name and version."""
-    found = []
+    result = []
     for dependency in ElementTree.parse(ivy_file).getroot().iter("dependency"):
         group, name, version, conf = (
             dependency.attrib[key] for key in ("org", "name", "rev", "conf")
         )
         path = Path(conf.partition("->")[0], f"{name}-{version}.jar")
-        found.append((path, group, name, version))
-    return tuple(found)
+        result.append((path, group, name, version))
+    return tuple(result)
 
 
 def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
@@ -240,9 +240,9 @@ def ivy_reason(output: str) -> str:
     """The line of Ivy's output with the error."""
     lines = [line.strip() for line in output.splitlines() if line.strip(" :\t")]
     for telling in ("No space left", "Server access error", "Host ", "not found", "Exception"):
-        found = [line for line in lines if telling in line]
-        if found:
-            return found[0].strip(": ")
+        result = [line for line in lines if telling in line]
+        if result:
+            return result[0].strip(": ")
     return lines[-1] if lines else "no output from Ivy"
 
 
@@ -250,10 +250,10 @@ def _ivy_jar() -> Path:
     package = importlib.util.find_spec("pyspark")
     if package is None or package.origin is None:
         raise FetchError("the package pyspark, which contains Ivy, is not installed")
-    found = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar"))
-    if not found:
+    result = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar"))
+    if not result:
         raise FetchError("the package pyspark contains no Ivy jar")
-    return found[-1]
+    return result[-1]
 
 
 def _trust_options(folder: Path) -> list[str]:

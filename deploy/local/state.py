@@ -110,10 +110,10 @@ def check_owner(data: Path) -> None:
     A missing folder is accepted.
     """
     with suppress(FileNotFoundError):
-        for found in (data.lstat(), data.stat()):
-            if found.st_uid != os.geteuid():
+        for result in (data.lstat(), data.stat()):
+            if result.st_uid != os.geteuid():
                 raise StackError(
-                    f"the data folder {data} belongs to another user (uid {found.st_uid});"
+                    f"the data folder {data} belongs to another user (uid {result.st_uid});"
                     " choose another one with --data",
                 )
 
@@ -219,10 +219,10 @@ class StateFile:
         if not self._path.exists():
             return None
         with self._changing():
-            found = self.read()
-            if found is None or (found.stack_id, found.phase) != (stack_id, RUNNING):
+            result = self.read()
+            if result is None or (result.stack_id, result.phase) != (stack_id, RUNNING):
                 return None
-            state = found.with_service(service)
+            state = result.with_service(service)
             self._replace(state)
             return state
 

@@ -109,8 +109,8 @@ class SupervisionSettings(ServiceSettings):
 
 def budget_of(settings: ServiceSettings) -> Budget:
     """The budget from the settings and the environment."""
-    found = SupervisionSettings(**settings.model_dump())
-    return Budget(found.max_restarts, found.restart_window_s)
+    supervision_settings = SupervisionSettings(**settings.model_dump())
+    return Budget(supervision_settings.max_restarts, supervision_settings.restart_window_s)
 
 
 @dataclass

@@ -204,8 +204,8 @@ def _stack_of(folder: Path) -> str:
     string."""
     try:
         state = json.loads((folder / "stack.json").read_text())
-        stores = [one for one in state["services"] if one["name"] == "store"]
-        if any(_is_alive(one["pid"], one["birth"]) for one in (state["owner"], *stores)):
+        stores = [each for each in state["services"] if each["name"] == "store"]
+        if any(_is_alive(each["pid"], each["birth"]) for each in (state["owner"], *stores)):
             return f"http://{state['host']}:{state['base_port'] + STORE_PORT}"
     except (OSError, ValueError, KeyError, TypeError):
         pass
@@ -315,10 +315,10 @@ _STORES: "weakref.WeakValueDictionary[Path, _Store]" = weakref.WeakValueDictiona
 
 def _store_of(root: Path, folder: Path) -> _Store:
     """The store of this process for a folder, which only one process can open."""
-    found = _STORES.get(folder)
-    if found is None or not found.is_running:
-        _STORES[folder] = found = _Store(root, folder)
-    return found
+    result = _STORES.get(folder)
+    if result is None or not result.is_running:
+        _STORES[folder] = result = _Store(root, folder)
+    return result
 
 
 def _free_base_port() -> int:

@@ -64,11 +64,11 @@ class Airports:
 
     def __init__(self, path: Path, region: str) -> None:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = [one for one in csv.DictReader(file) if region in (one["region"], "world")]
-        self.codes = [one["departure"] for one in rows]
-        self.countries = [one["country"] for one in rows]
-        self.latitudes = np.array([float(one["airport_latitude"]) for one in rows])
-        self.longitudes = np.array([float(one["airport_longitude"]) for one in rows])
+            rows = [each for each in csv.DictReader(file) if region in (each["region"], "world")]
+        self.codes = [row["departure"] for row in rows]
+        self.countries = [row["country"] for row in rows]
+        self.latitudes = np.array([float(row["airport_latitude"]) for row in rows])
+        self.longitudes = np.array([float(row["airport_longitude"]) for row in rows])
         self.vectors = _vectors(self.latitudes, self.longitudes)
 
 
@@ -104,7 +104,7 @@ class Records:
         return {KEY: aircraft, EVENT_MS: event_ms} | self._states(aircraft, elapsed_s, event_ms)
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
-        said = {one: values[one] for one in STATE}
+        said = {each: values[each] for each in STATE}
         return said | {
             "callsign": self._callsigns.names(values["callsign"]),
             "origin_country": self._countries.take(pa.array(values["country"])),

@@ -33,7 +33,7 @@ _FIELDS = (
     FieldSpec("flow_vehicles_per_hour", "whole", None, 0, _INT_MAX),
     FieldSpec("speed_km_per_hour", "number", None, 0, math.inf),
 )
-assert tuple(one.name for one in _FIELDS) == FIELDS
+assert tuple(each.name for each in _FIELDS) == FIELDS
 
 
 @dataclass(frozen=True)

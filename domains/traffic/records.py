@@ -91,12 +91,12 @@ class Records:
             "period_s": 60,
             "accuracy_percent": 100,
         }
-        found: list[tuple[str, dict[str, Any]]] = []
+        result: list[tuple[str, dict[str, Any]]] = []
         for observed_ms in probe_times_ms(self._setup.domain, number, now_ms):
             observed = observation | {"observed_at": observed_ms}
-            found.append(("flow", observed | {"flow_vehicles_per_hour": 600}))
-            found.append(("speed", observed | {"speed_km_per_hour": 100.0}))
-        return found
+            result.append(("flow", observed | {"flow_vehicles_per_hour": 600}))
+            result.append(("speed", observed | {"speed_km_per_hour": 100.0}))
+        return result
 
     def _places(self, part: Part) -> tuple[Places, Int64s]:
         """Lanes of the records, and the row of the recording that each one uses."""
@@ -136,9 +136,9 @@ def lane_names(recording: Recording, content: Content) -> NameTable:
 def probe_times_ms(domain: DomainSpec, number: int, now_ms: int) -> range:
     """Event times of a probe set, one per second over the longest window. Windows that slide by a
     second are those before now, because any seconds fill them."""
-    windows = [one.window for one in domain.stages if one.window]
-    longest_s = max((one.size_s for one in windows), default=REPORT_S)
-    if all(one.slide_s == REPORT_S for one in windows):
+    windows = [stage.window for stage in domain.stages if stage.window]
+    longest_s = max((window.size_s for window in windows), default=REPORT_S)
+    if all(window.slide_s == REPORT_S for window in windows):
         end_ms = (now_ms // 1000 + 1) * 1000
     else:
         end_ms = probe_time_ms(domain, number, now_ms)

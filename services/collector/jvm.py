@@ -71,18 +71,18 @@ def places(data: bytes) -> dict[str, int]:
     if len(data) < 32 or data[:4] != MAGIC or data[4] != 1 or data[5] != 2 or not data[7]:
         return {}
     at, count = struct.unpack_from("<ii", data, 24)
-    found = {}
+    result = {}
     for _number in range(count):
         if not 0 < at <= len(data) - _ENTRY.size:
             break
         length, name_at, vector, kind, _flags, _unit, _vary, value_at = _ENTRY.unpack_from(data, at)
         end = data.find(b"\0", at + name_at)
         if kind == ord("J") and vector == 0 and at + value_at + 8 <= len(data):
-            found[data[at + name_at : end].decode(errors="replace")] = at + value_at
+            result[data[at + name_at : end].decode(errors="replace")] = at + value_at
         if length <= 0:
             break
         at += length
-    return found
+    return result
 
 
 def read(data: bytes, at: Mapping[str, int]) -> JvmSample | None:
@@ -119,8 +119,8 @@ def _own_file(path: Path) -> bytes:
     try:
         owner = path.parent.lstat().st_uid
         with open(os.open(path, flags), "rb") as file:
-            found = os.fstat(file.fileno())
-            is_own = stat.S_ISREG(found.st_mode) and found.st_uid == owner
+            result = os.fstat(file.fileno())
+            is_own = stat.S_ISREG(result.st_mode) and result.st_uid == owner
             return file.read(MAX_FILE_BYTES) if is_own else b""
     except OSError:
         return b""
@@ -140,7 +140,7 @@ def _files(pid: int, proc: Path) -> Iterator[Path]:
         return
     for name in names:
         with suppress(OSError):
-            found = (folder / name).lstat()
-            is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == user
+            result = (folder / name).lstat()
+            is_own = stat.S_ISDIR(result.st_mode) and result.st_uid == user
             if is_own and (path := folder / name / number).exists():
                 yield path

@@ -65,14 +65,14 @@ def _of_processors(allowed: ProcessLimits) -> tuple[float, float | None]:
     part of the machine's."""
     if allowed.limited_by == "affinity":
         times = psutil.cpu_times(percpu=True)
-        found = [times[n] for n in processors() if n < len(times)]
+        result = [times[n] for n in processors() if n < len(times)]
     else:
-        found = [psutil.cpu_times()]
-    busy_s = sum(getattr(one, name, 0.0) for one in found for name in BUSY)
-    if not all(hasattr(one, "steal") for one in found):
+        result = [psutil.cpu_times()]
+    busy_s = sum(getattr(each, name, 0.0) for each in result for name in BUSY)
+    if not all(hasattr(each, "steal") for each in result):
         return busy_s, None
     part = allowed.cores / machine().cores if allowed.group else 1.0
-    return busy_s, part * sum(one.steal for one in found)
+    return busy_s, part * sum(each.steal for each in result)
 
 
 def _pressure_files(allowed: ProcessLimits) -> dict[str, Path]:
@@ -101,10 +101,10 @@ def _counters(steal_s: float | None, pressure: Mapping[str, Path]) -> Counters:
 def _disks() -> list[Any]:
     """Counters of hardware devices; writes to volumes, RAID and loop devices are counted there.
     The machine's sum if no hardware device is known."""
-    found = psutil.disk_io_counters(perdisk=True) or {}
+    result = psutil.disk_io_counters(perdisk=True) or {}
     real = [
         disk
-        for name, disk in found.items()
+        for name, disk in result.items()
         if (BLOCK_DEVICES / name.replace("/", "!") / "device").exists()
     ]
     return real or [disk for disk in [psutil.disk_io_counters()] if disk]
@@ -119,8 +119,8 @@ def _pressure_s(path: Path) -> float | None:
 def _frequency_mhz() -> float | None:
     """None if the system does not report it; psutil then has nothing, or a missing file."""
     with suppress(OSError, NotImplementedError):
-        found = psutil.cpu_freq()
-        return float(found.current) if found else None
+        result = psutil.cpu_freq()
+        return float(result.current) if result else None
     return None
 
 

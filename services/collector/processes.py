@@ -132,17 +132,17 @@ def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int
     children: dict[int, list[int]] = {}
     for pid, parent in parents.items():
         children.setdefault(parent, []).append(pid)
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     seen = set(roots)
     for root in sorted(seen):
         waiting = [root]
         while waiting:
             pid = waiting.pop()
-            found.append((root, pid))
+            result.append((root, pid))
             below = [child for child in children.get(pid, ()) if child not in seen]
             seen.update(below)
             waiting += below
-    return found
+    return result
 
 
 class StackProcesses:
@@ -260,10 +260,10 @@ def _read(member: _Member) -> ProcessSample:
 
 def _disk_bytes(process: psutil.Process) -> tuple[int | None, int | None]:
     try:
-        found = process.io_counters()
+        result = process.io_counters()
     except (psutil.AccessDenied, AttributeError):
         return None, None  # another user's process, or a system without counters
-    return found.read_bytes, found.write_bytes
+    return result.read_bytes, result.write_bytes
 
 
 def _open_files(process: psutil.Process) -> int | None:

@@ -85,7 +85,7 @@ class Increases:
         counters and for series missing in the previous call."""
         keys = [(sample.name, frozenset(sample.labels.items())) for sample in samples]
         counters = [sample.kind == COUNTER for sample in samples]
-        found = [
+        result = [
             growth(sample.value, self._before[key]) if counted and key in self._before else None
             for sample, key, counted in zip(samples, keys, counters, strict=True)
         ]
@@ -94,7 +94,7 @@ class Increases:
             for sample, key, counted in zip(samples, keys, counters, strict=True)
             if counted
         }
-        return found
+        return result
 
 
 def growth(now: float, before: float) -> float:
@@ -270,10 +270,10 @@ class ConsumerGroups:
 
     def _groups(self, admin: AdminClient) -> list[str]:
         asked = admin.list_consumer_groups(request_timeout=self._timeout_s)
-        found = asked.result(self._timeout_s)
-        if found.errors:  # such as a coordinator that is loading
-            raise KafkaException(found.errors[0])  # a bare KafkaError, which callers do not handle
-        groups = [each.group_id for each in found.valid]
+        result = asked.result(self._timeout_s)
+        if result.errors:  # such as a coordinator that is loading
+            raise KafkaException(result.errors[0])  # a bare KafkaError, which callers do not handle
+        groups = [each.group_id for each in result.valid]
         if len(groups) > MAX_GROUPS:
             raise NoAnswerError(f"there are more than {MAX_GROUPS} consumer groups")
         return groups

@@ -68,7 +68,7 @@ class Cancellation:
 
     def _search_later(self, command: FindChanges) -> None:
         """Keep the newest request to look for change points: it covers the earlier ones."""
-        kept = [one for one in self._waiting if not isinstance(one, FindChanges)]
+        kept = [each for each in self._waiting if not isinstance(each, FindChanges)]
         self._waiting.clear()
         self._waiting.extend(kept if len(kept) >= MOST_WAITING else [*kept, command])
 

@@ -59,7 +59,7 @@ class _Percentiles:
 
     def close_before(self, second_ms: int) -> None:
         """Discard the counts of earlier seconds; their percentiles are kept."""
-        for at in sorted(one for one in self._open if one < second_ms // 1000):
+        for at in sorted(each for each in self._open if each < second_ms // 1000):
             self._close(at)
 
     def _close(self, at: int) -> None:
@@ -73,12 +73,12 @@ class _Percentiles:
     def of_whole_seconds(self) -> dict[int, float]:
         """The same without a last second that has few values, because one short stall would delay
         all of them."""
-        found = self.by_second()
-        if found:
-            last = max(found)
+        result = self.by_second()
+        if result:
+            last = max(result)
             if self._sizes[last] < LEAST_OF_LAST * median(self._sizes.values()):
-                del found[last]
-        return found
+                del result[last]
+        return result
 
 
 def _percentile(of_second: PackedCounts) -> float:
@@ -206,11 +206,11 @@ class CollectedEvidence:
         return min(allowed, OTHERS_SHARE_OF_RUN) if self._request.suite else allowed
 
     def _between(self, begin_s: int, end_s: int) -> dict[str, dict[int, Use]]:
-        found = {
+        result = {
             part: {at: use for at, use in of.items() if begin_s <= at < end_s}
             for part, of in self._uses.items()
         }
-        return {part: of for part, of in found.items() if of}
+        return {part: of for part, of in result.items() if of}
 
     def attribution(self, phases: PhasePlan) -> Attribution:
         """Causes of the late seconds."""
@@ -220,8 +220,8 @@ class CollectedEvidence:
         """The part that kept the run from keeping up; during the warm-up if the run measured
         nothing. by_input_alone: as in `analysis.attribution.limited_by`. HEAP instead of the
         pipeline if the heap of its JVM limited it."""
-        found = (self.evidence(phases, phase) for phase in ("measure", "warm_up"))
-        part = next(filter(None, (limited_by(one, by_input_alone) for one in found)), "")
+        result = (self.evidence(phases, phase) for phase in ("measure", "warm_up"))
+        part = next(filter(None, (limited_by(each, by_input_alone) for each in result)), "")
         return self.in_pipeline(phases) if part == PIPELINE else part
 
     def in_pipeline(self, phases: PhasePlan) -> str:
@@ -231,28 +231,28 @@ class CollectedEvidence:
     def _heap(self, phases: PhasePlan) -> dict[str, dict[str, Any]]:
         """The heap of each pipeline with a JVM in the measured phase."""
         begin_s, end_s = phases.measure_start_ms // 1000, phases.measure_end_ms // 1000
-        found = {}
+        result = {}
         for name, of in sorted(self._heaps.items()):
-            one = heap(sample for at, sample in of.items() if begin_s <= at < end_s)
-            if one is not None:
-                found[name] = one
-        return found
+            each = heap(sample for at, sample in of.items() if begin_s <= at < end_s)
+            if each is not None:
+                result[name] = each
+        return result
 
     def told(self, phases: PhasePlan) -> dict[str, Any]:
         """All results, as in a conclusion and a report."""
-        found = self.attribution(phases)
+        result = self.attribution(phases)
         measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
         used = room(measured, self.cores)
         heaps = self._heap(phases)
-        sentences = (found.said, heap_sentence(heaps), room_sentence(used, self.cores))
+        sentences = (result.said, heap_sentence(heaps), room_sentence(used, self.cores))
         said = " ".join(filter(None, sentences))
         return {
-            "disturbed": found.disturbed,
+            "disturbed": result.disturbed,
             "late": {
-                "seconds": len(found.late),
-                "of_seconds": found.seconds,
-                "by": found.by,
-                "disturbed_by": list(found.disturbed_by),
+                "seconds": len(result.late),
+                "of_seconds": result.seconds,
+                "by": result.by,
+                "disturbed_by": list(result.disturbed_by),
                 "said": said,
             },
             "room": used,

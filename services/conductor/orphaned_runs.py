@@ -123,8 +123,8 @@ def recovered_run(run_id: str, history: Iterable[Command | Malformed | BusEvent]
 def search_of(run_id: str) -> str:
     """The run that could have a run as a search step, by its id; empty if none. A watch may have a
     name like a step, but its runs end with a time."""
-    found = STEP.fullmatch(run_id)
-    return found[1] if found else ""
+    match = STEP.fullmatch(run_id)
+    return match[1] if match else ""
 
 
 def of_run(run_id: str, other: str) -> bool:

@@ -271,8 +271,8 @@ class Run:
         at_ms = phases.load_start_ms + 1000 * LEAST_WARM_UP_S
         while at_ms < last_ms:
             self._await_time(at_ms)
-            found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
-            if found.steady:
+            result = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
+            if result.steady:
                 soonest_s = (now_ms() + MEASURE_LEAD_MS - phases.load_start_ms) // 1000
                 warm_up_s = min(self._block_from(soonest_s), phases.phases.warm_up_s)
                 shorter = phases.phases.model_copy(update={"warm_up_s": warm_up_s})
@@ -291,7 +291,9 @@ class Run:
         """Start to collect figures and to check aborting thresholds."""
         self._state.begin_measuring(phases)
         if self._state.measured is not None:
-            self._aborting = tuple(one for one in self._state.thresholds if one.abort)
+            self._aborting = tuple(
+                threshold for threshold in self._state.thresholds if threshold.abort
+            )
             self._judge_ms = phases.measure_start_ms + ABORT_AFTER_MS
 
     def _check_thresholds(self) -> None:
@@ -308,15 +310,15 @@ class Run:
     def _kill(self, measure_start_ms: int) -> None:
         """Kill the workload's targets at their times. Raises RunEndedError if one does not
         exist."""
-        for one in sorted(self.request.workload.kills, key=lambda one: one.at_s):
+        for one in sorted(self.request.workload.kills, key=lambda each: each.at_s):
             self._await_time(measure_start_ms + 1000 * one.at_s)
-            found = processes_of(one.target, self._settings.data, self.request.pipelines)
-            if not found:
+            processes = processes_of(one.target, self._settings.data, self.request.pipelines)
+            if not processes:
                 raise RunEndedError(f"There is no {one.target} on this machine to kill.")
-            run_id, pids = self.request.run_id, tuple(process.pid for process in found)
+            run_id, pids = self.request.run_id, tuple(process.pid for process in processes)
             # First: a broker's death must not precede it.
             self._events.publish(Killed(run_id=run_id, target=one.target, pids=pids))
-            kill(found)
+            kill(processes)
             log.info("killed", run_id=run_id, target=one.target, pids=pids)
 
     def _drain(self, phases: PhasePlan) -> None:
@@ -397,13 +399,13 @@ class Run:
         if self._steadiness_ms is None or now_ms() < self._steadiness_ms:
             return
         self._steadiness_ms = now_ms() + TELL_STEADINESS_EVERY_MS
-        found = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
+        result = self._state.warming.look(now_ms() - KNOWN_AFTER_MS)
         self._events.publish(
             SteadinessObserved(
                 run_id=self.request.run_id,
-                steady=found.steady,
-                moving=found.moving,
-                still=found.still,
+                steady=result.steady,
+                moving=result.moving,
+                still=result.still,
             )
         )
 

@@ -262,12 +262,12 @@ class RunState:
             return
         instances = self._drained_instances.values()
         totals: dict[str, dict[str, Counter[str]]] = {}
-        for one in instances:
-            for pipeline, stages in one.verdicts.items():
+        for instance in instances:
+            for pipeline, stages in instance.verdicts.items():
                 for stage, counts in stages.items():
                     of_stage = totals.setdefault(pipeline, {}).setdefault(stage, Counter())
                     of_stage.update(counts)
-        forgotten = sum(one.came_forgotten for one in instances)
+        forgotten = sum(instance.came_forgotten for instance in instances)
         self.drained = Drained(verdicts=totals, came_forgotten=forgotten)
 
     def _add_usage(self, record: dict[str, Any]) -> None:

@@ -55,12 +55,12 @@ def conclude(state: RunState) -> RunVerdict:
     detail["clock_offset_ms"] = state.clock_offset_ms
     detail["evaluator_restarts"] = state.resumed
     detail["starts_again"] = state.starts_again
-    found = state.steadiness()
+    result = state.steadiness()
     detail["warm_up"] = {
-        "steady": found.steady,
-        "moving": list(found.moving),
-        "unknown": found.unknown,
-        "of_machine": list(found.of_machine),
+        "steady": result.steady,
+        "moving": list(result.moving),
+        "unknown": result.unknown,
+        "of_machine": list(result.of_machine),
         "until_steady": state.request.workload.phases.until_steady,
         "seconds": state.phases.phases.warm_up_s if state.phases else None,
     }

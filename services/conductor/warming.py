@@ -146,13 +146,15 @@ class Warming:
 
     def __init__(self, request: RunRequest) -> None:
         self._places = [
-            (one.name, stage) for one in request.pipelines for stage in request.stages_of(one)
+            (pipeline.name, stage)
+            for pipeline in request.pipelines
+            for stage in request.stages_of(pipeline)
         ]
         content = request.workload.content
         slides = [
-            math.ceil(one.window.slide_s * content.second_ms / 1000)
-            for one in request.domain.stages
-            if one.window is not None and one.name in request.stages
+            math.ceil(each.window.slide_s * content.second_ms / 1000)
+            for each in request.domain.stages
+            if each.window is not None and each.name in request.stages
         ]
         self._cycle_s = request.workload.load.cycle_s
         turns = request.interleaved
@@ -195,8 +197,8 @@ class Warming:
         told = told_of(self._blocks(end_s), compilers)
         if not told.steady and self._first_s <= end_s - self._look_back_s:
             last_s = min(self.block_s, self._look_back_s // BLOCKS)
-            found = self._looked_back(end_s, 0 if told.steady is None else last_s)
-            other = told_of(found, compilers)
+            result = self._looked_back(end_s, 0 if told.steady is None else last_s)
+            other = told_of(result, compilers)
             told = other if other.steady else told
         return told
 
@@ -204,26 +206,26 @@ class Warming:
         """Whether a run was steady while it was measured. A figure that the measured phase is too
         short to judge is judged by the end of the warm-up."""
         begin_s, end_s = begin_ms // 1000, min(until_ms // 1000, self._newest_s + 1)
-        found = self._blocks(begin_s)
+        result = self._blocks(begin_s)
         if self._changes:
             compilers = self._compilers(begin_s - BLOCKS * self.block_s, begin_s)
-            told = told_of(found, compilers)
+            told = told_of(result, compilers)
             return replace(told, unknown=told.unknown and self._changes)
         longer = self._judged(begin_s - BLOCKS * self.block_s, end_s)
         for what, measured in self._judged(begin_s, end_s).items():
-            found[what] = together(measured, longer[what], found[what])
-        return told_of(found, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
+            result[what] = together(measured, longer[what], result[what])
+        return told_of(result, self._compilers(end_s - (end_s - begin_s) // 3, end_s))
 
     def _blocks(self, end_s: int) -> dict[What, SteadyVerdict]:
-        found = {
+        result = {
             what: agree(self._of_turns(what, points, end_s), end_s, self.block_s, what[1])
             for what, points in self._figures()
         }
-        return self._of_pipelines(found, end_s - BLOCKS * self.block_s, end_s)
+        return self._of_pipelines(result, end_s - BLOCKS * self.block_s, end_s)
 
     def _looked_back(self, end_s: int, last_s: int) -> dict[What, SteadyVerdict]:
         begin_s = end_s - self._look_back_s
-        found = {
+        result = {
             what: judge(
                 self._of_turns(what, points, end_s),
                 begin_s,
@@ -234,14 +236,14 @@ class Warming:
             )
             for what, points in self._figures()
         }
-        return self._of_pipelines(found, begin_s, end_s)
+        return self._of_pipelines(result, begin_s, end_s)
 
     def _judged(self, begin_s: int, end_s: int) -> dict[What, SteadyVerdict]:
-        found = {
+        result = {
             what: judge(points, begin_s, end_s, what[1], cycle_s=self._cycle_s)
             for what, points in self._figures()
         }
-        return self._of_pipelines(found, begin_s, end_s)
+        return self._of_pipelines(result, begin_s, end_s)
 
     def _of_pipelines(
         self, found: dict[What, SteadyVerdict], begin_s: int, end_s: int
@@ -249,12 +251,12 @@ class Warming:
         """The judgements of a time, without changes that the machine's performance explains. Those
         of pipelines in turns are returned as they are."""
         return found | {
-            what: replace(one, moved=None, of_machine=one.moved)
-            for what, one in found.items()
+            what: replace(each, moved=None, of_machine=each.moved)
+            for what, each in found.items()
             if what[1] is COST
-            and one.moved is not None
+            and each.moved is not None
             and not self._turn_s
-            and one.moved.follows(self._generators_changed(what[0][0], begin_s, end_s))
+            and each.moved.follows(self._generators_changed(what[0][0], begin_s, end_s))
         }
 
     def _generators_changed(self, pipeline: str, begin_s: int, end_s: int) -> float:
@@ -295,40 +297,42 @@ class Warming:
 
     def _compilers(self, begin_s: int, end_s: int) -> list[ChangingFigure]:
         """Pipelines whose compilers still use a relevant part of the processor time."""
-        found = []
+        result = []
         for pipeline, used in self._used.items():
             share = share_of_compilers(used.jit_s, used.cpu_s, begin_s, end_s)
             if share is not None and share > JIT_SHARE:
                 took = f"compilers took {share:.0%} of its CPU time"
                 takes = f"compilers of {pipeline} still take {share:.0%} of its CPU time"
-                found.append(ChangingFigure(f"{pipeline}: {took}", takes, 1 + share))
-        return found
+                result.append(ChangingFigure(f"{pipeline}: {took}", takes, 1 + share))
+        return result
 
 
 def told_of(found: Mapping[What, SteadyVerdict], compilers: Sequence[ChangingFigure]) -> Steadiness:
     """Combine all figures into one result."""
     findings = [
         ChangingFigure(
-            f"{' '.join(filter(None, place))}: {one.moved.sentence}",
-            one.moved.still(place[1] or place[0]),
-            one.moved.size,
+            f"{' '.join(filter(None, place))}: {each.moved.sentence}",
+            each.moved.still(place[1] or place[0]),
+            each.moved.size,
         )
-        for (place, figure), one in found.items()
-        if one.moved is not None and one.certain and not (figure is P95 and found[place, P50].moved)
+        for (place, figure), each in found.items()
+        if each.moved is not None
+        and each.certain
+        and not (figure is P95 and found[place, P50].moved)
     ]
     findings = sorted([*findings, *compilers], key=lambda finding: -finding.size)
     of_machine = tuple(
-        f"{' '.join(filter(None, place))}: {one.of_machine.sentence}"
-        for (place, _figure), one in found.items()
-        if one.of_machine is not None
+        f"{' '.join(filter(None, place))}: {each.of_machine.sentence}"
+        for (place, _figure), each in found.items()
+        if each.of_machine is not None
     )
     if findings:
         sentences = tuple(finding.sentence for finding in findings)
         stills = tuple(finding.still for finding in findings)
         return Steadiness(False, sentences, stills, of_machine=of_machine)
-    if all(one.certain for one in found.values()):
+    if all(each.certain for each in found.values()):
         return Steadiness(True, of_machine=of_machine)
-    names = dict.fromkeys(" ".join(place) for (place, _), one in found.items() if not one.certain)
+    names = dict.fromkeys(" ".join(place) for (place, _), each in found.items() if not each.certain)
     return Steadiness(None, unknown=f"{TOO_FEW} of {', '.join(names).strip()}")
 
 

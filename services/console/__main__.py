@@ -38,7 +38,7 @@ NOT_DONE = (
 
 def main(arguments: list[str]) -> int:
     """Execute one command; returns the exit code."""
-    before = [*takewhile(lambda one: one.startswith("-"), arguments)]
+    before = [*takewhile(lambda each: each.startswith("-"), arguments)]
     verb, rest = arguments[len(before) :][:1], arguments[len(before) + 1 :]
     if verb == ["test"] and rest not in (["--help"], ["-h"]):
         build_parser().parse_args([*before, *verb])

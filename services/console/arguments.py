@@ -331,13 +331,15 @@ def _add_results(verbs: Verbs) -> None:
         help="newest runs to list (default: 200)",
     )
     for noun in ("workloads", "pipelines", "domains", "engines", "suites"):
-        one = _verb(verbs, noun, f"list the {noun}, or explain one")
-        one.add_argument("name", nargs="?", metavar="NAME")
-        one.add_argument("--json", action="store_true", help="as JSON")
+        each = _verb(verbs, noun, f"list the {noun}, or explain one")
+        each.add_argument("name", nargs="?", metavar="NAME")
+        each.add_argument("--json", action="store_true", help="as JSON")
         if noun == "engines":
-            one.add_argument("--install", action="store_true", help="install the engine now")
+            each.add_argument("--install", action="store_true", help="install the engine now")
         if noun == "workloads":
-            one.add_argument("--domain", metavar="NAME", help="explain the workload on this domain")
+            each.add_argument(
+                "--domain", metavar="NAME", help="explain the workload on this domain"
+            )
 
 
 def _add_grafana(verbs: Verbs) -> None:
@@ -397,8 +399,8 @@ def _verb(verbs: Verbs, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def _paragraphs(*texts: str) -> str:
-    found = [part for text in texts for part in text.split("\n\n") if part]
-    return "\n\n".join(textwrap.fill(part, WIDTH) for part in found)
+    result = [part for text in texts for part in text.split("\n\n") if part]
+    return "\n\n".join(textwrap.fill(part, WIDTH) for part in result)
 
 
 def script(shell: str, parser: argparse.ArgumentParser, names: Mapping[str, Sequence[str]]) -> str:
@@ -426,7 +428,16 @@ def script(shell: str, parser: argparse.ArgumentParser, names: Mapping[str, Sequ
         verbs_pattern=" | ".join(verbs),
         values="\n".join(values),
         words="\n".join(words),
-        top=" ".join([*verbs, *(one for each in parser._actions for one in each.option_strings)]),
+        top=" ".join(
+            [
+                *verbs,
+                *(
+                    option_string
+                    for each in parser._actions
+                    for option_string in each.option_strings
+                ),
+            ]
+        ),
     )
 
 

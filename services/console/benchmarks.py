@@ -48,8 +48,8 @@ Measure = Callable[[Callable[[str], None], Path], BenchmarkResult]
 
 def benchmark_names() -> tuple[str, ...]:
     """Names of all benchmarks, sorted."""
-    found = BENCHMARKS_DIR.glob("*.py")
-    return tuple(sorted(path.stem for path in found if not path.stem.startswith("_")))
+    result = BENCHMARKS_DIR.glob("*.py")
+    return tuple(sorted(path.stem for path in result if not path.stem.startswith("_")))
 
 
 def run_benchmarks(
@@ -83,8 +83,8 @@ def run_benchmarks(
     if figures:
         _show(console, figures, ratios)
     if path is not None and figures:
-        found = {"figures": figures, "ratios": ratios, "environment": environment()}
-        write_file("--json", path, (json.dumps(found, indent=2) + "\n").encode())
+        result = {"figures": figures, "ratios": ratios, "environment": environment()}
+        write_file("--json", path, (json.dumps(result, indent=2) + "\n").encode())
     if failed:
         raise DefinitionError(" ".join(failed))
     if baseline and not set(before) & set(ratios):
@@ -103,9 +103,9 @@ def _last_line(error: Exception) -> str:
 def read_baseline(path: Path) -> tuple[dict[str, float], str]:
     """The ratios in a file written by `--json`, and its machine. Raises DefinitionError."""
     try:
-        found = json.loads(path.read_bytes())
-        ratios = {name: float(value) for name, value in found["ratios"].items()}
-        machine = machine_of(found.get("environment", {}))
+        result = json.loads(path.read_bytes())
+        ratios = {name: float(value) for name, value in result["ratios"].items()}
+        machine = machine_of(result.get("environment", {}))
         if not all(map(math.isfinite, ratios.values())):
             raise ValueError("a ratio is a finite number")
     except OSError as error:
@@ -130,14 +130,14 @@ def machine_of(told: Mapping[str, Any]) -> str:
 def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:
     """A sentence for each ratio whose interval is below the previous one; without an interval the
     value itself counts."""
-    found = []
+    result = []
     for name in before.keys() & now.keys():
         highest = now.get(f"{name}_high", now[name])
         lowest = before.get(f"{name}_low", before[name])
         if highest < lowest and not name.endswith(_BOUNDS):
             was, became = _with_bounds(before, name), _with_bounds(now, name)
-            found.append(f"{name} fell from {was} to {became}.")
-    return tuple(sorted(found))
+            result.append(f"{name} fell from {was} to {became}.")
+    return tuple(sorted(result))
 
 
 def missing(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:

@@ -85,9 +85,9 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
     if given.input is not None and not given.input.is_file():
         raise DefinitionError(f"--input: {given.input} is not a file.")
     try:
-        found = changed(workload, given.rate, given.duration, given.warm_up, given.scale)
-        fields = found.model_dump()
-        if given.floor and not found.floor_s:
+        result = changed(workload, given.rate, given.duration, given.warm_up, given.scale)
+        fields = result.model_dump()
+        if given.floor and not result.floor_s:
             fields["floor_s"] = FLOOR_S
         if given.format is not None:
             fields["content"]["format"] = given.format
@@ -98,9 +98,9 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
         if given.transport is not None:
             fields["transport"] = given.transport
         if given.kill is not None:
-            at_s = found.kills[0].at_s if found.kills else found.phases.measure_s // 3
+            at_s = result.kills[0].at_s if result.kills else result.phases.measure_s // 3
             fields["kills"] = [{"target": given.kill, "at_s": at_s}]
-        fields["thresholds"] = [*found.thresholds, *given.thresholds]
+        fields["thresholds"] = [*result.thresholds, *given.thresholds]
         return Workload.model_validate(fields)
     except ValidationError as error:
         raise DefinitionError(f"workload {workload.name}: {_mistake(error)}.") from error
@@ -109,7 +109,7 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
 def _mistake(error: ValidationError) -> str:
     """The first error, with the option of its field if there is one."""
     first = error.errors()[0]
-    for name in (one for one in first["loc"] if one in _OPTIONS):
+    for name in (each for each in first["loc"] if each in _OPTIONS):
         return f"{_OPTIONS[name]}: {first_sentence(error)}"
     return first_mistake(error)
 
@@ -192,7 +192,7 @@ def scaling_of(workload: Workload, given: str | None) -> Workload:
             "none."
         )
     try:
-        workers = tuple(int(one) for one in given.split(","))
+        workers = tuple(int(each) for each in given.split(","))
         scaling = workload.scaling or Scaling()
         scaling = Scaling(workers=workers, partitions_per_worker=scaling.partitions_per_worker)
     except ValueError as error:
@@ -210,7 +210,7 @@ def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[Chose
     if len(pipelines) != 1:
         raise DefinitionError("--workers needs one pipeline: --pipeline A.")
     parts = [_part(workload, pipelines[0], workers) for workers in workload.scaling.workers]
-    names = [one.pipelines[0].name for one in parts]
+    names = [each.pipelines[0].name for each in parts]
     return tuple(_with_thresholds(part, pipelines[0].name, names) for part in parts)
 
 
@@ -218,13 +218,13 @@ def _with_thresholds(part: ChosenRun, pipeline: str, names: Sequence[str]) -> Ch
     """The part with its thresholds: those for the series' pipeline or for its own, without those
     for the others of the series. names: of the pipelines of all parts."""
     own = part.pipelines[0].name
-    found = []
-    for one in map(parse_threshold, part.workload.thresholds):
-        if one.pipeline == pipeline:
-            found.append(one.text.replace(pipeline, own, 1))
-        elif one.pipeline == own or one.pipeline not in names:
-            found.append(one.text)
-    return replace(part, workload=part.workload.model_copy(update={"thresholds": tuple(found)}))
+    result = []
+    for each in map(parse_threshold, part.workload.thresholds):
+        if each.pipeline == pipeline:
+            result.append(each.text.replace(pipeline, own, 1))
+        elif each.pipeline == own or each.pipeline not in names:
+            result.append(each.text)
+    return replace(part, workload=part.workload.model_copy(update={"thresholds": tuple(result)}))
 
 
 def _part(workload: Workload, pipeline: Pipeline, workers: int) -> ChosenRun:
@@ -284,7 +284,7 @@ def cited_pipelines(pipelines: Sequence[Pipeline]) -> tuple[Pipeline, ...]:
 
 def _cited(pipeline: Pipeline) -> Pipeline:
     chosen = COLLECTOR.findall(json.dumps(pipeline.settings))
-    if other := next((one for one in chosen if one != G1), ""):
+    if other := next((each for each in chosen if each != G1), ""):
         raise DefinitionError(
             f"--profile citation: JVMs collect garbage with G1, but the pipeline {pipeline.name} "
             f"has the option {other}."
@@ -323,10 +323,10 @@ def _shares(look_s: float) -> tuple[float, float]:
 
 def cited(report: Report, reports: Sequence[Report]) -> Report:
     """The summary of all runs: VALID only if enough of them are and every ledger is clean."""
-    good = [one for one in reports if one.valid and one.conclusion.clean]
+    good = [each for each in reports if each.valid and each.conclusion.clean]
     if len(good) >= LEAST_RUNS and len(good) == len(reports):
         return report
-    reasons = list(dict.fromkeys(reason for one in reports for reason in one.invalid_reasons))
+    reasons = list(dict.fromkeys(reason for each in reports for reason in each.invalid_reasons))
     first = (
         f"Not to be cited: {len(good)} of {len(reports)} runs are valid and clean; all must be, "
         f"and at least {LEAST_RUNS}."

@@ -99,11 +99,11 @@ def notify(settings: ServiceSettings) -> Iterator[Finding]:
     told = [json.loads(line) for line in done.stdout.splitlines()]
     if not told:
         yield Finding(False, "no webhook is set", "set TIDEGAUGE_WEBHOOKS (docs/notifications.md)")
-    for one in told:
-        plain = " (allow_http: it may have travelled unencrypted)" if one["is_plain"] else ""
+    for each in told:
+        plain = " (allow_http: it may have travelled unencrypted)" if each["is_plain"] else ""
         accepted = f"a test message was accepted{plain}"
-        text = f"webhook {one['webhook']}: {one['reason'] or accepted}"
-        yield Finding(not one["reason"], text, "look at its address, its token and the proxy")
+        text = f"webhook {each['webhook']}: {each['reason'] or accepted}"
+        yield Finding(not each["reason"], text, "look at its address, its token and the proxy")
 
 
 def show(console: Console, findings: Iterator[Finding]) -> int:
@@ -195,10 +195,10 @@ def _wall(settings: ServiceSettings) -> Finding:
 
 
 def _wall_to_be() -> Finding:
-    found = abi()
-    can = "can" if found >= MIN_ABI else "cannot"
-    text = f"the store {can} be confined to its folder: Landlock ABI {found}"
-    return Finding(found >= MIN_ABI, text, NO_WALL)
+    result = abi()
+    can = "can" if result >= MIN_ABI else "cannot"
+    text = f"the store {can} be confined to its folder: Landlock ABI {result}"
+    return Finding(result >= MIN_ABI, text, NO_WALL)
 
 
 def _base_port(base_port: int) -> Finding:

@@ -31,17 +31,17 @@ def begin_files(arguments: Sequence[str]) -> Path | None:
     """Remove the files that a command is to write, so that those of an earlier command never pass
     for its own, also if it is killed or its options are wrong. JUnit's gets a test case with an
     error instead; returns its path. Raises DefinitionError if the command also reads one."""
-    verb = next((one for one in arguments if one in OUTPUTS), None)
+    verb = next((argument for argument in arguments if argument in OUTPUTS), None)
     if verb is None or {"-h", "--help"} & {*arguments}:
         return None
     named = _named(OUTPUTS[verb], arguments)
     for option, path in named.items():
-        if sum(_is_same(path, one) for one in _values(arguments)) > 1:
+        if sum(_is_same(path, value) for value in _values(arguments)) > 1:
             raise DefinitionError(f"{option} {path}: the command names this file twice.")
     remove_files(named.values())
-    if (found := named.get(_JUNIT)) is not None:
-        tell_unfinished(found, _UNFINISHED)
-    return found
+    if (result := named.get(_JUNIT)) is not None:
+        tell_unfinished(result, _UNFINISHED)
+    return result
 
 
 def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:
@@ -57,16 +57,19 @@ def _named(options: Sequence[str], arguments: Sequence[str]) -> dict[str, Path]:
     for option in options:
         parser.add_argument(option, type=Path)
     try:
-        found, _ = parser.parse_known_args(list(arguments))
+        result, _ = parser.parse_known_args(list(arguments))
     except (ArgumentError, SystemExit):
         return {}
-    given = {option: getattr(found, option.removeprefix("--")) for option in options}
+    given = {option: getattr(result, option.removeprefix("--")) for option in options}
     return {option: path for option, path in given.items() if path is not None}
 
 
 def _values(arguments: Sequence[str]) -> list[str]:
     """Every word of a command that may be a file."""
-    words = [one.partition("=")[2] if one.startswith("--") else one for one in arguments]
+    words = [
+        argument.partition("=")[2] if argument.startswith("--") else argument
+        for argument in arguments
+    ]
     return [part for word in words for part in word.split(",") if part]
 
 

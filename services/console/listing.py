@@ -68,11 +68,11 @@ class Example:
 
 def examples() -> tuple[Example, ...]:
     """All examples in order."""
-    found = []
+    result = []
     for path in sorted(EXAMPLES_DIR.glob("*.sql")):
         first, _, sql = path.read_text().partition("\n")
-        found.append(Example(int(path.name[:2]), first.removeprefix("--").strip(), sql.strip()))
-    return tuple(found)
+        result.append(Example(int(path.name[:2]), first.removeprefix("--").strip(), sql.strip()))
+    return tuple(result)
 
 
 def example(number: int) -> Example:
@@ -85,7 +85,7 @@ def example(number: int) -> Example:
 
 def plain_examples() -> list[dict[str, Any]]:
     """All examples as plain values."""
-    return [asdict(one) for one in examples()]
+    return [asdict(each) for each in examples()]
 
 
 def show_examples(console: Console) -> None:
@@ -105,12 +105,12 @@ def format_of(name: str | None, output: Path | None) -> str:
     """
     suffix = output.suffix.removeprefix(".") if output else ""
     asked = name or (suffix if suffix.lower() in FORMATS else "table")
-    found = FORMATS.get(asked.lower(), asked)
-    if output is None and found in BINARY and sys.stdout.isatty():
-        raise DefinitionError(f"{found} is not for a terminal; add --output FILE.")
-    if not re.fullmatch(r"[A-Za-z0-9]+", found):
-        raise DefinitionError(f"There is no format {found!r}.")
-    return found
+    result = FORMATS.get(asked.lower(), asked)
+    if output is None and result in BINARY and sys.stdout.isatty():
+        raise DefinitionError(f"{result} is not for a terminal; add --output FILE.")
+    if not re.fullmatch(r"[A-Za-z0-9]+", result):
+        raise DefinitionError(f"There is no format {result!r}.")
+    return result
 
 
 def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | None) -> None:
@@ -187,7 +187,7 @@ def _result(run: RunRow) -> str:
     if not run["concluded"] and run["phase"]:
         return f"in {run['phase']}"
     if not run["concluded"]:
-        why = [one.partition(": ")[2] for one in run["failures"][:1]]
+        why = [each.partition(": ")[2] for each in run["failures"][:1]]
         return f"did not take place: {why[0]}" if why else "not concluded"
     if not run["valid"]:
         return "INVALID: " + " ".join(run["invalid_reasons"])
@@ -199,8 +199,8 @@ def show_workloads(console: Console, name: str | None, domain: str | None = None
     """List all workloads with their summaries, or describe one; domain: on another domain than its
     own. Raises DefinitionError."""
     if name:
-        found, workload = chosen_workload(name, domain)
-        _explain_workload(console, workload, found.spec)
+        result, workload = chosen_workload(name, domain)
+        _explain_workload(console, workload, result.spec)
         return
     for each in names(WORKLOADS_DIR):
         console.print(headed(each, load_workload(each).summary), soft_wrap=True)
@@ -308,7 +308,9 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
 def _content(workload: Workload) -> str:
     """Format, source and other settings of the workload's content."""
     given = workload.content.model_dump(exclude_unset=True, exclude={"format"})
-    return ", ".join([workload.content.format, *(f"{name} = {one}" for name, one in given.items())])
+    return ", ".join(
+        [workload.content.format, *(f"{name} = {each}" for name, each in given.items())]
+    )
 
 
 def _valid(rules: Validity) -> str:

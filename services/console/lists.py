@@ -65,9 +65,9 @@ def installation_state(place: Installed) -> str:
 def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> None:
     spec = engine.spec
     console.print(headed(spec.name, spec.summary), soft_wrap=True)
-    lines = [line for one in spec.abilities for line in _ability(one)]
+    lines = [line for ability in spec.abilities for line in _ability(ability)]
     lines += ["Settings of its pipelines:"] if spec.settings else []
-    lines += [f"  {_setting(name, one)}" for name, one in spec.settings.items()]
+    lines += [f"  {_setting(name, each)}" for name, each in spec.settings.items()]
     lines += [f"Pipelines: {', '.join(_pipelines(spec)) or 'none'}", spec.install.note]
     lines += [f"State: {installation_state(installed(engine, settings))}"]
     lines += [f"Defined in {engine.folder}"]
@@ -106,13 +106,13 @@ def workloads(name: str | None, domain: str | None) -> Plain:
     """Workloads of all domains; or one, on its own domain or another."""
     if name:
         return chosen_workload(name, domain)[1].model_dump(mode="json")
-    found = [(load_workload(each), "") for each in names(WORKLOADS_DIR)]
+    result = [(load_workload(each), "") for each in names(WORKLOADS_DIR)]
     for of_domain in map(load_domain, domain_names()):
         own = of_domain.folder / "workloads"
-        found += [(load_workload(each, own), of_domain.spec.name) for each in names(own)]
+        result += [(load_workload(each, own), of_domain.spec.name) for each in names(own)]
     return [
-        {"name": one.name, "summary": one.summary, "domain": domain or one.domain}
-        for one, domain in found
+        {"name": item.name, "summary": item.summary, "domain": domain or item.domain}
+        for item, domain in result
     ]
 
 
@@ -130,27 +130,28 @@ def _pipeline(one: Pipeline) -> dict[str, Any]:
 def domains(name: str | None) -> Plain:
     """Domains with their stages."""
     if name:
-        found = load_domain(name)
-        return {**found.spec.model_dump(mode="json"), "folder": str(found.folder)}
+        domain = load_domain(name)
+        return {**domain.spec.model_dump(mode="json"), "folder": str(domain.folder)}
     specs = [load_domain(each).spec for each in domain_names()]
     return [
-        {"name": one.name, "summary": one.summary, "stages": list(one.stage_names)} for one in specs
+        {"name": spec.name, "summary": spec.summary, "stages": list(spec.stage_names)}
+        for spec in specs
     ]
 
 
 def engines(name: str | None, settings: ServiceSettings) -> Plain:
     """Engines and whether they are installed."""
     if name:
-        one = load_engine(name)
-        state = installation_state(installed(one, settings))
-        return {**one.spec.model_dump(mode="json"), "state": state, "folder": str(one.folder)}
+        engine = load_engine(name)
+        state = installation_state(installed(engine, settings))
+        return {**engine.spec.model_dump(mode="json"), "state": state, "folder": str(engine.folder)}
     return [
         {
-            "name": one.spec.name,
-            "summary": one.spec.summary,
-            "state": installation_state(installed(one, settings)),
+            "name": each.spec.name,
+            "summary": each.spec.summary,
+            "state": installation_state(installed(each, settings)),
         }
-        for one in load_engines().values()
+        for each in load_engines().values()
     ]
 
 
@@ -158,18 +159,19 @@ def suites(name: str | None) -> Plain:
     """Suites with their steps."""
     if name:
         return load_suite(name).model_dump(mode="json")
-    found = [load_suite(each) for each in names(SUITES_DIR)]
+    result = [load_suite(each) for each in names(SUITES_DIR)]
     return [
-        {"name": one.name, "summary": one.summary, "steps": [step.label for step in one.steps]}
-        for one in found
+        {"name": item.name, "summary": item.summary, "steps": [step.label for step in item.steps]}
+        for item in result
     ]
 
 
 def studies() -> Plain:
     """Studies with their scales."""
-    found = [load_study(each) for each in names(STUDIES_DIR)]
+    result = [load_study(each) for each in names(STUDIES_DIR)]
     return [
-        {"name": one.name, "question": one.question, "scales": list(one.scales)} for one in found
+        {"name": item.name, "question": item.question, "scales": list(item.scales)}
+        for item in result
     ]
 
 
@@ -232,4 +234,4 @@ def position_sentence(position: dict[str, Any], time_ms: int | None = None) -> s
 
 def skipped_sentences(position: dict[str, Any]) -> list[str]:
     """`Skipped: at-90-percent at …: No sustainable rate is known …`, one for each such step."""
-    return [f"Skipped: {one}" for one in position.get("skipped", ())]
+    return [f"Skipped: {each}" for each in position.get("skipped", ())]

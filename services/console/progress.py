@@ -149,8 +149,8 @@ class RunProgress:
     def recent_p99s(self, pipeline: str, stage: str) -> list[int]:
         """99th percentiles of `latest` of the last seconds with outputs, oldest first."""
         seconds = sorted(s for p, g, s in self.latencies if (p, g) == (pipeline, stage))
-        found = (quantile(self.latencies[pipeline, stage, s], 0.99) for s in seconds[-SHOWN_S:])
-        return [value for value in found if value is not None]
+        result = (quantile(self.latencies[pipeline, stage, s], 0.99) for s in seconds[-SHOWN_S:])
+        return [value for value in result if value is not None]
 
     def moves(self, pipeline: str, stage: str) -> bool | None:
         """Whether a stage is not steady yet; None if not known."""
@@ -167,15 +167,15 @@ class RunProgress:
 
     def rows(self) -> list[tuple[str, str, int | None, int | None, int, int]]:
         """Per pipeline and stage: recent p50 and p99 of `latest`, exact outputs, other verdicts."""
-        found: list[tuple[str, str, int | None, int | None, int, int]] = []
+        result: list[tuple[str, str, int | None, int | None, int, int]] = []
         for pipeline in self.request.pipelines:
             for stage in self.request.stages_of(pipeline):
                 counts = self.recent_latency(pipeline.name, stage)
                 verdicts = self.verdicts[pipeline.name, stage]
                 others = sum(verdicts[verdict] for verdict in protocol.FAILED_VERDICTS)
                 p50, p99 = quantile(counts, 0.5), quantile(counts, 0.99)
-                found.append((pipeline.name, stage, p50, p99, verdicts["exact"], others))
-        return found
+                result.append((pipeline.name, stage, p50, p99, verdicts["exact"], others))
+        return result
 
     def _add_event(self, event: BusEvent) -> None:
         match event:

@@ -97,8 +97,8 @@ def publish(
         return
     events, bus = open_events(settings, CONSOLE), Bus(settings, CONSOLE, BUS)
     try:
-        for one in conclusions:
-            events.publish(one)
+        for conclusion in conclusions:
+            events.publish(conclusion)
         if events.flush() or events.failed:
             raise RunError("The broker did not accept the results of several runs.")
         _await_projection(settings, bus, check_stack)
@@ -121,13 +121,13 @@ def _follow(
     began_s = heard_s = time.monotonic()
     while not progress.done:
         check_stack()
-        found = bus.poll(0.25)
-        for event in found:
+        result = bus.poll(0.25)
+        for event in result:
             progress.add(event)
             taken = taken or event.run_id == progress.request.run_id
             lost = not taken and (lost or _is_new_conductor(event))
         view.show(progress)
-        if found and not lost:
+        if result and not lost:
             heard_s = time.monotonic()
         if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
             why = "restarted and did not accept the run" if lost else "does not answer"

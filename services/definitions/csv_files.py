@@ -56,7 +56,7 @@ def opened_csv(path: Path) -> Iterator[tuple[list[str], Iterator[Row]]]:
 def check_header(path: Path, header: Sequence[str], columns: Collection[str]) -> None:
     """Raise InputError if the header leaves open which column one of `columns` is."""
     for column in columns:
-        same = [one for one in header if one.strip().casefold() == column.strip().casefold()]
+        same = [each for each in header if each.strip().casefold() == column.strip().casefold()]
         if len(same) > 1 and len(set(same)) == 1:
             raise InputError(f"{path}: the column {same[0]} occurs {_times(len(same))}.")
         if len(same) > 1:
@@ -72,7 +72,7 @@ def no_column(path: Path, header: Sequence[str], column: str, what: str) -> Inpu
         for mark, name in _OTHER_SEPARATORS.items():
             if mark in header[0]:
                 return InputError(f"{path} has {name} between its columns; save it with commas.")
-    there = ", ".join(one for one in header if one)[:500] or "none"
+    there = ", ".join(each for each in header if each)[:500] or "none"
     return InputError(f"{path} has no column {column!r}{what}; it has: {there}.")
 
 

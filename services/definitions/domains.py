@@ -82,7 +82,7 @@ def load_domain(name: str, directory: Path = DOMAINS_DIR) -> Domain:
     try:
         fields = read_toml(folder / FILE)
         schemas = fields["schemas"] = dict(_schema(path) for path in _newest(folder))
-        fields["stages"] = [with_table(folder, one, schemas) for one in fields.get("stages", [])]
+        fields["stages"] = [with_table(folder, each, schemas) for each in fields.get("stages", [])]
         recording = fields.pop("recording", {})
         spec = DomainSpec.model_validate(fields)
         check_columns(spec)
@@ -171,15 +171,15 @@ class _NoOptions(Content):
 
 def _recording(folder: Path, spec: DomainSpec, given: Any) -> dict[str, Path]:
     """The recorded file of each input. Raises ValueError."""
-    inputs = [one.name for one in spec.inputs]
+    inputs = [each.name for each in spec.inputs]
     files = dict.fromkeys(inputs, given) if isinstance(given, str) else given
     if not isinstance(files, dict) or (files and set(files) != set(inputs)):
         raise ValueError(f"recording must be a file, or name one for each of {', '.join(inputs)}")
-    found = {name: (folder / str(file)).resolve() for name, file in files.items()}
-    for name, path in found.items():
+    result = {name: (folder / str(file)).resolve() for name, file in files.items()}
+    for name, path in result.items():
         if not path.is_file() or not path.is_relative_to(folder):
             raise ValueError(f"recording: there is no file {files[name]} in the folder")
-    return found
+    return result
 
 
 def _newest(folder: Path) -> list[Path]:
@@ -221,13 +221,13 @@ def check_columns(spec: DomainSpec) -> None:
     for record, columns in types.items():
         for column, kind in columns.items():
             _check_logical_type(record, column, kind)
-    for one in spec.inputs:
-        _require(one.record in types, f"there is no schema {one.record}")
-        needed = (one.impossible.column,) if one.impossible else ()
-        for name in (*HEADER, one.key, one.event_time, *needed):
-            _require(name in types[one.record], f"{one.record} has no column {name!r}")
-        _check_time(types, one.record, one.event_time)
-        _require(spec.topics.count(one.topic) == 1, f"two inputs have the topic {one.topic}")
+    for each in spec.inputs:
+        _require(each.record in types, f"there is no schema {each.record}")
+        needed = (each.impossible.column,) if each.impossible else ()
+        for name in (*HEADER, each.key, each.event_time, *needed):
+            _require(name in types[each.record], f"{each.record} has no column {name!r}")
+        _check_time(types, each.record, each.event_time)
+        _require(spec.topics.count(each.topic) == 1, f"two inputs have the topic {each.topic}")
     for stage in spec.stages:
         if stage.record:
             _check_outputs(spec, types, stage)
@@ -243,12 +243,14 @@ def _require(holds: bool, otherwise: str) -> None:
 def _check_outputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
     """Check the record of a stage."""
     _require(stage.record in types, f"there is no schema {stage.record}")
-    made = {one.column for one in stage.aggregates} | {one.column for one in stage.changes}
+    made = {aggregate.column for aggregate in stage.aggregates} | {
+        change.column for change in stage.changes
+    }
     made |= stage.columns.keys()
     for name in (*sorted(made), *stage.keys, stage.key, *_address(spec, stage)):
         _require(name in types[stage.record], f"{stage.record} has no column {name!r}")
-    times = {one.event_time for one in spec.inputs_of(stage.name)} - made
-    if any(one.is_windowed for one in spec.chain(stage.name)):
+    times = {each.event_time for each in spec.inputs_of(stage.name)} - made
+    if any(each.is_windowed for each in spec.chain(stage.name)):
         times |= {WINDOW_START, WINDOW_END}
     for name in sorted(times & types[stage.record].keys()):
         _check_time(types, stage.record, name)
@@ -257,12 +259,12 @@ def _check_outputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
 def _address(spec: DomainSpec, stage: StageSpec) -> tuple[str, ...]:
     """The columns that identify an output."""
     chain = spec.chain(stage.name)
-    last = next((one for one in reversed(chain) if one.kind not in ROW_KINDS), None)
+    last = next((each for each in reversed(chain) if each.kind not in ROW_KINDS), None)
     if last is None:
         return RUN_ID, SEQUENCE
     if last.kind == "join":
         return RUN_ID, *last.keys, spec.inputs_of(last.name)[0].event_time
-    if last is not stage and any(one.complete for one in chain):
+    if last is not stage and any(each.complete for each in chain):
         return RUN_ID, *last.keys, WINDOW_START
     pair = [name for name, source in last.columns.items() if source.endswith(f".{SEQUENCE}")]
     return RUN_ID, *(pair or last.keys), WINDOW_START, WINDOW_END
@@ -280,13 +282,13 @@ class _Known:
 
 def _known(spec: DomainSpec, types: Types, stage: StageSpec) -> _Known:
     before = spec.chain(stage.name)[:-1]
-    if any(one.kind not in ROW_KINDS for one in before):
-        found = {name for one in spec.records_of(before[-1].name) for name in types[one]}
-        return _Known(found, found, found)
-    added = {name for one in before if one.table for name in one.table.columns}
-    reads = {name for one in (*before, stage) for name in one.reads}
+    if any(each.kind not in ROW_KINDS for each in before):
+        result = {name for record in spec.records_of(before[-1].name) for name in types[record]}
+        return _Known(result, result, result)
+    added = {name for each in before if each.table for name in each.table.columns}
+    reads = {name for each in (*before, stage) for name in each.reads}
     inputs = {i.name: {*types[i.record], *added} for i in spec.inputs if i.name in reads}
-    used = [inputs[one.name] for one in spec.inputs_of(stage.name)]
+    used = [inputs[each.name] for each in spec.inputs_of(stage.name)]
     sources = [f"{name}.{column}" for name, columns in inputs.items() for column in columns]
     return _Known(sources, set.intersection(*used), set.union(*used))
 
@@ -302,15 +304,17 @@ def _check_inputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
             _require(name in there, f"{reason}; there are: {listed}")
 
     check_all("keys", stage.keys, known.every)
-    check_all("where", (one.column for one in stage.where), known.some)
-    check_all("aggregates", (of for one in stage.aggregates for of in one.of), known.sources)
+    check_all("where", (each.column for each in stage.where), known.some)
+    check_all(
+        "aggregates", (of for aggregate in stage.aggregates for of in aggregate.of), known.sources
+    )
     check_all("columns", stage.columns.values(), known.sources)
     check_all("once_per", stage.once_per, known.every)
     if stage.table:
         check_all("table", [stage.table.key], known.some)
     if stage.kind == "change":
-        aggregates = [one.column for one in spec.stage(stage.reads[0]).aggregates]
-        check_all("changes", (one.of for one in stage.changes), aggregates)
+        aggregates = [aggregate.column for aggregate in spec.stage(stage.reads[0]).aggregates]
+        check_all("changes", (change.of for change in stage.changes), aggregates)
     elif stage.complete:
         check_all("complete", [stage.complete.column], known.every)
 
@@ -328,7 +332,7 @@ def _check_logical_type(record: str, column: str, kind: Any) -> None:
 def _check_time(types: Types, record: str, column: str) -> None:
     kind = types[record][column]
     kinds = kind if isinstance(kind, list) else [kind]
-    is_time = any(isinstance(one, dict) and one.get("logicalType") == _TIME for one in kinds)
+    is_time = any(isinstance(each, dict) and each.get("logicalType") == _TIME for each in kinds)
     _require(is_time, f"the column {column!r} of {record} must be of the logical type {_TIME}")
 
 
@@ -363,11 +367,11 @@ def _rows(
                     raise no_column(path, header, name, "")
             for line, cells in lines:
                 try:
-                    found = _row(header, cells, key, columns, texts)
-                    _require(found[0] not in rows, f"{key} {found[0]!r} occurs a second time")
+                    result = _row(header, cells, key, columns, texts)
+                    _require(result[0] not in rows, f"{key} {result[0]!r} occurs a second time")
                 except ValueError as error:
                     raise ValueError(f"{path.name}, line {line}: {error}") from error
-                rows[found[0]] = found[1]
+                rows[result[0]] = result[1]
     except InputError as error:
         raise ValueError(str(error).rstrip(".")) from error
     return rows
@@ -384,7 +388,9 @@ def _row(
     _require(len(cells) == len(header), "the row has more or fewer columns than the header")
     row = dict(zip(header, cells, strict=True))
     _require(row[key] != "", f"{key} is empty")
-    return row[key], tuple(row[one] if one in texts else _number(one, row[one]) for one in columns)
+    return row[key], tuple(
+        row[column] if column in texts else _number(column, row[column]) for column in columns
+    )
 
 
 def _number(column: str, cell: str) -> float:

@@ -51,16 +51,16 @@ class Engine:
 
 def load_engines() -> dict[str, Engine]:
     """All engines by name, sorted. Raises DefinitionError."""
-    found: dict[str, Engine] = {}
+    result: dict[str, Engine] = {}
     for folder in _folders():
         engine = _load(folder)
-        if engine.spec.name in found:
+        if engine.spec.name in result:
             raise DefinitionError(
-                f"Two engines are named {engine.spec.name!r}: {found[engine.spec.name].folder} and "
-                f"{folder}."
+                f"Two engines are named {engine.spec.name!r}:"
+                f" {result[engine.spec.name].folder} and {folder}."
             )
-        found[engine.spec.name] = engine
-    return dict(sorted(found.items()))
+        result[engine.spec.name] = engine
+    return dict(sorted(result.items()))
 
 
 def load_engine(name: str) -> Engine:
@@ -82,7 +82,7 @@ def engine_of(pipeline: Pipeline) -> Engine | None:
 def make_folders_absolute() -> None:
     """Make the paths in TIDEGAUGE_ENGINES absolute for child processes in another folder. Raises
     DefinitionError for one that is not a folder."""
-    folders = [Path(one) for one in os.environ.get(FOLDERS, "").split(os.pathsep) if one]
+    folders = [Path(each) for each in os.environ.get(FOLDERS, "").split(os.pathsep) if each]
     for folder in folders:
         if not folder.is_dir():
             raise DefinitionError(f"{FOLDERS} names {folder}, which is not a folder.")
@@ -196,8 +196,8 @@ class Installed:
         texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
         for name in self.engine.spec.install.versions:
             pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
-            found = (re.search(pattern, text) for text in texts)
-            version = next((match[1] for match in found if match), "")
+            result = (re.search(pattern, text) for text in texts)
+            version = next((match[1] for match in result if match), "")
             if version:
                 return version
             if not self.python_lock:
@@ -208,9 +208,9 @@ class Installed:
     def environment(self) -> dict[str, str]:
         """Environment variables of its program: PATH starts with its Python, CLASSPATH has its
         classes and jars, PYTHONPATH its sources. PATH does not include the inherited one."""
-        found = dict(self.variables)
+        result = dict(self.variables)
         if self.python_lock:
-            found["PATH"] = str(self.venv / "bin")
+            result["PATH"] = str(self.venv / "bin")
         class_path = [str(self.classes)] if self.java_sources else []
         class_path += [str(self.jars / RUN / "*")] if self.jars_lock else []
         for package in self.engine.spec.install.jars_of:
@@ -218,10 +218,10 @@ class Installed:
             folders = (path / name for path in packages for name in JAR_FOLDERS)
             class_path += [f"{path}/*" for path in folders if path.is_dir()]
         if class_path:
-            found["CLASSPATH"] = os.pathsep.join(class_path)
+            result["CLASSPATH"] = os.pathsep.join(class_path)
         if self.sources:
-            found["PYTHONPATH"] = os.pathsep.join(map(str, self.sources))
-        return found
+            result["PYTHONPATH"] = os.pathsep.join(map(str, self.sources))
+        return result
 
 
 def installed(engine: Engine, settings: ServiceSettings) -> Installed:

@@ -82,29 +82,29 @@ def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
 def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
     """The pipelines of one run. Raises DefinitionError, also for duplicate names: they would
     publish to the same topics."""
-    found = tuple(load_pipeline(name) for name in given)
-    called = Counter(pipeline.name for pipeline in found)
+    result = tuple(load_pipeline(name) for name in given)
+    called = Counter(pipeline.name for pipeline in result)
     for name, count in called.items():
         if count > 1:
             files = [
-                one for one, pipeline in zip(given, found, strict=True) if pipeline.name == name
+                each for each, pipeline in zip(given, result, strict=True) if pipeline.name == name
             ]
             raise DefinitionError(
                 f"Pipelines of one run need different names; {' and '.join(files)} have"
                 f" name = {name!r}."
             )
-    return found
+    return result
 
 
 def _running_elsewhere(name: str, directory: Path) -> Pipeline:
     if (directory / f"{name}.toml").is_file():
-        found = _pipeline(name, directory)
-        if found.engine != "external":
+        result = _pipeline(name, directory)
+        if result.engine != "external":
             raise DefinitionError(
                 f"{EXTERNAL}{name}: {defined_in(name, directory)} is a pipeline of the engine"
-                f" {found.engine}; give the external program another name."
+                f" {result.engine}; give the external program another name."
             )
-        return found
+        return result
     summary = "An external program that is already running."
     try:
         return checked_pipeline({"name": name, "summary": summary, "engine": "external"})
@@ -167,17 +167,17 @@ def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
     if name:
         where = f"; set it in {engine.secrets[0]}" if engine.secrets else ""
         raise ValueError(f"{name} looks like a secret, and runs publish their pipelines{where}")
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for name, setting in engine.settings.items():
         value = given.get(name, setting.default)
         if value is None:
             allowed = f" ({', '.join(map(str, setting.choices))})" if setting.choices else ""
             raise ValueError(f"{name}: {engine.name} needs this setting{allowed}: {setting.help}")
         try:
-            found[name] = setting.checked(value)
+            result[name] = setting.checked(value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
-    return found
+    return result
 
 
 def _check_combination(engine: EngineSpec, pipeline: Pipeline) -> None:
@@ -202,14 +202,14 @@ def _check_combination(engine: EngineSpec, pipeline: Pipeline) -> None:
 def combinations(engine: EngineSpec) -> list[str]:
     """The combinations of settings that distinguish an engine's abilities, as text."""
     return [
-        " and ".join(f"{name} {' or '.join(values)}" for name, values in one.when.items())
-        for one in engine.abilities
-        if one.when
+        " and ".join(f"{name} {' or '.join(values)}" for name, values in ability.when.items())
+        for ability in engine.abilities
+        if ability.when
     ]
 
 
 def _combination(engine: EngineSpec, pipeline: Pipeline) -> str:
-    names = dict.fromkeys(name for one in engine.abilities for name in one.when)
+    names = dict.fromkeys(name for ability in engine.abilities for name in ability.when)
     return " and ".join(f"{name} {pipeline.settings.get(name)}" for name in names)
 
 
@@ -282,8 +282,9 @@ def _reading(spec: StageSpec, before: StageSpec) -> dict[str, object]:
     if not set(spec.keys) <= set(before.keys):
         raise ValueError(f"reads: {spec.name} has keys that {before.name} does not publish")
     aggregates = [
-        one.model_dump() | {"of": tuple(_published_as(of, spec, before) for of in one.of)}
-        for one in spec.aggregates
+        aggregate.model_dump()
+        | {"of": tuple(_published_as(of, spec, before) for of in aggregate.of)}
+        for aggregate in spec.aggregates
     ]
     return {"reads": (before.name,), "aggregates": aggregates}
 
@@ -293,7 +294,7 @@ def _published_as(source: str, spec: StageSpec, before: StageSpec) -> str:
     column = source.rsplit(".", maxsplit=1)[-1]
     if column in before.keys:
         return column
-    for one in before.aggregates:
-        if one.function == "first" and one.of == (source,):
-            return one.column
+    for aggregate in before.aggregates:
+        if aggregate.function == "first" and aggregate.of == (source,):
+            return aggregate.column
     raise ValueError(f"reads: {spec.name} needs {source}, which {before.name} does not publish")

@@ -82,7 +82,7 @@ def read_rows(
     of its name, has more than MAX_ROWS rows or no usable one.
     """
     read = Read()
-    named = {one.name: columns.get(one.name, one.name) for one in fields}
+    named = {each.name: columns.get(each.name, each.name) for each in fields}
     try:
         is_parquet = _is_parquet(path)
         reader = _parquet if is_parquet else _csv
@@ -122,21 +122,21 @@ def values_of(
     if isinstance(row, str):
         raise ValueError("the row has more or fewer columns than the header")
     values: dict[str, Any] = {}
-    for one in fields:
-        column = columns[one.name]
+    for each in fields:
+        column = columns[each.name]
         given = row.get(column)
         if given is None or given == "":
-            if one.default is None:
+            if each.default is None:
                 raise ValueError(f"{column} is empty")
-            values[one.name] = one.default
-        elif one.kind == "time":
-            values[one.name] = time_us(given, column, time_unit)
-        elif one.kind == "text":
-            values[one.name] = str(given)
-        elif one.kind == "flag":
-            values[one.name] = _flag(given, column)
+            values[each.name] = each.default
+        elif each.kind == "time":
+            values[each.name] = time_us(given, column, time_unit)
+        elif each.kind == "text":
+            values[each.name] = str(given)
+        elif each.kind == "flag":
+            values[each.name] = _flag(given, column)
         else:
-            values[one.name] = _bounded(one, given, column)
+            values[each.name] = _bounded(each, given, column)
     return values
 
 
@@ -196,7 +196,7 @@ def _parquet(
         line = 0
         for batch in file.iter_batches(columns=wanted):
             names = batch.schema.names
-            plain = [_plain(path, *one) for one in zip(names, batch.columns, strict=True)]
+            plain = [_plain(path, *each) for each in zip(names, batch.columns, strict=True)]
             for row in pa.table(plain, names).to_pylist():
                 line += 1
                 yield line, row
@@ -222,11 +222,11 @@ def _plain(path: Path, name: str, column: pa.Array) -> pa.Array:
 def _check_columns(
     path: Path, header: Sequence[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
 ) -> None:
-    check_header(path, header, [columns[one.name] for one in fields])
-    for one in fields:
-        column = columns[one.name]
-        if column not in header and (column != one.name or one.default is None):
-            what = "" if column == one.name else f" for {one.name}"
+    check_header(path, header, [columns[each.name] for each in fields])
+    for each in fields:
+        column = columns[each.name]
+        if column not in header and (column != each.name or each.default is None):
+            what = "" if column == each.name else f" for {each.name}"
             raise no_column(path, header, column, what)
 
 

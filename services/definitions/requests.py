@@ -51,16 +51,16 @@ def new_request(
     except ValueError as error:
         raise DefinitionError(f"workload {workload.name}: {error}.") from error
     if workload.workers is not None:
-        pipelines = [at_workers(one, workload.workers) for one in pipelines]
-    for one in pipelines:
+        pipelines = [at_workers(pipeline, workload.workers) for pipeline in pipelines]
+    for pipeline in pipelines:
         try:
-            rewired(resolved, one.reads)
+            rewired(resolved, pipeline.reads)
         except ValidationError as error:
-            raise DefinitionError(f"{one.name}: reads: {first_mistake(error)}.") from error
+            raise DefinitionError(f"{pipeline.name}: reads: {first_mistake(error)}.") from error
         except ValueError as error:
-            raise DefinitionError(f"{one.name}: {error}.") from error
+            raise DefinitionError(f"{pipeline.name}: {error}.") from error
     _check_kills(workload, pipelines)
-    published = {one.name: _published(one, resolved, stages) for one in pipelines}
+    published = {pipeline.name: _published(pipeline, resolved, stages) for pipeline in pipelines}
     check_thresholds(workload, published)
     if workload.search is not None and len(pipelines) > 1:
         raise DefinitionError("A search for the sustainable rate needs one pipeline: --pipeline A.")
@@ -74,7 +74,7 @@ def new_request(
         suite=suite,
         domain=resolved,
         published=published,
-        topologies={one.name: topology_of(one) for one in pipelines},
+        topologies={pipeline.name: topology_of(pipeline) for pipeline in pipelines},
         interleaved=_turns(workload, pipelines, resolved, stages) if interleave else None,
     )
 
@@ -83,16 +83,16 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
     """Raise DefinitionError if a process is to be killed after the measure phase, or workers and no
     pipeline has any."""
     measure_s = workload.phases.measure_s
-    late = next((one for one in workload.kills if one.at_s >= measure_s), None)
+    late = next((kill for kill in workload.kills if kill.at_s >= measure_s), None)
     if late is not None:
         raise DefinitionError(
             f"workload {workload.name}: the {late.target} is to be killed at {late.at_s} s; the "
             f"measured phase ends at {measure_s} s."
         )
-    if not any(one.target == "worker" for one in workload.kills):
+    if not any(kill.target == "worker" for kill in workload.kills):
         return
-    if not any(load_engine(one.engine).spec.processes.workers for one in pipelines):
-        names = ", ".join(one.name for one in pipelines)
+    if not any(load_engine(pipeline.engine).spec.processes.workers for pipeline in pipelines):
+        names = ", ".join(pipeline.name for pipeline in pipelines)
         raise DefinitionError(f"No worker to kill: {names} runs in one process; kill its driver.")
 
 
@@ -113,25 +113,26 @@ def _turns(
         "a workload without late records": workload.faults.late > 0,
         "records sent directly to Kafka": workload.has_gateway,
         "pipelines that Tidegauge starts": any(
-            one.engine == "external" and not one.settings.get("command") for one in pipelines
+            pipeline.engine == "external" and not pipeline.settings.get("command")
+            for pipeline in pipelines
         ),
     }
     for needed, is_missing in refused.items():
         if is_missing:
             raise DefinitionError(f"--interleave needs {needed}.")
     second_ms = workload.content.second_ms
-    windows = [one.window for one in map(domain.stage, stages) if one.window is not None]
+    windows = [each.window for each in map(domain.stage, stages) if each.window is not None]
     closed = [
-        one.window
-        for one in map(domain.stage, stages)
-        if one.window is not None and one.complete is None
+        each.window
+        for each in map(domain.stage, stages)
+        if each.window is not None and each.complete is None
     ]
-    longest_s = -(-max((one.size_s for one in windows), default=0) * second_ms // 1000)
-    edge_s = 1 + -(-max((one.size_s for one in closed), default=0) * second_ms // 1000)
+    longest_s = -(-max((window.size_s for window in windows), default=0) * second_ms // 1000)
+    edge_s = 1 + -(-max((each.size_s for each in closed), default=0) * second_ms // 1000)
     block_s = max(LEAST_BLOCK_S, 2 * longest_s, 4 * edge_s)
     while block_s * 1000 % second_ms:  # a block starts on a second of event time
         block_s += 1
-    first, second = (one.name for one in pipelines)
+    first, second = (pipeline.name for pipeline in pipelines)
     order = (first, second, second, first)
     first_s = workload.phases.warm_up_s % (len(order) * block_s)
     return Interleaving(block_s=block_s, first_s=first_s, edge_s=edge_s, order=order)
@@ -139,22 +140,22 @@ def _turns(
 
 def not_published(request: RunRequest) -> tuple[str, ...]:
     """The requested stages that a pipeline cannot publish, with the reason, in sentences."""
-    found = [
-        (one.name, stages_published(one, request.domain, request.stages)[1])
-        for one in request.pipelines
+    result = [
+        (pipeline.name, stages_published(pipeline, request.domain, request.stages)[1])
+        for pipeline in request.pipelines
     ]
     return tuple(
         f"{name} does not publish {', '.join(stages)}: {reason}."
-        for name, against in found
+        for name, against in result
         for reason, stages in _by_reason(against).items()
     )
 
 
 def _by_reason(against: dict[Stage, str]) -> dict[str, list[Stage]]:
-    found: dict[str, list[Stage]] = {}
+    result: dict[str, list[Stage]] = {}
     for stage, reason in against.items():
-        found.setdefault(reason, []).append(stage)
-    return found
+        result.setdefault(reason, []).append(stage)
+    return result
 
 
 def _published(
@@ -193,7 +194,7 @@ def environment() -> dict[str, Any]:
 
 def _versions() -> Iterator[tuple[str, str]]:
     """Versions of installed packages: the console's container lacks those of other services."""
-    of_engines = (name for one in load_engines().values() for name in one.spec.install.versions)
+    of_engines = (name for each in load_engines().values() for name in each.spec.install.versions)
     for name in (*of_engines, *PACKAGES):
         with suppress(importlib.metadata.PackageNotFoundError):
             yield name, importlib.metadata.version(name)

@@ -103,22 +103,22 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:
     """The folder on this machine that defines the domain of a command, ignoring what a run may
     override. Raises DefinitionError if there is none."""
-    found = None
+    domain = None
     with suppress(DefinitionError):
-        found = load_domain(spec.name, directory)
-    if found is not None and found.spec.fixed() == spec.fixed():
-        return found
+        domain = load_domain(spec.name, directory)
+    if domain is not None and domain.spec.fixed() == spec.fixed():
+        return domain
     try:
         kept = json.loads(_domain_place(data, spec).read_text())
-        found = load_domain(kept["folder"])
+        domain = load_domain(kept["folder"])
     except (OSError, ValueError, KeyError) as error:
-        what = "differs" if found else "does not exist"
+        what = "differs" if domain else "does not exist"
         raise DefinitionError(f"domains/{spec.name} on this machine {what}.") from error
-    if folder_digest(found.folder) != kept["sha256"]:
+    if folder_digest(domain.folder) != kept["sha256"]:
         raise DefinitionError(
-            f"{found.folder} has changed since the command line read it for this run."
+            f"{domain.folder} has changed since the command line read it for this run."
         )
-    return found
+    return domain
 
 
 def _domain_place(data: Path, spec: DomainSpec) -> Path:

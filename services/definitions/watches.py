@@ -42,12 +42,12 @@ def parsed(schemas: list[Any]) -> Any:
     identities use raw values. Raises ValueError."""
     named: dict[str, Any] = {}
     with checked_schema():
-        for one in schemas:
-            found = fastavro.parse_schema(
-                without_logical_types(one), named_schemas=named, _force=True
+        for schema in schemas:
+            result = fastavro.parse_schema(
+                without_logical_types(schema), named_schemas=named, _force=True
             )
-            _takes_bytes(found, named, {})
-    return found
+            _takes_bytes(result, named, {})
+    return result
 
 
 def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | None]) -> bool:
@@ -58,8 +58,8 @@ def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | 
     contains itself, and for an array of items that take no bytes.
     """
     if isinstance(schema, list):
-        for one in schema:
-            _takes_bytes(one, named, known)
+        for each in schema:
+            _takes_bytes(each, named, known)
         return True  # the number of the branch
     if isinstance(schema, str):
         if schema not in named:
@@ -86,10 +86,10 @@ def _record_takes_bytes(
         known[name] = None
         takes = [_takes_bytes(field["type"], named, known) for field in record["fields"]]
         known[name] = any(takes)
-    found = known[name]
-    if found is None:
+    result = known[name]
+    if result is None:
         raise ValueError(f"{name} contains itself")
-    return found
+    return result
 
 
 def message_class(descriptor_set: bytes, name: str) -> Any:
@@ -102,21 +102,21 @@ def message_class(descriptor_set: bytes, name: str) -> Any:
     try:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except KeyError as error:
-        known = sorted(one for file in files.values() for one in _names(file.message_type, file))
+        known = sorted(each for file in files.values() for each in _names(file.message_type, file))
         listed = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
         raise ValueError(f"has no message {name}; it has: {listed or 'none'}") from error
 
 
 def _files(descriptor_set: bytes) -> Files:
     try:
-        found = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set)
+        descriptors = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set)
     except DecodeError as error:
         raise ValueError(
             "is not a descriptor set; protoc --descriptor_set_out makes one"
         ) from error
-    if not any(file.name for file in found.file):
+    if not any(file.name for file in descriptors.file):
         raise ValueError(NOT_A_SET)
-    return {file.name: file for file in found.file}
+    return {file.name: file for file in descriptors.file}
 
 
 def _add(
@@ -129,12 +129,12 @@ def _add(
     if file.name in above:
         raise ValueError(f"is not a descriptor set: {file.name} imports itself")
     for name in file.dependency:
-        found = files.get(name) or _well_known().get(name)
-        if found is None:
+        result = files.get(name) or _well_known().get(name)
+        if result is None:
             raise ValueError(
                 f"lacks {name}, which {file.name} imports; make it with protoc --include_imports"
             )
-        _add(pool, found, files, (*above, file.name))
+        _add(pool, result, files, (*above, file.name))
     try:
         pool.Add(file)
     except TypeError as error:
@@ -143,37 +143,41 @@ def _add(
 
 @cache
 def _well_known() -> Files:
-    found = {}
+    result = {}
     for name in WELL_KNOWN:
         file = descriptor_pb2.FileDescriptorProto()
         import_module(f"google.protobuf.{name}_pb2").DESCRIPTOR.CopyToProto(file)
-        found[file.name] = file
-    return found
+        result[file.name] = file
+    return result
 
 
 def _names(messages: Any, above: Any) -> Iterator[str]:
     """Full names of messages and of those inside them. above: the file, or the outer name."""
     prefix = above if isinstance(above, str) else above.package
-    for one in messages:
-        if not one.options.map_entry:
-            name = f"{prefix}.{one.name}".lstrip(".")
+    for message in messages:
+        if not message.options.map_entry:
+            name = f"{prefix}.{message.name}".lstrip(".")
             yield name
-            yield from _names(one.nested_type, name)
+            yield from _names(message.nested_type, name)
 
 
 def type_at(message: Any, indexes: Sequence[int]) -> str:
     """The full name of the message at some indexes in the file of a message class, as Confluent's
     header has them: of the outer message in its file, then of each inside the one before. Entries
     of maps are not counted. Raises IndexError if there is none."""
-    found, inside = None, list(message.DESCRIPTOR.file.message_types_by_name.values())
+    result, inside = None, list(message.DESCRIPTOR.file.message_types_by_name.values())
     for index in indexes:
         if index < 0:
             raise IndexError(index)
-        found = inside[index]
-        inside = [one for one in found.nested_types if not one.GetOptions().map_entry]
-    if found is None:
+        result = inside[index]
+        inside = [
+            nested_type
+            for nested_type in result.nested_types
+            if not nested_type.GetOptions().map_entry
+        ]
+    if result is None:
         raise IndexError(0)
-    return str(found.full_name)
+    return str(result.full_name)
 
 
 def read_watch(path: Path) -> Watch:
@@ -185,7 +189,7 @@ def read_watch(path: Path) -> Watch:
 
 def read_cluster(path: Path) -> Cluster:
     """Read only the tables `kafka` and `registry` of a watch file. Raises DefinitionError."""
-    fields = {name: one for name, one in _fields(path).items() if name in Cluster.model_fields}
+    fields = {name: each for name, each in _fields(path).items() if name in Cluster.model_fields}
     return _checked(path, _validated(path, Cluster, fields))
 
 
@@ -212,10 +216,10 @@ def _checked(path: Path, cluster: Cluster) -> Cluster:
         raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
 
     def absolute(name: str, given: str) -> str:
-        found = path.parent.absolute() / given
-        if not found.exists():
-            raise DefinitionError(f"{path}: {name}: {found} does not exist.")
-        return str(found)
+        result = path.parent.absolute() / given
+        if not result.exists():
+            raise DefinitionError(f"{path}: {name}: {result} does not exist.")
+        return str(result)
 
     kafka, registry = cluster.kafka, cluster.registry
     properties = {
@@ -250,13 +254,13 @@ def kept_watch(data: Path, name: str) -> Watch:
 
 def kept_watches(data: Path) -> dict[str, int]:
     """Names of the running watches, and when each file was written (nanoseconds)."""
-    found = {}
+    result = {}
     for path in sorted(_folder(data).glob("*.json")):
         try:
-            found[path.stem] = path.stat().st_mtime_ns
+            result[path.stem] = path.stat().st_mtime_ns
         except FileNotFoundError:
             continue  # removed in the meantime
-    return found
+    return result
 
 
 def end_watch(data: Path, name: str) -> None:
@@ -283,11 +287,11 @@ def _with_schemas(watch: Watch, folder: Path) -> Watch:
         is_avro = side["format"] in AVRO or side["key"] in AVRO
         read = _avro_schema if is_avro else _text
         if side["format"] in PROTOBUF:
-            side["schemas"] = [_descriptors(folder / one, side) for one in side["schemas"]]
+            side["schemas"] = [_descriptors(folder / each, side) for each in side["schemas"]]
         else:
-            side["schemas"] = [read(folder / one) for one in side["schemas"]]
+            side["schemas"] = [read(folder / each) for each in side["schemas"]]
         side["schema_ids"] = {
-            number: read(folder / one) for number, one in side["schema_ids"].items()
+            number: read(folder / each) for number, each in side["schema_ids"].items()
         }
     return Watch.model_validate(fields)
 

@@ -50,15 +50,15 @@ def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
 def _workload(fields: dict[str, Any], folder: Path) -> Workload:
     """A workload from a file in a folder, with an absolute path of the file that it names. Raises
     ValueError if that does not exist; an absolute path may be of the generator's machine."""
-    found = Workload.model_validate(fields)
-    content = found.content
+    result = Workload.model_validate(fields)
+    content = result.content
     if not content.path or Path(content.path).is_absolute():
-        return found
+        return result
     path = (folder / content.path).resolve()
     if not path.is_file():
         raise ValueError(f"content.path: {path} is not a file")
     content = content.model_copy(update={"path": str(path)})
-    return found.model_copy(update={"content": content})
+    return result.model_copy(update={"content": content})
 
 
 def domain_with(workload: str) -> str | None:
@@ -66,12 +66,17 @@ def domain_with(workload: str) -> str | None:
     all domains. Raises DefinitionError if several have."""
     if workload in names(WORKLOADS_DIR):
         return None
-    found = [one for one in domain_names() if workload in names(DOMAINS_DIR / one / "workloads")]
-    if len(found) > 1:
+    result = [
+        domain_name
+        for domain_name in domain_names()
+        if workload in names(DOMAINS_DIR / domain_name / "workloads")
+    ]
+    if len(result) > 1:
         raise DefinitionError(
-            f"The domains {' and '.join(found)} have a workload {workload!r}: choose with --domain."
+            f"The domains {' and '.join(result)} have a workload {workload!r}:"
+            " choose with --domain."
         )
-    return found[0] if found else None
+    return result[0] if result else None
 
 
 def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
@@ -81,8 +86,8 @@ def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
     if domain is None:
         workload = load_workload(name)
         return load_domain(workload.domain), workload
-    found = load_domain(domain)
-    return found, load_workload_of(found, name)
+    result = load_domain(domain)
+    return result, load_workload_of(result, name)
 
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
@@ -91,14 +96,14 @@ def load_workload_of(domain: Domain, name: str) -> Workload:
     another one, is used as it is. Raises DefinitionError."""
     own = domain.folder / "workloads"
     if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
-        found = load_workload(name, own)
+        workload = load_workload(name, own)
     else:
-        found = load_workload(name)
-        if not _is_for(found, name, domain):
-            content = Content(format=found.content.format, second_ms=found.content.second_ms)
+        workload = load_workload(name)
+        if not _is_for(workload, name, domain):
+            content = Content(format=workload.content.format, second_ms=workload.content.second_ms)
             changed = {"content": content, "stages": (), "pipelines": (), "windows": {}}
-            found = found.model_copy(update=changed)
-    return found.model_copy(update={"domain": domain.spec.name})
+            workload = workload.model_copy(update=changed)
+    return workload.model_copy(update={"domain": domain.spec.name})
 
 
 def _is_for(workload: Workload, name: str, domain: Domain) -> bool:
@@ -180,17 +185,17 @@ def _shorten(fields: dict[str, Any], share: float) -> None:
 def check_thresholds(workload: Workload, published: Mapping[str, Sequence[str]]) -> None:
     """Raise DefinitionError for a threshold on a pipeline or stage that a run does not measure.
     published: the stages of each of its pipelines."""
-    for one in map(parse_threshold, workload.thresholds):
-        if one.pipeline not in ("", *published):
+    for each in map(parse_threshold, workload.thresholds):
+        if each.pipeline not in ("", *published):
             raise DefinitionError(
-                f"The threshold {one.text!r} is for the pipeline {one.pipeline}; the run measures "
-                f"{', '.join(published)}."
+                f"The threshold {each.text!r} is for the pipeline {each.pipeline};"
+                f" the run measures {', '.join(published)}."
             )
-        of = [one.pipeline] if one.pipeline else list(published)
+        of = [each.pipeline] if each.pipeline else list(published)
         stages = list(dict.fromkeys(stage for name in of for stage in published[name]))
-        if one.subject not in (EVERY_STAGE, PIPELINE, INPUT, *stages):
+        if each.subject not in (EVERY_STAGE, PIPELINE, INPUT, *stages):
             raise DefinitionError(
-                f"The threshold {one.text!r} is for {one.subject}; stages of {', '.join(of)} in "
+                f"The threshold {each.text!r} is for {each.subject}; stages of {', '.join(of)} in "
                 f"this run: {', '.join(stages)}."
             )
 
@@ -226,9 +231,12 @@ def _steps(suite: str, item: SuiteItem) -> list[Step]:
     base = base.model_copy(update={"thresholds": lines, "domain": domain.place})
     try:
         checked(base, domain)
-        published = {one.name: stages_published(one, domain.spec, judged)[0] for one in pipelines}
-        for name, found in published.items():
-            if not found:
+        published = {
+            pipeline.name: stages_published(pipeline, domain.spec, judged)[0]
+            for pipeline in pipelines
+        }
+        for name, result in published.items():
+            if not result:
                 raise DefinitionError(f"{name} runs none of its stages.")
         check_thresholds(base, published)
     except DefinitionError as error:

@@ -100,8 +100,8 @@ class TcpReceiver:
             elif key.data in self._connections:  # it may have been evicted in this loop
                 yield from self._read(key.data)
         limit_s = time.monotonic() - PATIENCE_S
-        for one in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
-            yield self._refused(one, "the frame was not completed in time")
+        for item in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
+            yield self._refused(item, "the frame was not completed in time")
 
     def keep_bounds(self) -> None:
         """See Receiver. Excess connections wait in the backlog until `receive` accepts them."""
@@ -119,8 +119,8 @@ class TcpReceiver:
     def _admit(self, client: socket.socket) -> None:
         if len(self._connections) >= MAX_CONNECTIONS:
             self.turned_away += 1
-            strangers = (one for one in self._connections if not one.is_known)
-            oldest = min(strangers, key=lambda one: one.since_s, default=None)
+            strangers = (each for each in self._connections if not each.is_known)
+            oldest = min(strangers, key=lambda each: each.since_s, default=None)
             if oldest is None or oldest.since_s > time.monotonic() - GREETING_S:
                 client.close()
                 return
@@ -174,8 +174,8 @@ class TcpReceiver:
         self._connections.discard(one)
 
     def close(self) -> None:
-        for one in list(self._connections):
-            self._drop(one)
+        for connection in list(self._connections):
+            self._drop(connection)
         self._selector.close()
         self._server.close()
 
@@ -270,9 +270,9 @@ class ZeromqReceiver:
     def _shut_down(self, file: int) -> None:
         """Shut the socket down; libzmq then closes it. It may have closed it already and the
         descriptor may have been reused."""
-        with suppress(OSError), socket.socket(fileno=os.dup(file)) as found:
-            if found.getsockname()[1] == self._port:
-                found.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), socket.socket(fileno=os.dup(file)) as result:
+            if result.getsockname()[1] == self._port:
+                result.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.disable_monitor()

@@ -174,11 +174,11 @@ class KeyPartitions:
     def _more(self, names: pa.StringArray) -> NDArray[np.int32]:
         starts, sizes = addresses(names, slice(None))
         partition_of = self._library.rd_kafka_msg_partitioner_murmur2
-        found = (
+        result = (
             partition_of(None, start, size, self._count, None, None)
             for start, size in zip(starts.tolist(), sizes.tolist(), strict=True)
         )
-        return np.fromiter(found, np.int32, len(names))
+        return np.fromiter(result, np.int32, len(names))
 
 
 def by_partition(partitions: NDArray[np.int32]) -> list[tuple[int, NDArray[np.int64]]]:
@@ -396,8 +396,8 @@ class BatchProducer:
         if count > len(self._pointers):
             self._pointers = (ctypes.c_void_p * (2 * count))()
         count = self._library.rd_kafka_event_message_array(event, self._pointers, count)
-        found: list[int] = self._pointers[:count]
-        return found
+        result: list[int] = self._pointers[:count]
+        return result
 
     def _partitions_of(self, pointers: list[int]) -> list[tuple[TopicPartition, int]]:
         """The partitions of messages and the number of messages in each. Delivered messages of an

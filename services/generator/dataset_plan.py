@@ -123,8 +123,8 @@ class DatasetPlan:
         """Positions within a turn of the records of each input."""
         turn = self.records.turn
         return {
-            one.name: tuple(place for place, name in enumerate(turn) if name == one.name)
-            for one in self.domain.inputs
+            each.name: tuple(place for place, name in enumerate(turn) if name == each.name)
+            for each in self.domain.inputs
         }
 
     def rows(self, part: Slice, load_start_ms: int, end_us: int) -> RecordArrays:
@@ -169,7 +169,7 @@ def dataset_plan(
     """The plan of generator `index` of `count` in a run. Raises ValueError with one sentence if it
     cannot be executed."""
     load, faults = request.workload.load, request.workload.faults
-    strangers = set(records.turn) - {one.name for one in domain.inputs}
+    strangers = set(records.turn) - {each.name for each in domain.inputs}
     if strangers or not records.turn:
         raise ValueError(f"the records of {domain.name} are not of its inputs: {records.turn}")
     shape = _replay(request, load, records) if isinstance(load, Replay) else shape_of(load)
@@ -179,10 +179,10 @@ def dataset_plan(
             f"faults.late and late_ms would hold back {held:,.0f} records at a time, "
             f"more than the limit of {MAX_HELD_RECORDS:,}"
         )
-    for one in domain.inputs:
-        if faults.impossible and one.impossible is None:
+    for each in domain.inputs:
+        if faults.impossible and each.impossible is None:
             raise ValueError(
-                f"the domain {domain.name} does not define an impossible record of {one.name}"
+                f"the domain {domain.name} does not define an impossible record of {each.name}"
             )
     return DatasetPlan(request, domain, records, shape, LoadShard(index, count, len(records.turn)))
 

@@ -62,12 +62,12 @@ class OwnRecords:
         self.bad_rows: list[DeadLetter] = self._guarded(lambda: list(self.own.bad_rows))
 
     def recorded_times(self) -> RecordedTimes | None:
-        found: RecordedTimes | None = self._call("recorded_times")
-        return found
+        result: RecordedTimes | None = self._call("recorded_times")
+        return result
 
     def keys(self, name: str) -> NameTable:
-        found: NameTable = self._call("keys", name)
-        return found
+        result: NameTable = self._call("keys", name)
+        return result
 
     def values(self, part: Part) -> Values:
         values: Values = self._guarded(lambda: dict(self.own.values(part)))
@@ -108,18 +108,18 @@ class RecordedRecords:
     def __init__(self, setup: Setup, recording: Mapping[str, Path]) -> None:
         self._setup = setup
         self._inputs = setup.domain.inputs
-        self.turn = tuple(one.name for one in self._inputs)
+        self.turn = tuple(each.name for each in self._inputs)
         self.bad_rows: list[DeadLetter] = []
         files = _files(setup, recording)
         rows: dict[str, list[dict[str, Any]]] = {}
         for path in set(files.values()):
-            inputs = [one for one in self._inputs if files[one.name] == path]
+            inputs = [each for each in self._inputs if files[each.name] == path]
             read = _read(setup, path, inputs)
             self.bad_rows += read.bad_rows
-            rows |= {one.name: read.rows for one in inputs}
+            rows |= {each.name: read.rows for each in inputs}
         self._shares_file = len(set(files.values())) == 1
-        self._columns = {one.name: self._arrays(one, rows[one.name]) for one in self._inputs}
-        keys = [[str(row[one.key]) for row in rows[one.name]] for one in self._inputs]
+        self._columns = {each.name: self._arrays(each, rows[each.name]) for each in self._inputs}
+        keys = [[str(row[each.key]) for row in rows[each.name]] for each in self._inputs]
         coded = [np.unique(texts, return_inverse=True) for texts in keys]
         self._names = {
             name: NameTable(_copied(texts.tolist()))
@@ -156,10 +156,10 @@ class RecordedRecords:
         return {KEY: keys, EVENT_MS: event_ms, "row": rows}
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
-        (one,) = (each for each in self._inputs if each.name == name)
-        made = {one.event_time}
-        if self._columns[name][one.key].type == pa.string():
-            made.add(one.key)
+        (item,) = (each for each in self._inputs if each.name == name)
+        made = {item.event_time}
+        if self._columns[name][item.key].type == pa.string():
+            made.add(item.key)
         rows = pa.array(values["row"])
         columns = self._columns[name].items()
         return {column: array.take(rows) for column, array in columns if column not in made}
@@ -167,32 +167,32 @@ class RecordedRecords:
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """One row of each input, a different one in each set."""
         event_ms = probe_time_ms(self._setup.domain, number, now_ms)
-        found = []
-        for one, count in zip(self._inputs, self._counts.tolist(), strict=True):
-            columns = self._columns[one.name].items()
+        result = []
+        for each, count in zip(self._inputs, self._counts.tolist(), strict=True):
+            columns = self._columns[each.name].items()
             fields = {name: _plain(array[number % count]) for name, array in columns}
-            found.append((one.name, fields | {one.event_time: event_ms}))
-        return found
+            result.append((each.name, fields | {each.event_time: event_ms}))
+        return result
 
     def _arrays(self, one: InputSpec, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
         if self._setup.replays:
             rows.sort(key=lambda row: row[one.event_time])
-        found = {}
+        result = {}
         for name, kind in _types(self._setup, one).items():
             values = [
                 row.get(name, 0) for row in rows
             ]  # 0: event time of a load that replays nothing
             if kind == pa.timestamp("ms"):
                 values = [value // 1000 for value in values]
-            found[name] = pa.array(values, kind)
-        return found
+            result[name] = pa.array(values, kind)
+        return result
 
 
 def _files(setup: Setup, recording: Mapping[str, Path]) -> dict[str, Path]:
     """The file of each input. Raises InputError."""
     spec, content = setup.domain, setup.content
     if content.source == "file":
-        return {one.name: Path(content.path) for one in spec.inputs}
+        return {each.name: Path(content.path) for each in spec.inputs}
     if content.source != OWN_SOURCE:
         raise InputError(f"the domain {spec.name} has no source {content.source!r}")
     if not recording:
@@ -202,10 +202,10 @@ def _files(setup: Setup, recording: Mapping[str, Path]) -> dict[str, Path]:
 
 def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
     """Read the columns of some inputs from one file. Raises InputError."""
-    fields = {each.name: each for one in inputs for each in _fields(setup, one)}
+    fields = {each.name: each for item in inputs for each in _fields(setup, item)}
     renamed = setup.content.columns
     unknown = sorted(
-        set(renamed) - {name for one in setup.domain.inputs for name in _types(setup, one)}
+        set(renamed) - {name for item in setup.domain.inputs for name in _types(setup, item)}
     )
     if unknown:
         raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(fields)}")
@@ -214,23 +214,23 @@ def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
 
 def _fields(setup: Setup, one: InputSpec) -> list[FieldSpec]:
     """The fields to read for an input. Only a replay reads event time."""
-    found = []
+    result = []
     for name, kind in _types(setup, one).items():
         if pa.types.is_timestamp(kind):
             if name != one.event_time or setup.replays:
-                found.append(FieldSpec(name, "time"))
+                result.append(FieldSpec(name, "time"))
         elif kind == pa.string():
-            found.append(FieldSpec(name, "text", None if name == one.key else ""))
+            result.append(FieldSpec(name, "text", None if name == one.key else ""))
         elif kind == pa.float64():
-            found.append(FieldSpec(name, "number"))
+            result.append(FieldSpec(name, "number"))
         elif kind == pa.bool_():
-            found.append(FieldSpec(name, "flag"))
+            result.append(FieldSpec(name, "flag"))
         else:
             bits = 31 if kind == pa.int32() else 63
-            found.append(
+            result.append(
                 FieldSpec(name, "whole", None, -(2.0**bits), 2.0**bits - 2.0 ** (bits - 53))
             )
-    return found
+    return result
 
 
 def _types(setup: Setup, one: InputSpec) -> dict[str, pa.DataType]:

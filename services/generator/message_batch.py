@@ -140,7 +140,7 @@ class RecordBuilder:
 
 def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
     """The Arrow type of each field of an input's schema. Raises ValueError for other types."""
-    found = {}
+    result = {}
     for each in json.loads(schema.text)["fields"]:
         kind = each["type"]
         if isinstance(kind, dict):
@@ -150,8 +150,8 @@ def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
                 f"the field {each['name']} of {schema.name} has a type that no input has; "
                 f"types are: {', '.join(_ARROW_TYPES)}"
             )
-        found[each["name"]] = _ARROW_TYPES[kind]
-    return found
+        result[each["name"]] = _ARROW_TYPES[kind]
+    return result
 
 
 def _array(made: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:

@@ -88,7 +88,7 @@ class ProbeTraffic:
 def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
     """Topic, key and value of the records of one set, in the order of sending. now_us: epoch
     microseconds. Raises ValueError if the domain returns no records."""
-    domain, found = plan.domain, []
+    domain, result = plan.domain, []
     as_json = plan.request.workload.content.format == "json"
     header = {
         SEQUENCE: PROBE_SEQUENCE,
@@ -99,15 +99,15 @@ def probe_set(plan: DatasetPlan, number: int, now_us: int) -> list[Probe]:
     if not records:
         raise ValueError(f"a probe set of the domain {domain.name} is empty")
     for name, fields in records:
-        one = domain.input(name)
+        item = domain.input(name)
         record = fields | header
         if as_json:
-            value = encode_json(one.record, record, domain.codec)
+            value = encode_json(item.record, record, domain.codec)
         else:
-            value = domain.codec.encode(one.record, record)
-        key = str(record[one.key]).encode()
-        found += [(each.input(name).topic, key, value) for each in plan.request.domains]
-    return found
+            value = domain.codec.encode(item.record, record)
+        key = str(record[item.key]).encode()
+        result += [(each.input(name).topic, key, value) for each in plan.request.domains]
+    return result
 
 
 @dataclass(frozen=True)

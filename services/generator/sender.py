@@ -53,7 +53,7 @@ class PlannedLoad:
         self.seconds = seconds
         self.end_us = seconds * SECOND_US
         self._builders = {
-            one.name: RecordBuilder(plan, one, load_start_ms) for one in plan.domain.inputs
+            each.name: RecordBuilder(plan, each, load_start_ms) for each in plan.domain.inputs
         }
 
     def shorten(self, seconds: int) -> None:

@@ -191,11 +191,11 @@ class Statistics:
 
 def _taken(delays_us: deque[tuple[Int64s, int]]) -> Int64s:
     """Remove and return the current delays; more may arrive concurrently."""
-    found = [np.zeros(0, np.int64)]
+    result = [np.zeros(0, np.int64)]
     for _ in range(len(delays_us)):
         due_us, sent_us = delays_us.popleft()
-        found.append(sent_us - due_us)
-    return np.concatenate(found)
+        result.append(sent_us - due_us)
+    return np.concatenate(result)
 
 
 def histogram(delays_us: Int64s) -> tuple[list[int], list[int]]:

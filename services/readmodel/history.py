@@ -234,7 +234,7 @@ def past_figures(url: str, run_ids: list[str]) -> Figures:
 
 def medians(figures: list[Figures]) -> Figures:
     """The median of each figure over runs. Pure."""
-    return Figures.model_validate(_medians([one.as_json() for one in figures]))
+    return Figures.model_validate(_medians([figure.as_json() for figure in figures]))
 
 
 def _medians(values: list[Any]) -> Any:

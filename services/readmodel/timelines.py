@@ -173,7 +173,7 @@ def _spans(row: type[_P], sql: str, at: tuple[str, str], *, start_ms: int, span_
     url, run_id = at
     spans = {"start": str(start_ms), "span": str(span_s * 1000)}
     rows = query_as(row, url, sql, run_id=run_id, **spans)
-    return [replace(one, at_s=one.span * span_s) for one in rows]
+    return [replace(each, at_s=each.span * span_s) for each in rows]
 
 
 def _by_stage(rows: Iterable[_S], value: Callable[[_S], float]) -> ByStage:

@@ -140,12 +140,12 @@ class Agent:
     def _session(self, plan: RunPlan) -> RunPipelines:
         request = plan.request
         folder = self._data / "runs" / request.run_id
-        members = [Member(one, load_engine(one.engine)) for one in request.pipelines]
+        members = [Member(pipeline, load_engine(pipeline.engine)) for pipeline in request.pipelines]
         folder.mkdir(parents=True, exist_ok=True)
-        for one in request.pipelines:
-            path = plan_file(folder, one.name)
+        for pipeline in request.pipelines:
+            path = plan_file(folder, pipeline.name)
             path.touch(mode=0o600)
-            told = engine_plan(plan, one, folder / one.name, self._settings)
+            told = engine_plan(plan, pipeline, folder / pipeline.name, self._settings)
             path.write_text(told.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s
@@ -154,15 +154,15 @@ class Agent:
     def _is_refused(self, plan: RunPlan) -> bool:
         """Whether a pipeline of the plan must not be started here; fails the run if so."""
         objections = {each.name: self._objection(each) for each in plan.request.pipelines}
-        found = {name: reason for name, reason in objections.items() if reason is not None}
+        result = {name: reason for name, reason in objections.items() if reason is not None}
         run_id = plan.request.run_id
-        for name, reason in found.items():
+        for name, reason in result.items():
             said = f"{name} was not started: {reason}"
             self._events.publish(Failed(run_id=run_id, pipeline=name, reason=said))
             self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
-        if found:
+        if result:
             self._say_stopped(plan)
-        return bool(found)
+        return bool(result)
 
     def begin(self, run_id: str, phases: PhasePlan) -> None:
         """Record the start of the load, for pipelines that start later. From then on, none is
@@ -243,7 +243,7 @@ class Agent:
         self._state = Idle()
         names = (each.pipeline.name for each in session.members)
         try:
-            self._remove_topics(tuple(catalogue.engine_group(one, session.home) for one in names))
+            self._remove_topics(tuple(catalogue.engine_group(name, session.home) for name in names))
         except KafkaException as error:  # an external Kafka may not permit it
             self._log.warning("topics_not_removed", run_id=session.home, reason=str(error))
 

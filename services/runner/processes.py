@@ -60,14 +60,14 @@ class Lines:
 
     def feed(self, data: bytes) -> tuple[list[Line], list[str]]:
         """The contract lines completed by `data`, and the text to log."""
-        found: list[Line] = []
+        result: list[Line] = []
         logged: list[str] = []
         *whole, rest = data.split(b"\n")
         for part in whole:
             self._take(part)
             line = None if self._skips else _parsed(bytes(self._rest))
             if line is not None and not isinstance(line, str):
-                found.append(line)
+                result.append(line)
             elif line != "":
                 logged += self._to_log(
                     f"a line of more than {MAX_LINE_BYTES} bytes is left out"
@@ -77,7 +77,7 @@ class Lines:
             self._rest.clear()
             self._skips = False
         self._take(rest)
-        return found, logged
+        return result, logged
 
     def _take(self, part: bytes) -> None:
         if len(self._rest) + len(part) > MAX_LINE_BYTES:
@@ -130,17 +130,17 @@ class PipelineProcess:
 
     def said(self) -> list[Line]:
         """Contract lines written since the last call; other lines go to the log."""
-        found: list[Line] = []
+        result: list[Line] = []
         for _ in range(MAX_READS):
             data = self._read()
             lines, logged = self._lines.feed(data)
-            found += lines
+            result += lines
             if logged:
                 with self.log.open("a") as file:
                     file.writelines(f"{text}\n" for text in logged)
             if len(data) < READ_BYTES:
                 break
-        return found
+        return result
 
     def keep_log(self) -> None:
         """Rename the log to `NAME.failed.log`, because the next start would truncate it. A program
@@ -191,7 +191,7 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
 def with_concurrent_collector(place: Installed) -> Installed:
     """The engine with G1, the JVM's default on a server, in place of the serial collector: in its
     command, and as the variable COLLECTOR."""
-    command = tuple(G1 if one == SERIAL else one for one in place.engine.spec.command)
+    command = tuple(G1 if each == SERIAL else each for each in place.engine.spec.command)
     spec = place.engine.spec.model_copy(update={"command": command})
     engine = replace(place.engine, spec=spec)
     return replace(place, engine=engine, variables={COLLECTOR: G1})
@@ -262,5 +262,5 @@ def read_tail(log: Path) -> str:
 def last_meaningful_line(text: str) -> str:
     """The last log line that is neither blank nor part of a stack trace."""
     lines = (line.strip() for line in reversed(text.splitlines()))
-    found = next((line for line in lines if line and not NOT_MEANINGFUL.match(line)), "")
-    return found[:REASON_CHARACTERS] or "its log has no message"
+    result = next((line for line in lines if line and not NOT_MEANINGFUL.match(line)), "")
+    return result[:REASON_CHARACTERS] or "its log has no message"

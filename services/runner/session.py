@@ -133,7 +133,9 @@ class RunPipelines:
 
     def can_serve(self, plan: RunPlan) -> bool:
         """Whether all pipelines run and match another run's plan."""
-        runs = all(one.state == "ready" and one.process is not None for one in self.members)
+        runs = all(
+            member.state == "ready" and member.process is not None for member in self.members
+        )
         alive = all(process.code is None for process in self.processes)
         return runs and alive and self.plan.request.served == plan.request.served
 

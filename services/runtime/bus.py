@@ -136,11 +136,14 @@ def read_commands(settings: ServiceSettings, client: str) -> tuple[list[Command 
 def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
     """Offset spans appended to each partition of a topic since a time, epoch milliseconds."""
     ends = end_offsets(consumer, topic)
-    asked = [TopicPartition(topic, one, since_ms) for one in partition_ids(consumer, topic)]
+    asked = [
+        TopicPartition(topic, partition_id, since_ms)
+        for partition_id in partition_ids(consumer, topic)
+    ]
     begins = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
     return {
-        (topic, one.partition): (one.offset if one.offset >= 0 else end, end)
-        for one, end in zip(begins, ends, strict=True)
+        (topic, each.partition): (each.offset if each.offset >= 0 else end, end)
+        for each, end in zip(begins, ends, strict=True)
     }
 
 

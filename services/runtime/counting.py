@@ -140,7 +140,7 @@ def histograms(counts: Mapping[int, int]) -> Iterator[Fields]:
     latencies = sorted(counts)
     for start in range(0, len(latencies), MOST_LATENCIES):
         part = latencies[start : start + MOST_LATENCIES]
-        yield {"latencies_ms": part, "counts": [counts[one] for one in part]}
+        yield {"latencies_ms": part, "counts": [counts[each] for each in part]}
 
 
 def _named(topic: str, counts: dict[Any, int], samples: list[str]) -> Fields:
@@ -208,9 +208,9 @@ def count_cells(*columns: Ints) -> Iterator[tuple[list[int], int]]:
         key = key * span + (column - low)
     if math.prod(spans) <= 4 * len(key) + 4096:
         every = np.bincount(key)
-        found = np.flatnonzero(every)
-        counts = every[found]
+        result = np.flatnonzero(every)
+        counts = every[result]
     else:
-        found, counts = np.unique(key, return_counts=True)
-    rows = np.stack(np.unravel_index(found, spans), axis=1) + np.array(lows, np.int64)
+        result, counts = np.unique(key, return_counts=True)
+    rows = np.stack(np.unravel_index(result, spans), axis=1) + np.array(lows, np.int64)
     yield from zip(rows.tolist(), counts.tolist(), strict=True)

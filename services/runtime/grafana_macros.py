@@ -123,12 +123,12 @@ FORMATS: Final[dict[str | None, Callable[[list[str]], str]]] = {
 
 def _expand_macros(sql: str, time_range: TimeRange, interval_s: int) -> str:
     done, position = [], 0
-    for found in _MACRO.finditer(sql):
-        if found.start() < position:
-            raise MacroError(f"{found[0]} is inside another macro.")
-        done.append(sql[position : found.start()])
-        arguments, position = _arguments(sql, found.end())
-        done.append(_macro(found[1] or found[2], arguments, time_range, interval_s))
+    for result in _MACRO.finditer(sql):
+        if result.start() < position:
+            raise MacroError(f"{result[0]} is inside another macro.")
+        done.append(sql[position : result.start()])
+        arguments, position = _arguments(sql, result.end())
+        done.append(_macro(result[1] or result[2], arguments, time_range, interval_s))
     return "".join(done) + sql[position:]
 
 

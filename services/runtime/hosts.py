@@ -90,17 +90,17 @@ def proxy_for(url: str) -> Proxy | None:
         return None
     variable = f"{parts.scheme.upper()}_PROXY or ALL_PROXY"
     try:
-        found = urlsplit(address if "://" in address else f"http://{address}")
-        port = found.port or DEFAULT_PORT
+        result = urlsplit(address if "://" in address else f"http://{address}")
+        port = result.port or DEFAULT_PORT
     except ValueError as error:
         raise ProxyError(f"{variable} is not an address") from error
-    if found.scheme != "http" or not found.hostname:
+    if result.scheme != "http" or not result.hostname:
         raise ProxyError(f"{variable} must be http://host:port; other kinds are not supported")
     headers = {}
-    if found.username is not None:
-        login = f"{unquote(found.username)}:{unquote(found.password or '')}"
+    if result.username is not None:
+        login = f"{unquote(result.username)}:{unquote(result.password or '')}"
         headers["Proxy-Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
-    return Proxy(found.hostname, port, headers)
+    return Proxy(result.hostname, port, headers)
 
 
 @contextmanager

@@ -117,14 +117,14 @@ def class_archive(
 def is_closed(path: Path) -> bool:
     """Whether only this user and root can write a file or folder."""
     try:
-        found = path.lstat()
+        result = path.lstat()
     except OSError:
         return False
-    is_plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
-    return is_plain and found.st_uid in (0, os.geteuid()) and not found.st_mode & OTHERS_WRITE
+    is_plain = stat.S_ISREG(result.st_mode) or stat.S_ISDIR(result.st_mode)
+    return is_plain and result.st_uid in (0, os.geteuid()) and not result.st_mode & OTHERS_WRITE
 
 
 def _is_written(path: Path) -> bool:
     """Whether the process named in a class list's file name is running."""
-    found = PID.search(path.name)
-    return found is not None and psutil.pid_exists(int(found[1]))
+    match = PID.search(path.name)
+    return match is not None and psutil.pid_exists(int(match[1]))

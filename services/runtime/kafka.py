@@ -174,13 +174,13 @@ def assigned_consumer(settings: ServiceSettings, client: str, **properties: Any)
 def partition_ids(consumer: Consumer, topic: str) -> tuple[int, ...]:
     """Partitions of a topic in order. Raises NoTopicError if it does not exist,
     KafkaUnavailableError if the broker does not return them, KafkaException."""
-    found = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
-    if found is None or (found.error and found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
+    result = consumer.list_topics(topic, timeout=KAFKA_TIMEOUT_S).topics.get(topic)
+    if result is None or (result.error and result.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART):
         raise NoTopicError(f"topic {topic} does not exist")
-    if found.error is not None or not found.partitions:
-        reason = found.error.str() if found.error else "the broker returned no partition"
+    if result.error is not None or not result.partitions:
+        reason = result.error.str() if result.error else "the broker returned no partition"
         raise KafkaUnavailableError(f"topic {topic} cannot be read: {reason}")
-    return tuple(sorted(found.partitions))
+    return tuple(sorted(result.partitions))
 
 
 def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]:
@@ -195,8 +195,8 @@ def watermarks(consumer: Consumer, partition: TopicPartition) -> tuple[int, int]
             low, high = consumer.get_watermark_offsets(partition, timeout=KAFKA_TIMEOUT_S)
             return int(low), int(high)
         except KafkaException as error:
-            found = error.args[0]
-            passes = found.code() in _LEADERLESS or found.retriable()
+            result = error.args[0]
+            passes = result.code() in _LEADERLESS or result.retriable()
             if not passes or time.monotonic() > deadline_s:
                 raise
             time.sleep(0.05)
@@ -264,9 +264,9 @@ def ensure_topics(admin: AdminClient, topics: Iterable[Topic], replication: int 
 def delete_topics(admin: AdminClient, prefixes: tuple[str, ...]) -> None:
     """Delete the topics with one of these prefixes. Raises KafkaException."""
     there = admin.list_topics(timeout=DELETE_TIMEOUT_S).topics
-    found = [name for name in there if name.startswith(prefixes)]
-    if found:
-        for future in admin.delete_topics(found, request_timeout=DELETE_TIMEOUT_S).values():
+    result = [name for name in there if name.startswith(prefixes)]
+    if result:
+        for future in admin.delete_topics(result, request_timeout=DELETE_TIMEOUT_S).values():
             future.result(DELETE_TIMEOUT_S)
 
 
@@ -274,11 +274,11 @@ def _await_brokers(admin: AdminClient, count: int) -> list[int]:
     """Wait for `count` brokers; returns the lowest ids."""
     deadline = time.monotonic() + KAFKA_TIMEOUT_S
     while True:
-        found = sorted(admin.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
-        if len(found) >= count:
-            return found[:count]
+        result = sorted(admin.list_topics(timeout=KAFKA_TIMEOUT_S).brokers)
+        if len(result) >= count:
+            return result[:count]
         if time.monotonic() > deadline:
-            there = "is 1 broker" if len(found) == 1 else f"are {len(found)} brokers"
+            there = "is 1 broker" if len(result) == 1 else f"are {len(result)} brokers"
             raise KafkaUnavailableError(f"TIDEGAUGE_REPLICATION is {count}, but there {there}")
         time.sleep(0.2)
 
@@ -300,8 +300,8 @@ def committed_offsets(admin: AdminClient, group: str, timeout_s: float) -> dict[
     asked = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)], request_timeout=timeout_s
     )
-    found = asked[group].result(timeout_s).topic_partitions
-    return {(each.topic, each.partition): each.offset for each in found if not each.error}
+    result = asked[group].result(timeout_s).topic_partitions
+    return {(each.topic, each.partition): each.offset for each in result if not each.error}
 
 
 def newest_offsets(

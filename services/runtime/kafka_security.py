@@ -47,7 +47,7 @@ class Security:
 def security(properties: Mapping[str, str]) -> Security:
     """Parse librdkafka properties. Raises ValueError, one sentence, for settings that other clients
     do not support."""
-    found = Security(
+    result = Security(
         protocol=properties.get("security.protocol", PLAINTEXT).upper(),
         mechanism=properties.get("sasl.mechanism", properties.get("sasl.mechanisms", "")).upper(),
         username=properties.get("sasl.username", ""),
@@ -57,12 +57,14 @@ def security(properties: Mapping[str, str]) -> Security:
         key_path=properties.get("ssl.key.location", ""),
         key_password=properties.get("ssl.key.password", ""),
     )
-    if found.protocol not in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL):
-        raise ValueError(f"security.protocol {found.protocol} is unknown")
-    if found.is_authenticated and found.mechanism not in _LOGIN_MODULES:
+    if result.protocol not in (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL):
+        raise ValueError(f"security.protocol {result.protocol} is unknown")
+    if result.is_authenticated and result.mechanism not in _LOGIN_MODULES:
         known = ", ".join(_LOGIN_MODULES)
-        raise ValueError(f"sasl.mechanism must be one of {known}, not {found.mechanism or 'empty'}")
-    return found
+        raise ValueError(
+            f"sasl.mechanism must be one of {known}, not {result.mechanism or 'empty'}"
+        )
+    return result
 
 
 def login_properties(user: str, password: str) -> dict[str, str]:
@@ -78,17 +80,17 @@ def login_properties(user: str, password: str) -> dict[str, str]:
 
 def java_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """The same for Java clients, without a client certificate."""
-    found = security(properties)
-    if found.protocol == PLAINTEXT:
+    result = security(properties)
+    if result.protocol == PLAINTEXT:
         return {}
-    java = {"security.protocol": found.protocol}
-    if found.is_authenticated:
-        module = _LOGIN_MODULES[found.mechanism]
-        user, password = _quoted(found.username), _quoted(found.password)
-        java["sasl.mechanism"] = found.mechanism
+    java = {"security.protocol": result.protocol}
+    if result.is_authenticated:
+        module = _LOGIN_MODULES[result.mechanism]
+        user, password = _quoted(result.username), _quoted(result.password)
+        java["sasl.mechanism"] = result.mechanism
         java["sasl.jaas.config"] = f"{module} required username={user} password={password};"
-    if found.is_encrypted and found.ca_path:
-        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": found.ca_path}
+    if result.is_encrypted and result.ca_path:
+        java |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": result.ca_path}
     return java
 
 

@@ -118,10 +118,10 @@ def _memory(proc: Path) -> Iterator[tuple[int, int]]:
         limit, used, cache = names[group.version]
         for folder in group.folders:
             with suppress(OSError, ValueError):
-                found = int((folder / limit).read_text())  # `max`: a ValueError
+                result = int((folder / limit).read_text())  # `max`: a ValueError
                 taken = int((folder / used).read_text())
                 cached = _fields(folder / "memory.stat").get(cache, 0)
-                yield found, max(0, taken - cached)
+                yield result, max(0, taken - cached)
 
 
 def _fields(path: Path) -> dict[str, int]:
@@ -139,14 +139,14 @@ def _groups(proc: Path, controller: str) -> tuple[_Group, ...]:
         mounts = list(_mounts((proc / "mountinfo").read_text()))
     except OSError:
         return ()
-    found = []
+    result = []
     own = {tuple(line.split(":", 2)[1].split(",")): line.split(":", 2)[2] for line in lines}
     for version, options, root, place in mounts:
         for controllers, path in own.items():
             is_v1 = version == 1 and controller in controllers and controller in options
             if is_v1 or (version == 2 and controllers == ("",)):
-                found.append(_Group(version, tuple(_enclosing(Path(path), root, place))))
-    return tuple(found)
+                result.append(_Group(version, tuple(_enclosing(Path(path), root, place))))
+    return tuple(result)
 
 
 def _mounts(text: str) -> Iterator[tuple[int, list[str], Path, Path]]:
@@ -173,4 +173,4 @@ def _enclosing(path: Path, root: Path, place: Path) -> Iterator[Path]:
 
 
 def _unescaped(word: str) -> str:
-    return ESCAPE.sub(lambda found: chr(int(found[1], 8)), word)
+    return ESCAPE.sub(lambda each: chr(int(each[1], 8)), word)

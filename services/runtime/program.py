@@ -24,8 +24,8 @@ def plan_file(folder: Path, pipeline: str) -> Path:
 
 def pipeline_of(command_line: Sequence[str]) -> str:
     """The pipeline whose plan is an argument of a command line; empty if there is none."""
-    found = (_PLAN.search(argument) for argument in command_line)
-    return next((match[1] for match in found if match), "")
+    result = (_PLAN.search(argument) for argument in command_line)
+    return next((match[1] for match in result if match), "")
 
 
 def read_plan() -> EnginePlan:

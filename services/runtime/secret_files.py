@@ -59,12 +59,12 @@ def given_secret(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            found = _text(file.read(MAX_BYTES + 1))
+            result = _text(file.read(MAX_BYTES + 1))
     except OSError as error:
         raise SecretFileError(f"the secret {path} cannot be used: {error.strerror}") from error
-    if not found:
-        raise SecretFileError(f"the secret {path} {_mistake(found)}")
-    return found
+    if not result:
+        raise SecretFileError(f"the secret {path} {_mistake(result)}")
+    return result
 
 
 def _read(path: Path) -> str:
@@ -75,22 +75,22 @@ def _read(path: Path) -> str:
     descriptor = os.open(path, flags)
     try:
         _check_private(path, descriptor)
-        found = _text(os.read(descriptor, MAX_BYTES + 1))
+        result = _text(os.read(descriptor, MAX_BYTES + 1))
     finally:
         os.close(descriptor)
-    if found is None or len(found) < MIN_CHARACTERS:
+    if result is None or len(result) < MIN_CHARACTERS:
         raise SecretFileError(
-            f"the secret {path} {_mistake(found)}; remove it, and a new one is created"
+            f"the secret {path} {_mistake(result)}; remove it, and a new one is created"
         )
-    return found
+    return result
 
 
 def _check_private(path: Path, descriptor: int) -> None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    result = os.fstat(descriptor)
+    if not stat.S_ISREG(result.st_mode):
         raise SecretFileError(f"the secret {path} is not a regular file")
     read_only = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
-    objection = openness(found.st_uid, stat.S_IMODE(found.st_mode), os.geteuid(), read_only)
+    objection = openness(result.st_uid, stat.S_IMODE(result.st_mode), os.geteuid(), read_only)
     if objection is not None:
         raise SecretFileError(f"the secret {path} {objection}; remove it, and a new one is created")
 
@@ -107,9 +107,9 @@ def openness(owner: int, mode: int, us: int, read_only_mount: bool) -> str | Non
 
 def _text(data: bytes) -> str | None:
     """The secret as one line without its newline; None if the bytes are not a valid secret."""
-    found = data.decode(errors="replace").strip()
-    is_line = len(data) <= MAX_BYTES and found.isprintable() and "\ufffd" not in found
-    return found if is_line else None
+    result = data.decode(errors="replace").strip()
+    is_line = len(data) <= MAX_BYTES and result.isprintable() and "\ufffd" not in result
+    return result if is_line else None
 
 
 def _mistake(found: str | None) -> str:

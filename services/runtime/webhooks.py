@@ -51,12 +51,12 @@ class Webhook(BaseModel):
         """The address. Raises SecretFileError if its file cannot be used."""
         if self.url_file is None:
             return self.url
-        found = given_secret(self.url_file)
+        result = given_secret(self.url_file)
         try:
-            check_address(found, self.allow_http)
+            check_address(result, self.allow_http)
         except ValueError as error:
             raise SecretFileError(f"the address in {self.url_file} {error}") from error
-        return found
+        return result
 
     def token(self) -> str:
         """The bearer token, or an empty string. Raises SecretFileError."""

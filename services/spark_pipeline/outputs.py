@@ -135,14 +135,14 @@ def _computed(
         return rows(of).withWatermark(inputs.event_time, f"{delay_ms} milliseconds")
 
     def by_input(delay_ms: int) -> dict[str, DataFrame]:
-        return {one.name: watermarked(inputs.only(one), delay_ms) for one in inputs.specs}
+        return {each.name: watermarked(inputs.only(each), delay_ms) for each in inputs.specs}
 
     if spec.name in source.own:
         if pipeline.closes_windows:
-            found = _together(by_input(pipeline.window_watermark_ms))
+            result = _together(by_input(pipeline.window_watermark_ms))
         else:
-            found = watermarked(inputs, 1000 * pipeline.watermark_s)
-        return source.own[spec.name](found, spec)
+            result = watermarked(inputs, 1000 * pipeline.watermark_s)
+        return source.own[spec.name](result, spec)
     if not steps:
         return of_rows(rows(inputs), before)
     if pipeline.closes_windows:
@@ -150,10 +150,10 @@ def _computed(
         frames = {name: of_rows(frame, before) for name, frame in frames.items()}
         return built_in(frames, steps, inputs)
     if pipeline.implementation == "state":
-        found, kinds = rows(inputs), _with(STATE, pipeline.watermark_s)
+        result, kinds = rows(inputs), _with(STATE, pipeline.watermark_s)
     else:
-        found, kinds = watermarked(inputs, 1000 * pipeline.watermark_s), CUSTOMISED
-    return once_stateful(of_rows(found, before), steps, inputs, kinds)
+        result, kinds = watermarked(inputs, 1000 * pipeline.watermark_s), CUSTOMISED
+    return once_stateful(of_rows(result, before), steps, inputs, kinds)
 
 
 def _together(frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -26,15 +26,15 @@ def own_functions(domain: DomainSpec, data: Path) -> Own:
 
     Raises DefinitionError without such a folder or a usable function.
     """
-    found = trusted_domain(domain, data)
-    path = found.folder / f"{MODULE}.py"
-    module = domain_module(found, MODULE)
+    result = trusted_domain(domain, data)
+    path = result.folder / f"{MODULE}.py"
+    module = domain_module(result, MODULE)
     if module is None:
         raise DefinitionError(f"{path} does not exist, and implementation is own.")
     # Spark workers cannot import the module, so its functions are pickled by value.
     cloudpickle.register_pickle_by_value(module)
     named = {name: getattr(module, name, None) for name in domain.stage_names}
-    functions = {name: one for name, one in named.items() if callable(one)}
+    functions = {name: each for name, each in named.items() if callable(each)}
     if not functions:
         stages = ", ".join(domain.stage_names)
         raise DefinitionError(f"{path} has no function that is named after a stage: {stages}.")

@@ -135,8 +135,8 @@ class ConsumerMeters:
         count = self._server.getMBeanCount()
         if count != self._count:
             names = names_in(self._server.queryNames(self._pattern, None).toString())
-            found = [(name, bean_of(name, self._group)) for name in names]
-            self._beans = [(self._named(name), bean) for name, bean in found if bean is not None]
+            result = [(name, bean_of(name, self._group)) for name in names]
+            self._beans = [(self._named(name), bean) for name, bean in result if bean is not None]
             self._count = count
 
 

@@ -109,7 +109,7 @@ def cause_of_stop(log: str) -> str:
         _, is_error, message = line.partition(" ERROR ")
         if is_error and any(told in message for told in STOPPING):
             following = lines[number + 1 : number + 2]
-            exception = [one for one in following if not one[:1].isdigit()]
+            exception = [each for each in following if not each[:1].isdigit()]
             return one_line("\n".join([message.partition(": ")[2], *exception]))
     return "its log does not say why"
 

@@ -133,7 +133,7 @@ def slots(
             readers += max(input_partitions, output_partitions)
         else:
             readers += input_partitions * len(domain.inputs_of(stage))
-        reducers += pipeline.shuffle_partitions * any(one.kind not in ROW_KINDS for one in steps)
+        reducers += pipeline.shuffle_partitions * any(step.kind not in ROW_KINDS for step in steps)
     return readers + reducers
 
 
@@ -210,10 +210,10 @@ def spark_conf(
 def _login(master: str) -> dict[str, str]:
     """A secret for the ports of the driver, and of executors on this machine, which are open to its
     other users."""
-    found = {"spark.authenticate": "true"} if master.startswith("local") else {}
+    result = {"spark.authenticate": "true"} if master.startswith("local") else {}
     if master.startswith(OWN_CLUSTER):
-        found["spark.authenticate.secret"] = secrets.token_hex(32)
-    return found
+        result["spark.authenticate.secret"] = secrets.token_hex(32)
+    return result
 
 
 def driver_archive(pipeline: SparkPipeline, settings: SparkSettings) -> ClassArchive | None:
@@ -274,10 +274,10 @@ def listen_on_loopback(jvm: Any) -> None:
     kind = jvm.java.lang.Class.forName("java.net.InetAddress")
     resolver = kind.getDeclaredField("impl")
     resolver.setAccessible(True)
-    found = resolver.get(None)
-    wildcard = found.getClass().getDeclaredField("anyLocalAddress")
+    result = resolver.get(None)
+    wildcard = result.getClass().getDeclaredField("anyLocalAddress")
     wildcard.setAccessible(True)
-    wildcard.set(found, jvm.java.net.InetAddress.getLoopbackAddress())
+    wildcard.set(result, jvm.java.net.InetAddress.getLoopbackAddress())
 
 
 def is_stopped(spark: SparkSession) -> bool:
@@ -294,8 +294,8 @@ def _of_own_cluster(host: str, scratch: Path) -> dict[str, str]:
     """Environment of a cluster within the driver. Its workers write to Spark's installation folder,
     so they get a folder that links to it, and listen at the address of this machine's name."""
     home = Path(tempfile.mkdtemp(prefix="home-", dir=scratch))
-    for one in Path(pyspark.__path__[0]).iterdir():
-        (home / one.name).symlink_to(one)
+    for each in Path(pyspark.__path__[0]).iterdir():
+        (home / each.name).symlink_to(each)
     return {"SPARK_HOME": str(home), "SPARK_LOCAL_IP": host, "SPARK_LOCAL_HOSTNAME": host}
 
 

@@ -79,16 +79,16 @@ def decoded_json(record: str, records: RecordSchemas) -> Column:
     kinds = fields_of(record, records)
     # Times are first read as integers.
     ddl = ", ".join(f"{name} {_TYPES[_plain(_branch(kind))]}" for name, kind in kinds.items())
-    found = F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
+    result = F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
     needed = [name for name, kind in kinds.items() if not is_nullable(kind)]
-    is_whole = reduce(and_, (found.getField(name).isNotNull() for name in needed))
+    is_whole = reduce(and_, (result.getField(name).isNotNull() for name in needed))
     for name, kind in kinds.items():
         unit = _logical_type(_branch(kind))
         if unit == "timestamp-millis":
-            found = found.withField(name, F.timestamp_millis(found.getField(name)))
+            result = result.withField(name, F.timestamp_millis(result.getField(name)))
         elif unit == "timestamp-micros":
-            found = found.withField(name, F.timestamp_micros(found.getField(name)))
-    return F.when(is_whole, found)
+            result = result.withField(name, F.timestamp_micros(result.getField(name)))
+    return F.when(is_whole, result)
 
 
 def fitted(rows: DataFrame, record: str, records: RecordSchemas) -> DataFrame:
@@ -123,7 +123,7 @@ def datum_of(fields: Column, record: str, records: RecordSchemas) -> Column:
 
 
 def _branch(kind: Any) -> Any:
-    return next(one for one in kind if one != "null") if isinstance(kind, list) else kind
+    return next(each for each in kind if each != "null") if isinstance(kind, list) else kind
 
 
 def _plain(kind: Any) -> str:

@@ -19,8 +19,8 @@ class EngineError(RuntimeError):
     @property
     def code(self) -> int:
         """ClickHouse's exception code, or 1002 (UNKNOWN_EXCEPTION) if there is none."""
-        found = _CODE.search(str(self))
-        return int(found[1]) if found else 1002
+        match = _CODE.search(str(self))
+        return int(match[1]) if match else 1002
 
 
 class InsertTimeoutError(EngineError):

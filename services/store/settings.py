@@ -132,13 +132,13 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
         "timeout_overflow_mode": "throw",
         **PARSING,
     }
-    found = {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
-    is_sooner = found["max_execution_time"] != limits["max_execution_time"]
+    result = {name: _tighter(asked.get(name), limit) for name, limit in limits.items()}
+    is_sooner = result["max_execution_time"] != limits["max_execution_time"]
     if asked.get("timeout_overflow_mode") == "break" and is_sooner:
-        found["timeout_overflow_mode"] = "break"
+        result["timeout_overflow_mode"] = "break"
     if asked.get("result_overflow_mode") == "break":
-        found |= _broken(found, limits, asked.get("limit", "0"))
-    return found
+        result |= _broken(result, limits, asked.get("limit", "0"))
+    return result
 
 
 def _broken(

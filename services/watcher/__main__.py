@@ -31,9 +31,9 @@ def main(arguments: list[str]) -> None:
     try:
         match arguments:
             case ["keep", file]:
-                found = read_watch(Path(file))
-                state = "starts" if keep_watch(settings.data, found) else "is unchanged"
-                print(f"The watch {found.name} {state}.")
+                watch = read_watch(Path(file))
+                state = "starts" if keep_watch(settings.data, watch) else "is unchanged"
+                print(f"The watch {watch.name} {state}.")
             case ["end", name]:
                 end_watch(settings.data, name)
                 print(f"The watch {name} is ended.")

@@ -49,8 +49,8 @@ def offsets_at(consumer: Consumer, places: Iterable[Place], time_ms: int) -> dic
     """The offset of the first record of each partition at or after a time, or the end offset.
     Raises KafkaException."""
     asked = [TopicPartition(*place, time_ms) for place in places]
-    found = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S) if asked else []
-    return {(one.topic, one.partition): _offset(consumer, one) for one in found}
+    result = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S) if asked else []
+    return {(each.topic, each.partition): _offset(consumer, each) for each in result}
 
 
 def _offset(consumer: Consumer, place: TopicPartition) -> int:
@@ -107,13 +107,13 @@ class BrokerClocks:
         """How far the slowest clock may be behind this machine's, at most MOST_BEHIND_MS; 0 if
         ahead."""
         return min(
-            MOST_BEHIND_MS, max([0, *(one.ms for one in (self._any | self._fresh).values())])
+            MOST_BEHIND_MS, max([0, *(each.ms for each in (self._any | self._fresh).values())])
         )
 
     def difference_ms(self) -> int | None:
         """Maximum clock difference between brokers; None with fewer than two estimates."""
-        found = [one.ms for one in self._fresh.values()]
-        return max(found) - min(found) if len(found) > 1 else None
+        result = [each.ms for each in self._fresh.values()]
+        return max(result) - min(result) if len(result) > 1 else None
 
     def leaders(self) -> list[int]:
         """Brokers whose timestamps were seen."""
@@ -182,7 +182,7 @@ class GroupLagReader:
         try:
             for group in self.groups:
                 try:
-                    lags += [(group, *one) for one in sorted(self._lags(group).items())]
+                    lags += [(group, *lag) for lag in sorted(self._lags(group).items())]
                 except (KafkaException, FutureTimeoutError) as error:
                     failed[group] = str(error) or "Kafka did not report it in time"
             asked.set_result((lags, failed))

@@ -86,8 +86,8 @@ class CopiedTimes:
 
     def saved(self) -> tuple[Ints, dict[str, Any]]:
         """As an array and JSON types, for `restore`."""
-        found = [[*one, count] for one, count in self.found.items()]
-        return self._pairs.ravel(), {"looked": self.looked, "found": found}
+        result = [[*each, count] for each, count in self.found.items()]
+        return self._pairs.ravel(), {"looked": self.looked, "found": result}
 
     def restore(self, pairs: Ints, saved: dict[str, Any]) -> None:
         """Restore saved state."""

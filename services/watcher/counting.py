@@ -132,8 +132,8 @@ class SplitValues:
             if text in self._counts or len(self._counts) < MOST_COUNTED:
                 self._counts[text] = self._counts.get(text, 0) + count
         others = self._codes.get(OTHERS, UNNAMED)
-        found = (self._codes.get(text, others) for text in short)
-        return np.fromiter(found, np.int32, len(short))
+        result = (self._codes.get(text, others) for text in short)
+        return np.fromiter(result, np.int32, len(short))
 
     def turn(self, before_ms: int) -> None:
         """Once a minute, give codes to values that became frequent. before_ms: everything earlier
@@ -255,7 +255,7 @@ class Counting:
         self._where = {"pipeline": watch.name, "stage": watch.stage}
         self._run_ms = 1000 * watch.run_s
         sides = (*watch.inputs, *watch.outputs)
-        field = next((one.by for one in sides if one.by), "")
+        field = next((side.by for side in sides if side.by), "")
         remember_ms = watch.relation.remember_ms
         self.slices = Slices(
             self._where, field, lambda code: "{}-{}".format(*place_of(code)), remember_ms
@@ -373,7 +373,7 @@ class Counting:
     ) -> dict[tuple[int, int], list[str]]:
         """Positions of some offenders of each verdict in each second."""
         bad = np.flatnonzero((judged.verdict != EXACT) & (judged.verdict != FOUND))
-        found: dict[tuple[int, int], list[str]] = defaultdict(list)
+        result: dict[tuple[int, int], list[str]] = defaultdict(list)
         kept: Counter[tuple[int, int, int]] = Counter()
         columns = (run, second, judged.verdict, judged.place, judged.offset)
         times = (judged.input_ms, judged.output_ms)
@@ -388,8 +388,8 @@ class Counting:
             for name, column in zip(("input_ms", "output_ms"), times, strict=True):
                 if column[row] != NONE_MS:
                     sample[name] = int(column[row])
-            found[number, at].append(json.dumps(sample))
-        return found
+            result[number, at].append(json.dumps(sample))
+        return result
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Fields]]:
         """Latencies as columns, and other totals as JSON types, for `restore`."""
@@ -402,10 +402,10 @@ class Counting:
     def restore(self, columns: dict[str, npt.NDArray[Any]], totals: dict[str, Fields]) -> None:
         """Restore saved totals."""
         for run, fields in totals.items():
-            self.totals[int(run)] = found = RunTotals(
+            self.totals[int(run)] = result = RunTotals(
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
             )
-            found.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
-            found.copied.restore(columns[f"copied_{run}"], fields["copied"])
+            result.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
+            result.copied.restore(columns[f"copied_{run}"], fields["copied"])
             for row in fields["not_judged"]:
-                found.not_judged.add(UnjudgedRow(**row))
+                result.not_judged.add(UnjudgedRow(**row))

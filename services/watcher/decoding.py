@@ -89,17 +89,17 @@ class SchemaIds:
             if self._clock_s() < again_s:
                 raise SchemaMissingError(reason)
         try:
-            found = self._asked(number)
+            result = self._asked(number)
         except SchemaMissingError as error:
             self._note(number, error)
             raise
-        self._found[number] = found
-        return found
+        self._found[number] = result
+        return result
 
     def _note(self, number: int, error: SchemaMissingError) -> None:
         """Delay further fetches of an id, and of other ids if required."""
         now_s = self._clock_s()
-        recent = {one: told for one, told in self._missing.items() if told[0] > now_s}
+        recent = {each: told for each, told in self._missing.items() if told[0] > now_s}
         self._missing = recent | {number: (now_s + ASK_AGAIN_S, str(error))}
         if len(self._missing) >= MOST_UNKNOWN:
             self._others_s = min(again_s for again_s, _ in self._missing.values())
@@ -128,9 +128,9 @@ class SchemaIds:
             raise SchemaMissingError(f"schema {number} was not found: {_said(error)}") from error
 
     def _referred(self, references: Any, seen: set[tuple[str, int]]) -> list[Any]:
-        found: list[Any] = []
-        for one in references:
-            place = (str(one["subject"]), int(one["version"]))
+        result: list[Any] = []
+        for reference in references:
+            place = (str(reference["subject"]), int(reference["version"]))
             if place in seen:
                 continue
             seen.add(place)
@@ -138,9 +138,9 @@ class SchemaIds:
                 raise SchemaMissingError(f"it refers to more than {MAX_REFERENCES} schemas")
             subject = urllib.parse.quote(place[0], safe="")
             answer = self._ask(f"/subjects/{subject}/versions/{place[1]}")
-            found += self._referred(answer.get("references", ()), seen)
-            found.append(json.loads(answer["schema"]))
-        return found
+            result += self._referred(answer.get("references", ()), seen)
+            result.append(json.loads(answer["schema"]))
+        return result
 
 
 def _said(error: Exception) -> str:
@@ -273,11 +273,11 @@ def confluent_avro(ids: SchemaIds) -> Decode:
             if len(value) < FRAME_BYTES or value[0]:
                 raise UndecodableError(NO_FRAME)
             try:
-                found = ids.schema(int.from_bytes(frame[1:], "big"))
+                result = ids.schema(int.from_bytes(frame[1:], "big"))
             except ValueError as error:
                 raise UndecodableError(str(error)) from error
             try:
-                schema = parsed(found)
+                schema = parsed(result)
             except ValueError as error:
                 schema = UndecodableError(str(error))
             schemas[frame] = schema
@@ -377,7 +377,7 @@ class _Message:
             is_scalar = field.message_type.fields_by_name["value"].message_type is None
             return {_key_text(k): v if is_scalar else _Message(v) for k, v in value.items()}
         if hasattr(value, "MergeFrom") and not hasattr(value, "DESCRIPTOR"):
-            return [_Message(one) for one in value]
+            return [_Message(each) for each in value]
         if field.has_presence and not self._message.HasField(name):
             return None
         return _Message(value)

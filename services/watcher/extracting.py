@@ -40,13 +40,13 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 def microseconds(value: Any, written: TimeFormat) -> int:
     """The event time of a record, truncated to microseconds. Raises UndecodableError."""
     if type(value) is int and written != "iso":
-        found = value * PER_UNIT[written]
+        result = value * PER_UNIT[written]
     else:
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        found = _iso(text) if written == "iso" else _number(text, PER_UNIT[written])
-    if not -MOST_US < found < MOST_US:
+        result = _iso(text) if written == "iso" else _number(text, PER_UNIT[written])
+    if not -MOST_US < result < MOST_US:
         raise UndecodableError(TOO_FAR)
-    return found
+    return result
 
 
 def _iso(text: str) -> int:
@@ -60,10 +60,10 @@ def _iso(text: str) -> int:
 
 def _number(text: str, unit: int) -> int:
     try:
-        found = Decimal(text) * unit
-        if abs(found) > MOST_US:
+        result = Decimal(text) * unit
+        if abs(result) > MOST_US:
             raise UndecodableError(TOO_FAR)
-        return int(found.to_integral_value("ROUND_FLOOR"))
+        return int(result.to_integral_value("ROUND_FLOOR"))
     except (ArithmeticError, ValueError) as error:
         if isinstance(error, UndecodableError):
             raise
@@ -176,8 +176,8 @@ class Extractor:
         return SEPARATOR.join(parts)
 
     def _times_us(self, message: Message, record: Any, headers: Headers) -> tuple[int, ...]:
-        found = (find(message, record, headers) for find in self._times)
-        times = tuple(microseconds(one, self._time_format) for one in found)
+        result = (find(message, record, headers) for find in self._times)
+        times = tuple(microseconds(each, self._time_format) for each in result)
         if times[0] >= times[-1] and len(times) > 1:
             raise UndecodableError("its window ends before it begins")
         return times
@@ -228,8 +228,8 @@ def _header(headers: Headers, name: str) -> Any:
     """The last header of that name, as in Kafka's clients."""
     if headers is None:
         raise UndecodableError("the name of a header is not UTF-8")
-    for found, value in reversed(headers):
-        if found == name:
+    for result, value in reversed(headers):
+        if result == name:
             return value
     raise NoFieldError(f"it has no header {name}")
 

@@ -74,8 +74,8 @@ class Groups:
 
     def of(self, column: str, numbers: Ints) -> npt.NDArray[Any]:
         """A column of some groups."""
-        found: npt.NDArray[Any] = self._columns[column][numbers - self._base]
-        return found
+        result: npt.NDArray[Any] = self._columns[column][numbers - self._base]
+        return result
 
     def column(self, column: str, first: int, end: int) -> npt.NDArray[Any]:
         """A column of consecutive groups."""
@@ -182,7 +182,7 @@ class Groups:
     def forget(self, first: int) -> None:
         """Remove the groups before a number."""
         self.first = max(self.first, first)
-        self._blocks = [one for one in self._blocks if one[1].max() >= self.first]
+        self._blocks = [block for block in self._blocks if block[1].max() >= self.first]
 
     def keep(self, limit: int) -> None:
         """Keep only identities whose hash is below a limit."""

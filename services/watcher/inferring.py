@@ -69,18 +69,18 @@ class Seen:
 
     def texts(self) -> dict[str, list[bytes | None]]:
         """Text of each record by path, for the paths that most records have."""
-        found: dict[str, list[bytes | None]] = {}
+        result: dict[str, list[bytes | None]] = {}
         rows = zip(self.messages, self.headers, self.values, self.keys, strict=True)
         for number, (message, headers, value, key) in enumerate(rows):
             fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
             for path, text in chain(_leaves(message, headers, self.key), fields):
-                if path not in found and len(found) < MOST_PATHS:
-                    found[path] = [None] * len(self.messages)
-                if path in found:
-                    found[path][number] = text
+                if path not in result and len(result) < MOST_PATHS:
+                    result[path] = [None] * len(self.messages)
+                if path in result:
+                    result[path][number] = text
         return {
             path: texts
-            for path, texts in found.items()
+            for path, texts in result.items()
             if len(texts) - texts.count(None) >= GOOD * len(texts)
         }
 
@@ -105,7 +105,7 @@ class Guess:
 def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
     """Pairs of paths with common values, best first."""
     sides = inputs.texts(), outputs.texts()
-    found = []
+    result = []
     for input_path, texts in sides[0].items():
         names = Counter(text for text in texts if text is not None)
         distinct = sum(count == 1 for count in names.values()) / max(1, names.total())
@@ -113,8 +113,8 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
             known = [text for text in theirs if text is not None]
             share = sum(text in names for text in known) / max(1, len(known))
             if share > 0.5 and distinct > 0.1:
-                found.append(Guess(input_path, output_path, share, distinct))
-    return sorted(found, key=lambda one: one.score, reverse=True)
+                result.append(Guess(input_path, output_path, share, distinct))
+    return sorted(result, key=lambda each: each.score, reverse=True)
 
 
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
@@ -164,8 +164,8 @@ def _is_json(value: bytes) -> bool:
 
 def _key_format(keys: list[bytes]) -> KeyFormat:
     keys = [key for key in keys if key]
-    if (found := _format(keys)) == "json" or found == "json-confluent":
-        return found
+    if (result := _format(keys)) == "json" or result == "json-confluent":
+        return result
     if any(not key.isascii() or b"\0" in key for key in keys):
         for kind, size in KEY_BYTES.items():
             if all(len(key) == size for key in keys):
@@ -209,9 +209,9 @@ def newest(
     if until_ms is not None:
         asked = [TopicPartition(topic, number, until_ms + 1) for number in partitions]
         later = {
-            one.partition: one.offset
-            for one in consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
-            if one.offset >= 0
+            offsets_for_time.partition: offsets_for_time.offset
+            for offsets_for_time in consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
+            if offsets_for_time.offset >= 0
         }
     each, ends = max(1, count // len(partitions)), {}
     begins = []
@@ -224,27 +224,27 @@ def newest(
             begins.append(place)
             ends[number] = high
     consumer.assign(begins)
-    found: list[Message] = []
+    result: list[Message] = []
     deadline_s = time.monotonic() + READ_S
     read_bytes = 0
     while ends and time.monotonic() < deadline_s and read_bytes < MOST_BYTES:
         for message in consumer.consume(500, 0.2):
             if message.error() is None and message.partition() in ends:
-                found.append(message)
+                result.append(message)
                 read_bytes += len(message)
             if message.error() is not None or message.offset() + 1 >= ends.get(
                 message.partition(), 0
             ):
                 ends.pop(message.partition(), None)
-    return found
+    return result
 
 
 def written(
     kafka: WatchedKafka, registry: Registry | None, inputs: Seen, outputs: Seen
 ) -> Iterable[str]:
     """The lines of a watch file."""
-    found = guesses(inputs, outputs)
-    best = found[0] if found else None
+    result = guesses(inputs, outputs)
+    best = result[0] if result else None
     name = "".join(c if c.isalnum() else "-" for c in inputs.topic.lower()).strip("-")[:40]
     yield f"# A guess from {len(inputs.messages)} records of {inputs.topic} and"
     yield f"# {len(outputs.messages)} of {outputs.topic}. Check every line."
@@ -271,7 +271,7 @@ def written(
     yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
         yield "# Repeated identities are paired in order; unique ones are better."
-    for other in found[1:4]:
+    for other in result[1:4]:
         yield f"# Also: {other.input_path} = {other.output_path}, found {other.found:.0%}."
     yield from _relation(inputs, outputs, best)
 
@@ -322,7 +322,7 @@ def main() -> None:
         ids = SchemaIds({}, asking(registry)) if registry else None
         consumer = Consumer(client_properties(kafka, "infer", settings) | READING | SILENT)
         outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
-        last_ms = max((one.timestamp()[1] for one in outputs.messages), default=-1)
+        last_ms = max((message.timestamp()[1] for message in outputs.messages), default=-1)
         until_ms = last_ms if last_ms >= 0 else None
         tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
         if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
@@ -340,9 +340,9 @@ def main() -> None:
     finally:
         if consumer is not None:
             consumer.close()
-    for one in (inputs, outputs):
-        if not one.messages:
-            _exit(f"there are no records in {one.topic}.")
+    for each in (inputs, outputs):
+        if not each.messages:
+            _exit(f"there are no records in {each.topic}.")
     print("\n".join(written(kafka, registry, inputs, outputs)))
 
 

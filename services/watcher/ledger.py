@@ -63,11 +63,11 @@ class Candidates:
     def take(self, time_ms: int, start: int, end: int) -> tuple[int, int] | None:
         """The place and verdict of the group, from `start` to `end`, that an output at a time
         belongs to, which is paired then; None if the output must wait."""
-        found = self._choose(time_ms, start, end)
-        if found is not None and found[1] != DUPLICATE:
-            self.states[found[0]] = PAIRED
-            self._heirs[found[0]] = found[0] + 1
-        return found
+        result = self._choose(time_ms, start, end)
+        if result is not None and result[1] != DUPLICATE:
+            self.states[result[0]] = PAIRED
+            self._heirs[result[0]] = result[0] + 1
+        return result
 
     def _choose(self, time_ms: int, start: int, end: int) -> tuple[int, int] | None:
         relation, times = self._relation, self._times
@@ -125,7 +125,7 @@ class WatchLedger:
         self._remembered.add(inputs)
         outputs = joined([self.waiting, outputs]).in_order()
         answers, left = self._answers(outputs)
-        judged = [part for one in answers for part in self._told(outputs, one)]
+        judged = [part for answer in answers for part in self._told(outputs, answer)]
         rest = outputs.take(left)
         in_vain = rest.time_ms + self._relation.deadline_ms < before_ms
         judged.append(self._in_vain(rest.take(in_vain)))
@@ -141,12 +141,12 @@ class WatchLedger:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
-        waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
+        waiting = {f"waiting_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
         return waiting | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = RecordColumns(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"waiting_{each.name}"] for each in COLUMNS))
         self._remembered.restore(saved)
 
     def _answers(self, outputs: RecordColumns) -> tuple[list[_Answers], Ints]:
@@ -154,17 +154,17 @@ class WatchLedger:
         if not len(outputs):
             return [], np.empty(0, np.int64)
         names, who, often = np.unique(outputs.hash, return_inverse=True, return_counts=True)
-        found = self.groups.find(names)
-        groups_of = np.bincount(found.asked, minlength=len(names))
+        result = self.groups.find(names)
+        groups_of = np.bincount(result.asked, minlength=len(names))
         alone = (often == 1) & (groups_of == 1)
         row_of = np.empty(len(names), np.int64)
         row_of[who] = np.arange(len(outputs))
-        mine = alone[found.asked]
-        plain, rest = self._plain(outputs, row_of[found.asked[mine]], found.number[mine])
+        mine = alone[result.asked]
+        plain, rest = self._plain(outputs, row_of[result.asked[mine]], result.number[mine])
         answers, left = [plain], [np.flatnonzero((groups_of == 0)[who]), rest]
         several = ~alone & (groups_of > 0)
         if several.any():
-            ordered, rest = self._one_by_one(outputs, who, several, found)
+            ordered, rest = self._one_by_one(outputs, who, several, result)
             answers.append(ordered)
             left.append(rest)
         return answers, np.sort(np.concatenate(left))
@@ -230,8 +230,8 @@ class WatchLedger:
         verdict = np.full(count, UNEXPECTED, np.uint8)
         input_ms = np.full(count, NONE_MS, np.int64)
         names, who = np.unique(outputs.hash, return_inverse=True)
-        found = self.groups.find(names)
-        asked, numbers = self._in_time_order(found.asked, found.number)
+        result = self.groups.find(names)
+        asked, numbers = self._in_time_order(result.asked, result.number)
         times = self.groups.of("time_ms", numbers)
         starts, ends = (np.searchsorted(asked, who, side) for side in ("left", "right"))
         later = first_at(times, starts, ends, outputs.time_ms + 1)
@@ -307,11 +307,11 @@ class Joining:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """Waiting inputs, for `restore`."""
-        return {f"join_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
+        return {f"join_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore waiting inputs."""
-        self.waiting = RecordColumns(*(saved[f"join_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"join_{each.name}"] for each in COLUMNS))
 
 
 def _ranks(values: Ints) -> Ints:

@@ -43,7 +43,7 @@ def save(path: Path, arrays: Arrays, rest: dict[str, Any]) -> None:
     """Replace the saved position: a line of JSON, then the arrays' bytes. Raises OSError."""
     names = [[name, column.dtype.str, len(column)] for name, column in arrays.items()]
     head = json.dumps({"version": VERSION, "arrays": names, "rest": rest}).encode() + b"\n"
-    write_parts(path, [head, *(np.ascontiguousarray(one).data for one in arrays.values())])
+    write_parts(path, [head, *(np.ascontiguousarray(array).data for array in arrays.values())])
 
 
 def load(path: Path) -> Saved | None:
@@ -116,14 +116,14 @@ def read_published(
 ) -> PublishedSince:
     """Events of a producer after some offsets. Raises as `bus_ends`."""
     consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
-    found = PublishedSince()
+    published_since = PublishedSince()
     try:
         ends = ends_of(consumer, PUBLISHED)
         begins = {(topic, partition): offset for topic, partition, offset in since}
         spans = {place: (begins.get(place, 0), end) for place, end in ends.items()}
         for name, record in decoded(read_spans(consumer, spans)):
             if record["producer"] == producer:
-                found.add(name.replace("_", ".", 1), record)
+                published_since.add(name.replace("_", ".", 1), record)
     finally:
         consumer.close()
-    return found
+    return published_since

@@ -150,30 +150,32 @@ class WatchReader:
     def places(self) -> list[Place]:
         """Every partition of the topics. Raises KafkaException, NoTopicError."""
         return [
-            (one, number) for one in self.topics for number in partition_ids(self.consumer, one)
+            (topic, number)
+            for topic in self.topics
+            for number in partition_ids(self.consumer, topic)
         ]
 
     def ends(self) -> dict[Place, int]:
         """Last stable offset of every partition being read: all records that can have been read are
         before it. Raises KafkaUnavailableError."""
-        found = self._ends(IsolationLevel.READ_COMMITTED)
-        if found is None:
+        result = self._ends(IsolationLevel.READ_COMMITTED)
+        if result is None:
             raise KafkaUnavailableError("the watched cluster returns no end offsets")
-        return found
+        return result
 
     def compacted(self) -> frozenset[str]:
         """The topics whose records may be removed by compaction, as far as the cluster says so."""
         asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in self.topics]
-        found = set()
+        result = set()
         futures = self.admin.describe_configs(asked, request_timeout=KAFKA_TIMEOUT_S)
-        for one, future in futures.items():
+        for each, future in futures.items():
             try:
                 policy = future.result(KAFKA_TIMEOUT_S)[CLEANUP].value
             except (KafkaException, FutureTimeoutError, KeyError) as error:
-                log.warning("policy_unknown", topic=one.name, reason=said_by_kafka(error))
+                log.warning("policy_unknown", topic=each.name, reason=said_by_kafka(error))
                 continue
-            found |= {one.name} if "compact" in policy else set()
-        return frozenset(found)
+            result |= {each.name} if "compact" in policy else set()
+        return frozenset(result)
 
     def saved_topics(self) -> dict[str, Any]:
         """Ids of the topics, and those that are deleted, for `begin`."""
@@ -199,7 +201,11 @@ class WatchReader:
                 self._free(place, state)
         messages = self.consumer.consume(most, timeout_s)
         if any(map(Message.error, messages)):
-            messages = [one for one in messages if one.error() is None or self._is_noted(one)]
+            messages = [
+                message
+                for message in messages
+                if message.error() is None or self._is_noted(message)
+            ]
         now = self.clock()
         for topic, stretch in groupby(messages, Message.topic):
             batch = list(stretch)
@@ -271,20 +277,20 @@ class WatchReader:
         except KafkaException as error:
             self._not_readable.reason = said_by_kafka(error)
             return None
-        found = {}
-        for one, future in futures.items():
+        result = {}
+        for each, future in futures.items():
             try:
-                found[one.topic, one.partition] = future.result(KAFKA_TIMEOUT_S).offset
+                result[each.topic, each.partition] = future.result(KAFKA_TIMEOUT_S).offset
             except KafkaException as error:
                 if not _is_gone(error.args[0]):
                     self._not_readable.reason = said_by_kafka(error)
-                    self.troubles += self._not_readable.refused(one.topic, error.args[0])
+                    self.troubles += self._not_readable.refused(each.topic, error.args[0])
                     return None
                 self._looked_ms = 0  # check the topic immediately
             except FutureTimeoutError:
                 self._not_readable.reason = "it does not answer"
                 return None
-        return found
+        return result
 
     def _look(self, now: int) -> None:
         """Update partitions and leaders."""
@@ -296,16 +302,16 @@ class WatchReader:
         changed = is_old = False
         for topic, answer in asked.items():
             try:
-                found = answer.result(KAFKA_TIMEOUT_S)
+                result = answer.result(KAFKA_TIMEOUT_S)
             except KafkaException as error:
                 self.troubles += self._not_readable.refused(topic, error.args[0])
                 changed |= _is_gone(error.args[0]) and self._lose(topic)
                 continue
             except FutureTimeoutError:
                 continue
-            back = self._is_back(topic, str(found.topic_id))
+            back = self._is_back(topic, str(result.topic_id))
             is_old |= back
-            for partition in found.partitions:
+            for partition in result.partitions:
                 place = (topic, partition.id)
                 state = self._places.get(place)
                 if state is None:
@@ -313,7 +319,7 @@ class WatchReader:
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
                     self.troubles.append(Trouble(kind, {"topic": topic, "partition": place[1]}))
-                state.topic_id = state.topic_id or str(found.topic_id)
+                state.topic_id = state.topic_id or str(result.topic_id)
                 state.leader = partition.leader.id if partition.leader else -1
         if is_old:
             # A client ignores leader epochs lower than it has seen, and those of a recreated topic
@@ -336,7 +342,7 @@ class WatchReader:
         known."""
         back = topic in self._gone
         if back and self._ids.get(topic, id_) != id_:
-            self._left = {one: left for one, left in self._left.items() if one[0] != topic}
+            self._left = {each: left for each, left in self._left.items() if each[0] != topic}
         elif self._ids.get(topic, id_) != id_:
             self._tell_deleted(topic)
         self._gone.discard(topic)

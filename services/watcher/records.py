@@ -45,8 +45,8 @@ def text_of(value: Any) -> bytes | None:
     if kind is int:
         return b"%d" % value
     if kind is bytes:
-        found: bytes = value
-        return found
+        result: bytes = value
+        return result
     if isinstance(value, bool):
         return b"true" if value else b"false"
     if isinstance(value, float):
@@ -64,10 +64,10 @@ def hashes(values: Sequence[bytes]) -> Hashes:
         return hashes(short)
     words = max(1, -(-int(lengths.max()) // 8))
     padded = np.array(values, f"S{8 * words}")
-    found = mixed(lengths.astype(np.uint64))
+    result = mixed(lengths.astype(np.uint64))
     for number, column in enumerate(padded.view("<u8").reshape(-1, words).T):
-        found = np.where(lengths > 8 * number, mixed(found ^ column), found)
-    return found
+        result = np.where(lengths > 8 * number, mixed(result ^ column), result)
+    return result
 
 
 def mixed(values: Hashes) -> Hashes:
@@ -99,7 +99,7 @@ class RecordColumns:
 
     def take(self, rows: Any) -> "RecordColumns":
         """Select rows."""
-        return RecordColumns(*(getattr(self, one.name)[rows] for one in COLUMNS))
+        return RecordColumns(*(getattr(self, each.name)[rows] for each in COLUMNS))
 
     def in_order(self) -> "RecordColumns":
         """Sorted by time, stably."""
@@ -120,7 +120,7 @@ def joined(parts: list[RecordColumns]) -> RecordColumns:
     if len(parts) == 1:
         return parts[0]
     return RecordColumns(
-        *(np.concatenate([getattr(part, one.name) for part in parts]) for one in COLUMNS)
+        *(np.concatenate([getattr(part, each.name) for part in parts]) for each in COLUMNS)
     )
 
 
@@ -149,7 +149,7 @@ class VerdictColumns:
 
     def take(self, rows: Any) -> "VerdictColumns":
         """Select rows."""
-        return VerdictColumns(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return VerdictColumns(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 def of_outputs(
@@ -164,7 +164,7 @@ def together(parts: list[VerdictColumns]) -> VerdictColumns:
     """Concatenated verdicts."""
     return VerdictColumns(
         *(
-            np.concatenate([getattr(part, one.name) for part in parts])
-            for one in fields(VerdictColumns)
+            np.concatenate([getattr(part, each.name) for part in parts])
+            for each in fields(VerdictColumns)
         )
     )

@@ -48,8 +48,8 @@ class Removed:
             return np.zeros(len(start_ms), bool)
         place = np.searchsorted(self._ends, start_ms, "left")
         starts = np.append(np.array(self._starts, np.int64), np.iinfo(np.int64).max)
-        found: npt.NDArray[np.bool_] = starts[place] <= end_ms
-        return found
+        result: npt.NDArray[np.bool_] = starts[place] <= end_ms
+        return result
 
     def forget(self, before_ms: int) -> None:
         """Remove the stretches that end before a time."""
@@ -62,7 +62,7 @@ class Removed:
 
     def restore(self, saved: list[tuple[int, int]]) -> None:
         """Restore saved stretches."""
-        self._starts, self._ends = [one[0] for one in saved], [one[1] for one in saved]
+        self._starts, self._ends = [each[0] for each in saved], [each[1] for each in saved]
 
 
 class Removals:
@@ -135,8 +135,8 @@ class Removals:
         is_lost = (verdict == LOST) | (verdict == FOUND)
         end_ms = judged.input_ms + relation.give_up_ms
         of_output = self._removed[False].touches(judged.input_ms, end_ms)
-        found: npt.NDArray[np.bool_] = (is_alone | is_early) & of_input | is_lost & of_output
-        return found
+        result: npt.NDArray[np.bool_] = (is_alone | is_early) & of_input | is_lost & of_output
+        return result
 
     def forget(self, before_ms: int) -> None:
         """Forget what can explain no verdict from now on."""
@@ -146,8 +146,8 @@ class Removals:
 
     def saved(self) -> dict[str, Any]:
         """As JSON types, for `restore`."""
-        sides = {str(int(one)): removed.saved() for one, removed in self._removed.items()}
-        topics = {str(int(one)): topics for one, topics in self._topics.items()}
+        sides = {str(int(each)): removed.saved() for each, removed in self._removed.items()}
+        topics = {str(int(each)): topics for each, topics in self._topics.items()}
         last = [[*place, time_ms] for place, time_ms in self._last_ms.items()]
         cut = [list(place) for place, offset in self._next.items() if offset == CUT]
         return {"sides": sides, "topics": topics, "last_ms": last, "cut": cut}

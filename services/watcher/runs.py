@@ -32,7 +32,7 @@ def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Thresh
         absent.update(LATENCY_FIGURES)
     if watched_s <= 0:
         absent.add(RATE)
-    limits = (one for one in watch.limits if one.figure not in absent)
+    limits = (limit for limit in watch.limits if limit.figure not in absent)
     rows = judged(limits, _figures(watch, totals, watched_s))
     if totals.unmeasured:
         why = {"reason": "has no latency: its timestamps cannot measure it"}
@@ -153,10 +153,10 @@ class WatchRuns:
         self.concluded.add(run)
         from_ms = max(watched_ms[0] // 1000 * 1000, self.end_ms(run - 1))
         until_ms = min(-(-watched_ms[1] // 1000) * 1000, self.end_ms(run))
-        verdicts = {one: totals.verdicts[one] for one in VERDICTS}
+        verdicts = {each: totals.verdicts[each] for each in VERDICTS}
         refused = totals.refused
         clean = verdicts["exact"] > 0 and not refused
-        clean &= not any(verdicts[one] for one in FAILED_VERDICTS)
+        clean &= not any(verdicts[each] for each in FAILED_VERDICTS)
         reasons = self.reasons.pop(run, [])
         watched: dict[str, Any] = {
             "inputs": totals.inputs,
@@ -207,8 +207,8 @@ class WatchRuns:
                 closed_ms = self.end_ms(run)
                 self.concluded.discard(run)
                 self.begun.discard(run)
-        for run in [one for one in counting.totals if self.end_ms(one) <= closed_ms]:
+        for run in [total for total in counting.totals if self.end_ms(total) <= closed_ms]:
             del counting.totals[run]  # also of verdicts after the conclusion
-        for run in [one for one in self.reasons if self.end_ms(one) <= closed_ms]:
+        for run in [reason for reason in self.reasons if self.end_ms(reason) <= closed_ms]:
             del self.reasons[run]
         return closed_ms

@@ -151,7 +151,7 @@ class Sampling:
         """Adjust the share by the records of a slot, and go on to the next slot."""
         assert self._slot is not None
         rate = self._records[self._slot] * 1000 / SLOT_MS
-        for slot in [one for one in self._records if one <= self._slot]:
+        for slot in [record for record in self._records if record <= self._slot]:
             del self._records[slot]
         before = self._steps[-1]
         self._follow(rate, end_ms)

@@ -113,7 +113,7 @@ class UnjudgedRecords:
 
     def add(self, row: UnjudgedRow) -> None:
         """Count the records of a row."""
-        side = [one for one in self._rows if one[:2] == (row.topic, row.kind)]
+        side = [each for each in self._rows if each[:2] == (row.topic, row.kind)]
         name = (row.topic, row.kind, row.reason)
         if name not in self._rows and len(side) >= MAX_REASONS:
             name = (row.topic, row.kind, OTHERS)

@@ -74,8 +74,8 @@ class Watched:
         self._places: list[tuple[str, int, bool]] = []  # whether it has CreateTime
         self._codes: dict[tuple[str, int, bool], int] = {}
         topics = (*watch.inputs, *watch.outputs)
-        self._extractors = {one.topic: Extractor(one, watch.registry) for one in topics}
-        self.inputs = frozenset(one.topic for one in watch.inputs)
+        self._extractors = {topic.topic: Extractor(topic, watch.registry) for topic in topics}
+        self.inputs = frozenset(each.topic for each in watch.inputs)
         by_topic = None if watch.relation.inputs else self._topics_of
         self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, by_topic)
         is_window = watch.relation.kind == "window"
@@ -111,13 +111,13 @@ class Watched:
                 codes[np.arange(count)[rows][mine]] = code
             is_live[rows] = offsets[rows] >= self.live_from.get(place, 0)
             read_ms, newest_ms = (
-                int(times[rows].max(initial=NONE_MS, where=one[rows])) for one in (known, ~ahead)
+                int(times[rows].max(initial=NONE_MS, where=each[rows])) for each in (known, ~ahead)
             )
             last.append((place, int(offsets[rows][-1]), read_ms, newest_ms))
             self._note_removed(place, offsets[rows], times[rows])
         latest_ms = int(times.max(initial=NONE_MS, where=~ahead))
         seen = self._last_seen.setdefault(topic, {})
-        for name in (KINDS.get(one, "none") for one in np.unique(kinds).tolist()):
+        for name in (KINDS.get(each, "none") for each in np.unique(kinds).tolist()):
             seen[name] = max(seen.get(name, NONE_MS), latest_ms)
         in_seconds = (1_000.0 * times > FIRST_MS) & (1_000.0 * times < now)
         old = (times < self.since_ms - self.watch.relation.remember_ms) | (times <= 0) | in_seconds
@@ -152,27 +152,27 @@ class Watched:
 
     def _take(self, topic: str, messages: list[Message], times: Ints, codes: Codes) -> None:
         self._count(topic, times, messages)
-        found = self._extractors[topic].extract(messages)
-        for reason, one in found.refused.items():
-            self._refuse(topic, reason, one, times[one.rows])
-        for reason, one in found.others.items():
-            row = UnjudgedRow(topic, "other_type", reason, one.count, one.partition, one.offset)
-            self.counting.leave_out(row, _from(times[one.rows], self.since_ms))
+        result = self._extractors[topic].extract(messages)
+        for reason, each in result.refused.items():
+            self._refuse(topic, reason, each, times[each.rows])
+        for reason, each in result.others.items():
+            row = UnjudgedRow(topic, "other_type", reason, each.count, each.partition, each.offset)
+            self.counting.leave_out(row, _from(times[each.rows], self.since_ms))
         self.sampling.count(times)
-        mine = self.sampling.is_limited(found.hash)
-        rows = found.rows[mine]
+        mine = self.sampling.is_limited(result.hash)
+        rows = result.rows[mine]
         counted = messages
         if len(rows) < len(messages):
             counted = [messages[row] for row in rows.tolist()]
         by = np.full(len(rows), -1, np.int32)
-        if found.by:
-            by = self.counting.slices.values.codes(found.by, times[found.rows])[mine]
-        windows = np.zeros((len(found.rows), 1), np.int64)
-        if found.times_us:
-            windows = np.array(found.times_us, np.int64)
+        if result.by:
+            by = self.counting.slices.values.codes(result.by, times[result.rows])[mine]
+        windows = np.zeros((len(result.rows), 1), np.int64)
+        if result.times_us:
+            windows = np.array(result.times_us, np.int64)
         self._unread[topic in self.inputs].append(
             RecordColumns(
-                found.hash[mine],
+                result.hash[mine],
                 times[rows],
                 codes[rows],
                 np.fromiter(map(Message.offset, counted), np.int64, len(rows)),
@@ -272,8 +272,8 @@ class Watched:
         arrays = self.ledger.saved() | self._joining.saved()
         for is_input, parts in self._unread.items():
             whole = joined(parts)
-            for one in COLUMNS:
-                arrays[f"unread_{int(is_input)}_{one.name}"] = getattr(whole, one.name)
+            for each in COLUMNS:
+                arrays[f"unread_{int(is_input)}_{each.name}"] = getattr(whole, each.name)
         latencies, totals = self.counting.saved()
         arrays |= latencies
         rest = {
@@ -299,14 +299,14 @@ class Watched:
         self._last_seen = rest["last_seen"]
         for topic, partition, *is_create in rest["places"]:
             self._code((topic, partition, is_create == [True]))
-        self.live_from = {(one, n): offset for one, n, offset in rest["live_from"]}
+        self.live_from = {(each, n): offset for each, n, offset in rest["live_from"]}
         self.removals.restore(rest["removals"])
         self.counting.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
         self.ledger.restore(arrays)
         self._joining.restore(arrays)
         for side in self._unread:
-            columns = (arrays[f"unread_{int(side)}_{one.name}"] for one in COLUMNS)
+            columns = (arrays[f"unread_{int(side)}_{each.name}"] for each in COLUMNS)
             self._unread[side] = [RecordColumns(*columns)]
 
     def _read(self, is_input: bool, before_ms: int) -> RecordColumns:
@@ -335,11 +335,11 @@ class Watched:
         """Refuse records with an unusable time: they count in the current run."""
         rows = np.flatnonzero(bad)
         reasons = _reasons(times[rows], reason, self._clock())
-        for one in sorted({*reasons}):
-            mine = [row for row, each in zip(rows.tolist(), reasons, strict=True) if each == one]
+        for item in sorted({*reasons}):
+            mine = [row for row, each in zip(rows.tolist(), reasons, strict=True) if each == item]
             first = messages[mine[0]]
             refused = RefusedRecords(first.partition(), first.offset(), len(mine))
-            self._refuse(topic, one, refused, np.full(len(mine), self._clock()))
+            self._refuse(topic, item, refused, np.full(len(mine), self._clock()))
 
     def _leave_out(
         self, topic: str, kind: Kind, reason: str, messages: list[Message], rows: Ints
@@ -365,7 +365,7 @@ class Watched:
 
     def _topics_of(self, codes: Codes) -> Ints:
         """Number of the input topic of each place code."""
-        names = [one.topic for one in self.watch.inputs]
+        names = [each.topic for each in self.watch.inputs]
         topics = [names.index(topic) if topic in names else -1 for topic, *_ in self._places]
         return np.array(topics, np.int64)[codes]
 
@@ -374,7 +374,7 @@ class Watched:
 
     def _is_create(self, codes: Codes) -> npt.NDArray[np.bool_]:
         """Which place codes are of records with CreateTime."""
-        return np.array([one for *_, one in self._places], bool)[codes]
+        return np.array([each for *_, each in self._places], bool)[codes]
 
     def _code(self, place: tuple[str, int, bool]) -> int:
         code = self._codes.get(place)
@@ -390,7 +390,7 @@ def _from(times: Ints, since_ms: int) -> Ints:
 
 def _reasons(times: Ints, reason: str, now_ms: int) -> list[str]:
     """Why each of some times is of no use: the given reason, or the unit it seems to be in."""
-    reasons = [NONE if one <= 0 else reason for one in times.tolist()]
+    reasons = [NONE if each <= 0 else reason for each in times.tolist()]
     for unit, factor in UNITS.items():
         meant_ms = times * factor
         for row in np.flatnonzero((meant_ms > FIRST_MS) & (meant_ms < now_ms + MOST_AHEAD_MS)):

@@ -149,7 +149,7 @@ class Watching:
         bus = position.bus_ends(self.settings)
         places = [[*place, offset] for place, offset in self.reader.kept.items()]
         rest |= {"positions": places, "topics": self.reader.saved_topics(), "bus": bus}
-        rest |= {**self.runs.saved(), "lost": [asdict(one) for one in self._lost]}
+        rest |= {**self.runs.saved(), "lost": [asdict(each) for each in self._lost]}
         rest["watch"], rest["definition"] = (
             position.digest(self.watch),
             self.watch.model_dump_json(),
@@ -164,7 +164,7 @@ class Watching:
         """Restore a saved position, and start reading. Raises KafkaException."""
         self.watched.restore(arrays, rest)
         self.runs.restore(rest)
-        self._lost = [Trouble(**one) for one in rest["lost"]]
+        self._lost = [Trouble(**each) for each in rest["lost"]]
         places = {(topic, number): offset for topic, number, offset in rest["positions"]}
         self.reader.begin(places, rest["topics"])
         self.watched.removals.expect(places, self.reader.compacted())
@@ -243,21 +243,21 @@ class Watching:
     def _note_lost(self) -> None:
         """Object to the run in which records were lost, before anything later is judged."""
         run = self._run()
-        for one in self.reader.troubles:
-            if objection(one):
-                one.run = run
-                self.runs.object(run, objection(one))
-                self._lost.append(one)
+        for trouble in self.reader.troubles:
+            if objection(trouble):
+                trouble.run = run
+                self.runs.object(run, objection(trouble))
+                self._lost.append(trouble)
 
     def _object(self) -> None:
         """Object to the begun runs in which records were lost."""
         watched, runs = self.watched, self.runs
-        for one in self._lost:
-            last = watched.counting.run_of(one.until_ms)
+        for each in self._lost:
+            last = watched.counting.run_of(each.until_ms)
             for run in runs.begun - runs.concluded:
-                if one.run is not None and one.run <= run <= last:
-                    runs.object(run, objection(one))
-        self._lost = [one for one in self._lost if one.until_ms >= watched.before_ms]
+                if each.run is not None and each.run <= run <= last:
+                    runs.object(run, objection(each))
+        self._lost = [each for each in self._lost if each.until_ms >= watched.before_ms]
 
     def _run(self) -> int:
         """The run up to which everything is judged."""
@@ -384,12 +384,12 @@ class Watching:
             self._refusals_s = now_s
             troubles += undecodable(self.watched.refused)
             self.watched.refused.clear()
-        for one in troubles:
-            log.warning("trouble", kind=one.kind, **one.detail)
-            run_id = self.runs.id_of(self._run() if one.run is None else one.run)
-            about = {"invalid": objection(one)} | one.detail
+        for trouble in troubles:
+            log.warning("trouble", kind=trouble.kind, **trouble.detail)
+            run_id = self.runs.id_of(self._run() if trouble.run is None else trouble.run)
+            about = {"invalid": objection(trouble)} | trouble.detail
             self.events.publish(
-                WatchTrouble(run_id=run_id, kind=one.kind, watch=self.watch.name, **about)
+                WatchTrouble(run_id=run_id, kind=trouble.kind, watch=self.watch.name, **about)
             )
 
     def _flush(self) -> None:

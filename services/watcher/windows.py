@@ -77,12 +77,12 @@ class _WindowAnswers:
     @property
     def is_new(self) -> npt.NDArray[np.bool_]:
         """Mask of the outputs that are not duplicates."""
-        found: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
-        return found
+        result: npt.NDArray[np.bool_] = self.last_ms > self.known_ms
+        return result
 
     def take(self, rows: Any) -> "_WindowAnswers":
         """Select rows."""
-        return _WindowAnswers(*(getattr(self, one.name)[rows] for one in fields(self)))
+        return _WindowAnswers(*(getattr(self, each.name)[rows] for each in fields(self)))
 
 
 class Windows:
@@ -139,13 +139,13 @@ class Windows:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
-        waiting = {f"waiting_{one.name}": getattr(self.waiting, one.name) for one in COLUMNS}
+        waiting = {f"waiting_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
         had = {f"had_{name}": column for name, column in self._had.saved().items()}
         return waiting | had | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = RecordColumns(*(saved[f"waiting_{one.name}"] for one in COLUMNS))
+        self.waiting = RecordColumns(*(saved[f"waiting_{each.name}"] for each in COLUMNS))
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
 
@@ -156,15 +156,15 @@ class Windows:
         order = np.lexsort((code, outputs.hash))
         is_first = np.append(True, _differ(outputs.hash[order]) | _differ(code[order]))
         edges = np.append(np.flatnonzero(is_first[: len(order)]), len(order))
-        one = outputs.take(order[edges[:-1]])
-        windows = one.hash, one.start_us, one.end_us
-        for first, end, found in self.groups.find_in_parts(*windows, MOST_AT_ONCE):
+        each = outputs.take(order[edges[:-1]])
+        windows = each.hash, each.start_us, each.end_us
+        for first, end, result in self.groups.find_in_parts(*windows, MOST_AT_ONCE):
             row = order[edges[first] : edges[end]]
             which = np.repeat(np.arange(end - first), np.diff(edges[first : end + 1]))
-            time_ms = self.groups.of("time_ms", found.number)
-            in_time = np.lexsort((time_ms, found.asked))
-            bounds = np.searchsorted(found.asked, np.arange(first, end + 1))
-            inputs = bounds[:-1], bounds[1:], time_ms[in_time], found.number[in_time]
+            time_ms = self.groups.of("time_ms", result.number)
+            in_time = np.lexsort((time_ms, result.asked))
+            bounds = np.searchsorted(result.asked, np.arange(first, end + 1))
+            inputs = bounds[:-1], bounds[1:], time_ms[in_time], result.number[in_time]
             yield _Asked(row, code[row], which, *inputs)
 
     def _answers(self, outputs: RecordColumns, asked: _Asked) -> _WindowAnswers:
@@ -213,11 +213,11 @@ class Windows:
         windows = np.arange(len(asked.low))
         window = np.repeat(windows, asked.high - asked.low)
         low, high = (np.searchsorted(new.which, windows, side)[window] for side in SIDES)
-        found = first_at(new.last_ms, low, high, asked.time_ms)
-        there = np.flatnonzero(found < high)
-        found, time_ms = found[there], asked.time_ms[there]
-        took_ms = outputs.time_ms[new.row[found]] - time_ms
-        is_in = (time_ms > new.known_ms[found]) & (took_ms <= self._relation.remember_ms)
+        result = first_at(new.last_ms, low, high, asked.time_ms)
+        there = np.flatnonzero(result < high)
+        result, time_ms = result[there], asked.time_ms[there]
+        took_ms = outputs.time_ms[new.row[result]] - time_ms
+        is_in = (time_ms > new.known_ms[result]) & (took_ms <= self._relation.remember_ms)
         numbers, times = np.unique(asked.number[there][is_in], return_counts=True)
         numbers = numbers[self.groups.add_windows(numbers, times) >= self._relation.windows]
         was_missing = self.groups.of("state", numbers) == MISSING
@@ -246,8 +246,8 @@ class Windows:
 
 def _differ(values: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     """Which values after the first differ from the one before."""
-    found: npt.NDArray[np.bool_] = values[1:] != values[:-1]
-    return found
+    result: npt.NDArray[np.bool_] = values[1:] != values[:-1]
+    return result
 
 
 def window_codes(outputs: RecordColumns) -> Ints:

@@ -11,7 +11,7 @@ import pytest
 from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
-from deploy.grafana.program.__main__ import ALERTS, DASHBOARDS, as_grafana_shows_it, files
+from deploy.grafana.program.__main__ import ALERTS, DASHBOARDS, as_model, files
 
 pytestmark = pytest.mark.unit
 FILES = {path.stem: json.loads(path.read_text()) for path in sorted(DASHBOARDS.rglob("*.json"))}
@@ -51,7 +51,7 @@ def test_uids_and_titles_are_fixed_and_differ():
 @EVERY
 def test_a_dashboard_reads_back_as_it_was_written(found):
     register_default_plugins()
-    assert as_grafana_shows_it(Dashboard.from_json(found)) == found
+    assert as_model(Dashboard.from_json(found)) == found
 
 
 @EVERY

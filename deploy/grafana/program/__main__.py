@@ -52,14 +52,14 @@ def files() -> Iterator[tuple[Path, str]]:
     """(path, text) of every file; deterministic."""
     panels: dict[tuple[str, str], int] = {}
     for build in BUILDERS:
-        found = as_grafana_shows_it(build().build())
-        panels |= {(found["uid"], panel["title"]): panel["id"] for panel in found["panels"]}
-        name = found["uid"].removeprefix("tidegauge-")
-        yield DASHBOARDS / FOLDER / f"{name}.json", _text(found)
+        model = as_model(build().build())
+        panels |= {(model["uid"], panel["title"]): panel["id"] for panel in model["panels"]}
+        name = model["uid"].removeprefix("tidegauge-")
+        yield DASHBOARDS / FOLDER / f"{name}.json", _text(model)
     yield ALERTS, _text(alerts.provisioning(panels))
 
 
-def as_grafana_shows_it(found: Dashboard) -> dict[str, Any]:
+def as_model(found: Dashboard) -> dict[str, Any]:
     """The JSON of a dashboard, without the SDK's defaults that move links and annotations into a
     menu: they should be visible."""
     for number, panel in enumerate(found.panels or [], start=1):
@@ -77,9 +77,9 @@ def _text(found: dict[str, Any]) -> str:
 def write_contact_points(path: Path) -> None:
     """Write the alerts with contact points for the webhooks of the settings."""
     provisioned = json.loads(ALERTS.read_text())
-    found = with_contact_points(provisioned, load_settings(WebhookSettings).webhooks)
+    result = with_contact_points(provisioned, load_settings(WebhookSettings).webhooks)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(_text(found))
+    path.write_text(_text(result))
 
 
 def main(arguments: list[str]) -> int:

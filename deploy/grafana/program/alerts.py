@@ -316,7 +316,7 @@ def with_contact_points(
     if not webhooks:
         return dict(provisioned)
     selected = {
-        uid: tuple(name for name, one in webhooks.items() if not one.on or kinds & set(one.on))
+        uid: tuple(name for name, each in webhooks.items() if not each.on or kinds & set(each.on))
         for uid, kinds in KINDS.items()
     }
     told = {uid: names for uid, names in selected.items() if names}
@@ -343,7 +343,7 @@ def _name(names: tuple[str, ...]) -> str:
 
 def _point(names: tuple[str, ...], webhooks: Mapping[str, Webhook]) -> dict[str, Any]:
     name = _name(names)
-    receivers = [_receiver(f"{name}/{one}", webhooks[one]) for one in names]
+    receivers = [_receiver(f"{name}/{each}", webhooks[each]) for each in names]
     return {"orgId": 1, "name": name, "receivers": receivers}
 
 

@@ -38,7 +38,7 @@ ONE_STAGE = f"{CHOSEN} AND stage = ${{stage:sqlstring}}"
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "compare",
         "Compare",
         "Pipelines side by side: latency, correctness, rate and cost on the same stages, under the "
@@ -67,7 +67,7 @@ def build() -> dash.Dashboard:
         refresh="30s",
     )
     return placed(
-        found,
+        result,
         _by_stage(0.5),
         _by_stage(0.99),
         _over_time(0.5),

@@ -15,7 +15,7 @@ ALL_EXACT = "Every output in this time range was exact."
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "correctness",
         "Correctness",
         "The ledger: a verdict on every expected and every unexpected output.",
@@ -24,7 +24,7 @@ def build() -> dash.Dashboard:
         refresh="30s",
     )
     return placed(
-        found,
+        result,
         _totals(),
         _share(),
         _by_time(),

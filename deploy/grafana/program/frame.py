@@ -119,7 +119,7 @@ def frame(
 ) -> dash.Dashboard:
     """A dashboard without panels; its uid is `tidegauge-<name>`. events: annotations other than
     deployments and change points; by default phases and faults of all runs."""
-    found = (
+    result = (
         dash.Dashboard(title)
         .uid(f"tidegauge-{name}")
         .description(description)
@@ -138,15 +138,15 @@ def frame(
     )
     if events is None:
         events = (phases(OF_RUNS), faults())
-    for one in (
+    for event in (
         *events,
         annotation("Deployments", DEPLOYMENTS, panels.PURPLE),
         annotation("Change points", CHANGES, panels.ORANGE),
     ):
-        found = found.annotation(one)
+        result = result.annotation(event)
     for variable in variables:
-        found = found.with_variable(variable)
-    return found
+        result = result.with_variable(variable)
+    return result
 
 
 def placed(found: dash.Dashboard, *panels: Builder[model.Panel]) -> dash.Dashboard:

@@ -55,7 +55,7 @@ CHOSEN = f"phase = 'measure' AND {sql.CHOSEN_PIPELINES} AND run_id IN (SELECT ru
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "history",
         "History",
         "Results of a workload over weeks: latency, cost and correctness of each run, and change "
@@ -70,7 +70,7 @@ def build() -> dash.Dashboard:
         refresh="5m",
     )
     return placed(
-        found,
+        result,
         _counts(),
         _changes(),
         *(

@@ -16,7 +16,7 @@ RATIO = ((None, panels.GOOD), (1.2, panels.DOUBTFUL), (1.5, panels.BAD))
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "live",
         "Live",
         "Current state of the pipelines: latency, rates, correctness, and the newest runs.",
@@ -26,7 +26,7 @@ def build() -> dash.Dashboard:
         ),
     )
     return placed(
-        found,
+        result,
         _runs(),
         _ledger(),
         _freshness(),

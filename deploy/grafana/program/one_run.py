@@ -160,7 +160,7 @@ LIMIT 50
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "run",
         "Run",
         "One run: request, validity, latencies, ledger, load and resources.",
@@ -179,7 +179,7 @@ def build() -> dash.Dashboard:
         events=(phases(THIS_RUN), faults(THIS_RUN)),
     )
     return placed(
-        found,
+        result,
         _about_it(),
         _offences(),
         _moved(),

@@ -35,7 +35,7 @@ event = 'part_down' AND $__timeFilter(e.time)
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "overview",
         "Overview",
         "Problems, current and recent runs, and the newest run of every workload compared with "
@@ -43,7 +43,7 @@ def build() -> dash.Dashboard:
         since="now-24h",
         refresh="30s",
     )
-    return placed(found, _well(), _age(), _looks(), _runs(), _newest())
+    return placed(result, _well(), _age(), _looks(), _runs(), _newest())
 
 
 def _well() -> stat.Panel:

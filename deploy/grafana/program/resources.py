@@ -177,7 +177,7 @@ ORDER BY time, series
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "resources",
         "Resources",
         "CPU, memory, Java heap, garbage collection, disks, network and pressure; the overhead of "
@@ -186,7 +186,7 @@ def build() -> dash.Dashboard:
         refresh="30s",
     )
     return placed(
-        found,
+        result,
         _observing(),
         _machine_now(),
         _each("CPU cores by service", CORES, "short", "sum(cpu_seconds) / $__interval_s"),

@@ -229,11 +229,11 @@ BOUNDS_MS: Final = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_
 
 def bands() -> list[tuple[str, str]]:
     """(name, condition) of latency bands in ascending order; every value is in one."""
-    found = [("< 0", f"latency_ms < {BOUNDS_MS[0]}"), ("0", "latency_ms = 0")]
+    result = [("< 0", f"latency_ms < {BOUNDS_MS[0]}"), ("0", "latency_ms = 0")]
     for low, high in pairwise(BOUNDS_MS):
         name = str(high) if high - low == 1 else f"{low + 1}-{high}"
-        found.append((name, f"latency_ms > {low} AND latency_ms <= {high}"))
-    return [*found, (f"> {BOUNDS_MS[-1]}", f"latency_ms > {BOUNDS_MS[-1]}")]
+        result.append((name, f"latency_ms > {low} AND latency_ms <= {high}"))
+    return [*result, (f"> {BOUNDS_MS[-1]}", f"latency_ms > {BOUNDS_MS[-1]}")]
 
 
 def band_columns() -> str:

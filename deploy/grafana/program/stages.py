@@ -16,7 +16,7 @@ ONE_STAGE = f"{CHOSEN} AND stage = ${{stage:sqlstring}}"
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "stages",
         "Stages",
         "Cost, percentiles and latency distribution of each stage of one pipeline.",
@@ -36,7 +36,7 @@ def build() -> dash.Dashboard:
         refresh="30s",
     )
     return placed(
-        found,
+        result,
         _outputs(),
         _cost(),
         _summary(),

@@ -30,7 +30,7 @@ RATE = (
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "sustainable",
         "Sustainable throughput",
         "The highest rate that a pipeline sustains without growing latency or backlog.",
@@ -38,7 +38,7 @@ def build() -> dash.Dashboard:
         since="now-7d",
         refresh="1m",
     )
-    return placed(found, _latest(), _frontier(), _steps(), _rates(), _medians(), _results())
+    return placed(result, _latest(), _frontier(), _steps(), _rates(), _medians(), _results())
 
 
 def _latest() -> stat.Panel:

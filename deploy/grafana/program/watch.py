@@ -41,7 +41,7 @@ LIMIT 200
 
 def build() -> dash.Dashboard:
     """The dashboard."""
-    found = frame(
+    result = frame(
         "watch",
         "Watch",
         "Watched pipelines: latency, rates, and missing, late and duplicate outputs.",
@@ -51,7 +51,7 @@ def build() -> dash.Dashboard:
         events=(annotation("Events", EVENTS, panels.VERMILION),),
     )
     return placed(
-        found,
+        result,
         _failed(),
         _troubles(),
         _latency(0.5),

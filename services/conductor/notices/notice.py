@@ -183,23 +183,23 @@ class Looking:
         """That a run of a watch becomes invalid, once for each kind of problem and topic; any other
         problem once an hour."""
         run_id, at_ms = event.run_id, event.time
-        found = problem(event, self._asked(run_id).title)
+        result = problem(event, self._asked(run_id).title)
         by_us = event.kind == "ended" and self._is_on_purpose("broker", at_ms)
-        if found is None or by_us:
+        if result is None or by_us:
             return None
-        is_of_run = found.kind == "invalid"
+        is_of_run = result.kind == "invalid"
         scope = run_id if is_of_run else f"{event.watch} {at_ms // HOUR_MS}"
-        is_new = self._told.note(scope, *found.key)
+        is_new = self._told.note(scope, *result.key)
         if is_of_run:
-            self._told.note(run_id, *found.lines)  # so that the conclusion does not repeat it
+            self._told.note(run_id, *result.lines)  # so that the conclusion does not repeat it
         if not is_new:
             return None
         return Notice(
             id=place,
             at_ms=at_ms,
-            kinds=(found.kind,),
-            title=found.title,
-            lines=found.lines,
+            kinds=(result.kind,),
+            title=result.title,
+            lines=result.lines,
             run_id=run_id,
         )
 
@@ -245,7 +245,7 @@ class Looking:
         limited: frozenset[str] = frozenset()
         if event.watch is not None:
             limited = left_to_thresholds(rows)
-            reasons = tuple(one for one in reasons if self._told.note(event.run_id, one))
+            reasons = tuple(reason for reason in reasons if self._told.note(event.run_id, reason))
         unclean = unclean_lines(
             {p: verdicts[p] for p in verdicts if p not in asked.faulty}, limited
         )
@@ -269,8 +269,10 @@ class Looking:
 def _asked(request: RunRequest) -> RequestedRun:
     workload, pipelines = request.workload, request.pipelines
     return RequestedRun(
-        f"{workload.name} on {', '.join(one.name for one in pipelines)}",
-        frozenset(one.name for one in pipelines if workload.kills or _plants_faults(one)),
+        f"{workload.name} on {', '.join(pipeline.name for pipeline in pipelines)}",
+        frozenset(
+            pipeline.name for pipeline in pipelines if workload.kills or _plants_faults(pipeline)
+        ),
     )
 
 
@@ -284,8 +286,8 @@ def unclean_lines(verdicts: dict[str, Any], limited: Collection[str] = ()) -> li
     lines = []
     for pipeline, stages in sorted(verdicts.items()):
         for stage, counts in stages.items():
-            found = not_exact(counts, limited)
-            lines += [f"{pipeline} {stage}: {found}"] if found else []
+            result = not_exact(counts, limited)
+            lines += [f"{pipeline} {stage}: {result}"] if result else []
     return lines
 
 

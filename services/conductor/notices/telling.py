@@ -83,15 +83,15 @@ class Outbox:
 
     def __init__(self, data: Path, names: tuple[str, ...], stack_id: str) -> None:
         self._path = data / "notices.json"
-        found = self._read()
-        self.next = found.next
-        self.told = Told(found.told)
-        is_of_stack = found.stack_id == stack_id
-        self.quiet = found.quiet if is_of_stack else Quiet()
-        self.watches = found.watches if is_of_stack else {}
-        self.watched_runs = found.watched_runs if is_of_stack else {}
+        result = self._read()
+        self.next = result.next
+        self.told = Told(result.told)
+        is_of_stack = result.stack_id == stack_id
+        self.quiet = result.quiet if is_of_stack else Quiet()
+        self.watches = result.watches if is_of_stack else {}
+        self.watched_runs = result.watched_runs if is_of_stack else {}
         self._stack_id = stack_id
-        self._waiting = {name: found.waiting.get(name, []) for name in names}
+        self._waiting = {name: result.waiting.get(name, []) for name in names}
 
     def add(self, notice: Notice, names: tuple[str, ...]) -> None:
         """Queue a notification for these webhooks; evicts the oldest from a full queue."""
@@ -163,35 +163,35 @@ class Silences:
 
     def result(self, run_id: str, end: int, now_ms: int) -> list[Notice]:
         """Note a result of a run. end: next offset of its topic."""
-        outbox, found = self._outbox, []
+        outbox, result = self._outbox, []
         name = outbox.watched_runs.get(run_id, "")
         known = outbox.watches.get(name)
         if known is not None:
             outbox.watches[name] = Quiet(since_ms=now_ms)
-            found += [end_of_silence(known.since_ms, now_ms, name)] if known.told else []
+            result += [end_of_silence(known.since_ms, now_ms, name)] if known.told else []
         if name and self._has_suite():
             outbox.quiet = outbox.quiet.model_copy(update={"end": end})
-            return found
+            return result
         before, outbox.quiet = outbox.quiet, Quiet(end=end, since_ms=now_ms)
-        return [*found, end_of_silence(before.since_ms, now_ms)] if before.told else found
+        return [*result, end_of_silence(before.since_ms, now_ms)] if before.told else result
 
     def look(self, minutes: float, now_ms: int) -> list[Notice]:
         """The silences that last for these minutes now. That of everything includes all watches."""
-        outbox, found = self._outbox, []
+        outbox, result = self._outbox, []
 
         def is_due(quiet: Quiet) -> bool:
             return not quiet.told and 0 < minutes * MINUTE_MS <= now_ms - quiet.since_ms
 
         if is_due(outbox.quiet):
-            found.append(silence(outbox.quiet.since_ms, minutes, now_ms))
+            result.append(silence(outbox.quiet.since_ms, minutes, now_ms))
             outbox.quiet = outbox.quiet.model_copy(update={"told": True})
         if outbox.quiet.told:
-            return found
+            return result
         for name, quiet in outbox.watches.items():
             if is_due(quiet):
-                found.append(silence(quiet.since_ms, minutes, now_ms, name))
+                result.append(silence(quiet.since_ms, minutes, now_ms, name))
                 outbox.watches[name] = quiet.model_copy(update={"told": True})
-        return found
+        return result
 
 
 @dataclass
@@ -220,8 +220,8 @@ class Telling:
     ) -> None:
         self._settings, self._rules = settings, rules
         self._receivers = {
-            name: WebhookState(one, one.address(), one.token())
-            for name, one in settings.webhooks.items()
+            name: WebhookState(each, each.address(), each.token())
+            for name, each in settings.webhooks.items()
         }
         self._outbox = Outbox(settings.data, tuple(self._receivers), stack_id)
         self._looking = Looking(self._outbox.told)
@@ -275,7 +275,7 @@ class Telling:
 
     def _look(self, consumer: Consumer) -> None:
         read = consumer.consume(MAX_RECORDS, POLL_S)
-        told = [self._take(found) for one in read for found in self._read(one)]
+        told = [self._take(each) for each in read for each in self._read(each)]
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
             self._looked_s = now_s
@@ -304,8 +304,8 @@ class Telling:
             return []  # the topic's owner writes the dead letter
         if isinstance(event, LifecycleEvent):
             self._silences.event(event, now_ms())
-        found = self._looking.at(event, f"{topic}/{offset}")
-        return [found] if found is not None else []
+        result = self._looking.at(event, f"{topic}/{offset}")
+        return [result] if result is not None else []
 
     def _look_for_results(self) -> list[Notice]:
         """Check whether results are missing."""

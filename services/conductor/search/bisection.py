@@ -3,7 +3,7 @@ its runs and its events. Pure.
 
 while step := next_step(steps, search, guess, spent_s):
     steps = [*steps, carried_out(step)]
-result = found(steps, search)
+result = search_result(steps, search)
 
 step_request(request, planned, number, warm)     # the run of one step
 verifying_request(request, rate, warm)           # the run itself
@@ -156,7 +156,7 @@ def _is_last(steps: int, search: Search, spent_s: float) -> bool:
     return steps + 1 >= search.max_steps or spent_s * (steps + 2) > search.budget_s * steps
 
 
-def found(steps: Sequence[Done], search: Search) -> SustainableRate:
+def search_result(steps: Sequence[Done], search: Search) -> SustainableRate:
     """The result of the steps."""
     low, high = _bracket(steps)
     at_limit = [step for step in _refused(steps) if step.rate_per_second == high]
@@ -212,7 +212,7 @@ def _is_doubtful(steps: Sequence[Done]) -> bool:
     """Whether the last step is to be repeated: the pipeline kept up, only its input was late or
     incomplete, which a single stall can cause. The second time it counts."""
     *before, last = steps
-    again = any(one.refusals and one.planned == last.planned for one in before)
+    again = any(each.refusals and each.planned == last.planned for each in before)
     return last.by_input_alone and not again
 
 
@@ -259,8 +259,8 @@ def can_stay_warm(request: RunRequest) -> bool:
     if not stateful:
         return True
     is_fast = request.workload.content.second_ms < 1000
-    closes = any(one.is_windowed and one.complete is None for one in stateful)
-    slides = any(one.window.slide_s > 1 for one in domain.stages if one.window)
+    closes = any(each.is_windowed and each.complete is None for each in stateful)
+    slides = any(stage.window.slide_s > 1 for stage in domain.stages if stage.window)
     return not (is_fast or closes or slides)
 
 
@@ -314,15 +314,15 @@ def warming_request(step: RunRequest) -> RunRequest:
 def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
     """The run itself at a share of the rate found. Cold pipelines warm up for at least as long as
     in a step."""
-    search, found = request.workload.search, at_rate(request, rate_per_second)
+    search, result = request.workload.search, at_rate(request, rate_per_second)
     assert search is not None
-    phases, warm_up_s = found.workload.phases, _step_warm_up_s(search, warm)
+    phases, warm_up_s = result.workload.phases, _step_warm_up_s(search, warm)
     if warm or phases.warm_up_s >= warm_up_s:
-        return found
+        return result
     longer = {"warm_up_s": warm_up_s, "until_steady": search.until_steady}
     phases = phases.model_copy(update=longer)
-    return found.model_copy(
-        update={"workload": found.workload.model_copy(update={"phases": phases})}
+    return result.model_copy(
+        update={"workload": result.workload.model_copy(update={"phases": phases})}
     )
 
 
@@ -334,7 +334,9 @@ def _step_warm_up_s(search: Search, warm: bool) -> int:
 def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
     """The same request at another rate, without the search and the thresholds on its result. JVMs
     compile as for the search."""
-    thresholds = tuple(one for one in request.workload.thresholds if not needs_search(one))
+    thresholds = tuple(
+        threshold for threshold in request.workload.thresholds if not needs_search(threshold)
+    )
     workload = request.workload.at_rate(rate_per_second)
     phases = workload.phases.model_copy(update={"optimised": True})
     changes = {"search": None, "thresholds": thresholds, "phases": phases}
@@ -372,7 +374,7 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
     """Result of a run's search, before a run at a share of the rate has verified it."""
     search = request.workload.search
     assert search is not None
-    result = found(so_far.steps, search)
+    result = search_result(so_far.steps, search)
     rate = result.rate_per_second
     return {
         "pipeline": request.pipelines[0].name,

@@ -211,16 +211,16 @@ def _queue_refusals(stage: StageObserved, search: Search) -> list[str]:
 
 def _stretches(seconds: Sequence[Second], above: float) -> list[list[Second]]:
     """Sequences of consecutive seconds with a queue above a threshold."""
-    found: list[list[Second]] = []
+    result: list[list[Second]] = []
     was_above = False
     for second in seconds:
         is_above = (second.queue or 0.0) > above
         if is_above and was_above:
-            found[-1].append(second)
+            result[-1].append(second)
         elif is_above:
-            found.append([second])
+            result.append([second])
         was_above = is_above
-    return found
+    return result
 
 
 def _by_time(seconds: Sequence[Second], queue: QueueThresholds, pushed: int) -> str:

@@ -269,10 +269,10 @@ class Searching:
         if run.phases is None:
             self._lose(request.run_id, conclusion.reasons)
             return
-        found = judged(observed, self._search, final=planned.long)
-        limited_by = observed.broken_by or _limited_by(found, run)
+        result = judged(observed, self._search, final=planned.long)
+        limited_by = observed.broken_by or _limited_by(result, run)
         warm_up = conclusion.detail.get("warm_up", {})
-        done = done_step(number, planned, found, limited_by, warm_up)
+        done = done_step(number, planned, result, limited_by, warm_up)
         done = replace(done, generator_us=observed.generator_us)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._publish(
@@ -397,10 +397,10 @@ class Searching:
 def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[str]:
     """That the machine became slower since the rate found was sustained, in a sentence; empty if it
     did not. generator_us: CPU time of the generator per record now."""
-    found = slower_than(steps, generator_us)
-    if found is None:
+    result = slower_than(steps, generator_us)
+    if result is None:
         return []
-    step, more = found
+    step, more = result
     return [
         f"The machine became slower: the generator used {more:.0%} more CPU time per record than in"
         f" step {step.number}."

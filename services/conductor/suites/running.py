@@ -70,9 +70,9 @@ class Keeping:
 
     def take(self, request: RunRequest, now_ms: int) -> bool:
         """Whether a run can use the kept pipelines; nothing is kept after it has begun."""
-        found = self.served == request.served and now_ms + PREPARING_MS < self.until_ms
+        result = self.served == request.served and now_ms + PREPARING_MS < self.until_ms
         self.forget()
-        return found
+        return result
 
     def forget(self) -> None:
         """Discard kept pipelines because another run has begun."""
@@ -88,7 +88,7 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
     workload = following.workload
     if workload.pipelines_start_s or workload.has_long_warm_up != last.workload.has_long_warm_up:
         return False
-    return not any(one.workload.search or one.workload.kills for one in (last, following))
+    return not any(each.workload.search or each.workload.kills for each in (last, following))
 
 
 @dataclass
@@ -149,20 +149,22 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
     required figures, and QueryError.
     """
     thresholds = [parse_threshold(line) for line in request.workload.thresholds]
-    if not any(one.of_baseline for one in thresholds):
+    if not any(threshold.of_baseline for threshold in thresholds):
         return request
     run_ids = [baseline] if baseline else last_good_runs(request, url)
     if run_ids:
         origin = run_ids[0] if len(run_ids) == 1 else f"the median of {len(run_ids)} runs"
         figures = past_figures(url, run_ids)
-        measured = {one.name: request.stages_of(one) for one in request.pipelines}
+        measured = {pipeline.name: request.stages_of(pipeline) for pipeline in request.pipelines}
         try:
-            found = resolved(thresholds, figures, origin, measured)
+            result = resolved(thresholds, figures, origin, measured)
         except ValueError as error:
             raise DefinitionError(f"baseline {origin}: {error}.") from error
     else:
-        found = tuple(one for one in thresholds if not one.of_baseline)
-    workload = request.workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
+        result = tuple(threshold for threshold in thresholds if not threshold.of_baseline)
+    workload = request.workload.model_copy(
+        update={"thresholds": tuple(each.text for each in result)}
+    )
     return request.model_copy(update={"workload": workload})
 
 
@@ -358,8 +360,8 @@ class Suites:
     def _check_engines(self, step: Step) -> None:
         """Raise DefinitionError if an engine is not installed: a suite does not install engines
         that it only rotates through."""
-        for one in step.pipelines if step.kind == "engines" else ():
-            engine = load_engine(one.engine)
+        for each in step.pipelines if step.kind == "engines" else ():
+            engine = load_engine(each.engine)
             if installed(engine, self._settings).lacking():
                 raise DefinitionError(
                     f"{engine.spec.name} is not installed: ./tidegauge engines {engine.spec.name}"

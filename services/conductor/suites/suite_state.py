@@ -51,7 +51,7 @@ class SuitePlace:
         labels = {step.label for step in suite.steps}
         began = {label: at for label, at in self.began_ms.items() if label in labels}
         kind = suite.steps[self.step].kind
-        recent = [one for one in self.recent if one[0] > began_ms - DAY_MS]
+        recent = [each for each in self.recent if each[0] > began_ms - DAY_MS]
         moved = replace(
             self,
             spent_ms=_charged(suite, self, kind, run_ms),
@@ -96,21 +96,23 @@ def _charged(suite: Suite, place: SuitePlace, kind: str, turn_ms: int) -> dict[s
     if not shares:
         return spent_ms
     longest_ms = max(HOUR_MS, turn_ms, *(length_ms for _began_ms, length_ms in place.recent))
-    most = max(spent_ms.get(one, 0) / share for one, share in shares.items())
+    most = max(spent_ms.get(each, 0) / share for each, share in shares.items())
     least = most - longest_ms / min(shares.values())
-    return {one: max(spent_ms.get(one, 0), round(least * share)) for one, share in shares.items()}
+    return {
+        each: max(spent_ms.get(each, 0), round(least * share)) for each, share in shares.items()
+    }
 
 
 def next_place(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, int]:
     """The place of the next run and the time from which it is due, by order or by the rotation."""
     find = _rotated if suite.rotation else _in_order
-    found, due_ms = find(suite, place.within(suite), now_ms)
-    return found, max(due_ms, budget_ms(suite.pace, place, now_ms))
+    result, due_ms = find(suite, place.within(suite), now_ms)
+    return result, max(due_ms, budget_ms(suite.pace, place, now_ms))
 
 
 def budget_ms(pace: Pace, place: SuitePlace, now_ms: int) -> int:
     """When the runs of the last 24 h leave budget for another; at the earliest now."""
-    spent = [one for one in place.recent if one[0] > now_ms - DAY_MS]
+    spent = [each for each in place.recent if each[0] > now_ms - DAY_MS]
     total_ms, from_ms = sum(length for _began, length in spent), now_ms
     for began, length in spent:
         if total_ms < pace.hours_per_day * HOUR_MS:
@@ -126,7 +128,7 @@ def _rotated(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, 
     due = {number: _due_ms(suite, place, number) for number in range(len(suite.steps))}
     ready = [number for number, at_ms in due.items() if at_ms <= now_ms]
     if not ready:
-        number = min(due, key=lambda one: due[one])
+        number = min(due, key=lambda each: due[each])
         return _at(place, number), due[number]
     if place.step in ready and _goes_on(suite, place):
         return place, now_ms
@@ -163,15 +165,15 @@ def _due_ms(suite: Suite, place: SuitePlace, number: int) -> int:
 def _in_order(suite: Suite, place: SuitePlace, now_ms: int) -> tuple[SuitePlace, int]:
     """The first step from here on that is due now, or else the one due first. Steps that are not
     due again yet are skipped."""
-    found: list[tuple[int, SuitePlace]] = []
+    result: list[tuple[int, SuitePlace]] = []
     at = place
     for _ in suite.steps:
         due_ms = _due_ms(suite, at, at.step)
         if due_ms <= now_ms:
             return at, now_ms
-        found.append((due_ms, at))
+        result.append((due_ms, at))
         at = at.skip(suite)
-    due_ms, at = min(found, key=lambda pair: pair[0])
+    due_ms, at = min(result, key=lambda pair: pair[0])
     return at, due_ms
 
 

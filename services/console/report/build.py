@@ -123,7 +123,7 @@ class ReportPlan:
     @classmethod
     def of(cls, request: Request) -> "ReportPlan":
         """The plan of a request."""
-        stages = {one["name"]: stages_of(request, one) for one in request["pipelines"]}
+        stages = {each["name"]: stages_of(request, each) for each in request["pipelines"]}
         return cls(stages, request.get("topologies", {}))
 
     def by_stage(self, rows: Iterable[Row]) -> dict[Stage, list[Row]]:

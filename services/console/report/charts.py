@@ -75,7 +75,7 @@ def joined(parts: Iterable[object]) -> Markup:
 def wide_table(header: Iterable[object], rows: Iterable[Iterable[object]]) -> Markup:
     """A table that scrolls sideways if the page is narrow."""
     cells = [("th", header), *(("td", row) for row in rows)]
-    lines = (element("tr", *(element(kind, one) for one in line)) for kind, line in cells)
+    lines = (element("tr", *(element(kind, each) for each in line)) for kind, line in cells)
     return element("div", element("table", *lines), class_="wide")
 
 
@@ -218,12 +218,12 @@ class Line:
 
     def pieces(self) -> list[list[Point]]:
         """The points as runs without a gap."""
-        found: list[list[Point]] = []
+        result: list[list[Point]] = []
         for point in self.points:
-            if not found or point[0] - found[-1][-1][0] > self.apart:
-                found.append([])
-            found[-1].append(point)
-        return found
+            if not result or point[0] - result[-1][-1][0] > self.apart:
+                result.append([])
+            result[-1].append(point)
+        return result
 
 
 @dataclass(frozen=True)
@@ -354,10 +354,10 @@ def _log_ticks(low: float, high: float) -> tuple[float, ...]:
     for factors in ((1, 2, 5), (1, 3), (1,)):
         positive = [f * 10.0**power for power in range(9) for f in factors]
         known = [-value for value in reversed(positive)] + [0.0] + positive
-        found = tuple(value for value in known if low <= value <= high)
-        if len(found) <= MOST_TICKS:
-            return found
-    return tuple(value for value in found if value == 0 or round(math.log10(abs(value))) % 2 == 0)
+        result = tuple(value for value in known if low <= value <= high)
+        if len(result) <= MOST_TICKS:
+            return result
+    return tuple(value for value in result if value == 0 or round(math.log10(abs(value))) % 2 == 0)
 
 
 def spread(places: list[float], least: float, end: float) -> list[float]:

@@ -200,7 +200,7 @@ def _paragraphs(report: Report) -> Iterator[str]:
     yield from (*way_in_sentences(report), warm_up_sentence(report), *remarks(report))
     for name, pipeline in report.pipelines.items():
         yield f"## {name}"
-        yield from (restart_sentence(name, pipeline, one) for one in pipeline.restarts)
+        yield from (restart_sentence(name, pipeline, restart) for restart in pipeline.restarts)
         yield _stages(pipeline.stages, report.floor)
     if search := report.conclusion.search:
         yield "## Search"

@@ -46,13 +46,13 @@ class Pair:
     @property
     def runs(self) -> list[Facts]:
         """The runs of both sides, each once."""
-        return list({one.run_id: one for side in self.facts for one in side}.values())
+        return list({each.run_id: each for side in self.facts for each in side}.values())
 
     @property
     def doubts(self) -> list[str]:
         """Why a difference may have a cause other than the pipeline."""
-        doubts = [doubt for one in self.runs for doubt in one.doubts()]
-        rates = {rate for one in self.runs if (rate := one.rate_after_search)}
+        doubts = [doubt for run in self.runs for doubt in run.doubts()]
+        rates = {rate for run in self.runs if (rate := run.rate_after_search)}
         if len(rates) > 1:
             doubts.append(f"the latencies are of the rates found, {' and '.join(sorted(rates))}")
         return doubts
@@ -61,7 +61,7 @@ class Pair:
     def also_different(self) -> list[str]:
         """Other differences between the sides."""
         before, after = (
-            [one.circumstances(side.name) for one in of]
+            [each.circumstances(side.name) for each in of]
             for side, of in zip((self.old, self.new), self.facts, strict=True)
         )
         return differed(before, after)
@@ -80,11 +80,11 @@ class Pair:
         text = comparison.conclusion(
             self.old, self.new, found, same_run=self.same_run, doubts=self.doubts
         )
-        return f"{text} {needed_of(one.report for one in self.runs)}".rstrip()
+        return f"{text} {needed_of(run.report for run in self.runs)}".rstrip()
 
     def described(self, *, whole: bool) -> list[Described]:
         """The figures beside the decision. whole: also those of single stages."""
-        before, after = ([one.report for one in of] for of in self.facts)
+        before, after = ([each.report for each in of] for of in self.facts)
         stages = comparison.common_stages(self.old, self.new)
         rows = described.of_reports((self.old.name, before), (self.new.name, after), stages)
         if not whole:
@@ -136,7 +136,7 @@ def _pairs(
     """The pairs with the facts of the runs that have their pipelines."""
 
     def having(of: Sequence[Facts], side: Side) -> list[Facts]:
-        return [one for one in of if one.has(side.name)]
+        return [each for each in of if each.has(side.name)]
 
     return [
         Pair(old, new, (having(facts[0], old), having(facts[1], new)), same_run, len(sides))
@@ -160,16 +160,16 @@ def show_comparison(
 ) -> None:
     """Print how two sides of runs differ, or the pipelines of one run if there is no second side.
     whole: with a table of the described figures. Raises QueryError if nothing is comparable."""
-    found = compared(url, before, after)
-    for reason in found.refused.values():
+    result = compared(url, before, after)
+    for reason in result.refused.values():
         console.print(reason, soft_wrap=True)
-    if found.interleaved is not None:
-        sentences = interleaved_sentences(found.interleaved)
+    if result.interleaved is not None:
+        sentences = interleaved_sentences(result.interleaved)
         console.print(*sentences, sep="\n", soft_wrap=True)
-        turns = found.interleaved.interleaved
+        turns = result.interleaved.interleaved
         if whole and turns is not None and turns.described:
             console.print(table(turns.described))
-    for pair in found.pairs:
+    for pair in result.pairs:
         _show(console, pair, whole=whole)
 
 
@@ -192,7 +192,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def _pair_as_json(pair: Pair) -> dict[str, Any]:
     decided = pair.decided()
     sides = {
-        name: {"pipeline": side.name, "runs": [one.run_id for one in facts]}
+        name: {"pipeline": side.name, "runs": [fact.run_id for fact in facts]}
         for name, side, facts in zip(
             ("before", "after"), (pair.old, pair.new), pair.facts, strict=True
         )
@@ -203,7 +203,7 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
         "also_different": pair.also_different,
         "doubts": pair.doubts,
         "differences": [
-            _row(one).as_json() | {"real": one.is_real and pair.may_be_real} for one in decided
+            _row(each).as_json() | {"real": each.is_real and pair.may_be_real} for each in decided
         ],
         "described": [row.as_json() for row in pair.described(whole=True)],
         "said": pair.said(decided),
@@ -218,8 +218,8 @@ def _show(console: Console, pair: Pair, *, whole: bool) -> None:
     console.print(Text.assemble((pair.new.name, "bold"), f" against {pair.old.name}"))
     if other := pair.also_different:
         console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True)
-    found = pair.decided()
-    for difference in found:
+    result = pair.decided()
+    for difference in result:
         said = comparison.sentence(difference, may_be_real=pair.may_be_real)
         console.print(f"  {said}", soft_wrap=True)
     rows = pair.described(whole=whole)
@@ -228,23 +228,23 @@ def _show(console: Console, pair: Pair, *, whole: bool) -> None:
         console.print(text, soft_wrap=True)
     if whole and rows:
         console.print(table(rows))
-    console.print(pair.said(found), soft_wrap=True)
+    console.print(pair.said(result), soft_wrap=True)
 
 
 def table(rows: Sequence[Described]) -> Table:
     """Described figures, at most 80 columns wide."""
-    found = titled_table("described only, each with a 95 % interval of its own", style=None)
+    result = titled_table("described only, each with a 95 % interval of its own", style=None)
     for column in ("stage", "figure"):
-        found.add_column(column, overflow="fold")
+        result.add_column(column, overflow="fold")
     for column in ("before", "after", "difference", "interval"):
-        found.add_column(column, justify="right", overflow="fold")
+        result.add_column(column, justify="right", overflow="fold")
     for row in rows:
         bounds = (row.low, row.high)
-        between = " to ".join(described.plain(one, "+") for one in bounds if one is not None)
+        between = " to ".join(described.plain(bound, "+") for bound in bounds if bound is not None)
         levels = map(described.plain, (row.before, row.after))
         figure = f"{described.name_of(row)}, {SHORT.get(row.unit, row.unit)}"
-        found.add_row(row.stage, figure, *levels, described.step(row), between or "–")
-    return found
+        result.add_row(row.stage, figure, *levels, described.step(row), between or "–")
+    return result
 
 
 class Baseline:
@@ -263,10 +263,10 @@ class Baseline:
     @cached_property
     def report(self) -> Report:
         """The report, read once. Raises DefinitionError, and QueryError for an unknown run."""
-        found = self._read() if self.is_file else build_whole_report(self._url, self.given)
-        if not found.valid:
+        result = self._read() if self.is_file else build_whole_report(self._url, self.given)
+        if not result.valid:
             raise DefinitionError(f"--baseline: the run in {self.given} is not valid.")
-        return found
+        return result
 
     def _read(self) -> Report:
         try:
@@ -283,9 +283,9 @@ class Baseline:
 
 def check_baseline(workload: Workload, baseline: Baseline | None) -> None:
     """Raise DefinitionError for a threshold on a baseline that the command does not name."""
-    for one in map(parse_threshold, workload.thresholds):
-        if one.of_baseline and baseline is None:
-            raise DefinitionError(f"The threshold {one.text!r} needs --baseline.")
+    for each in map(parse_threshold, workload.thresholds):
+        if each.of_baseline and baseline is None:
+            raise DefinitionError(f"The threshold {each.text!r} needs --baseline.")
 
 
 def differences(request: RunRequest, baseline: Report) -> list[str]:
@@ -309,16 +309,16 @@ def with_baseline(
     it get no number, so they fail. Raises DefinitionError and QueryError."""
     thresholds = [parse_threshold(line) for line in workload.thresholds]
     report = baseline.report if baseline else None
-    if not any(one.of_baseline for one in thresholds):
+    if not any(threshold.of_baseline for threshold in thresholds):
         return workload
     given = baseline.given if baseline else ""
     try:
         reasons = differences(request, report) if request and report else ()
         figures = report.figures if report else None
-        found = resolved(thresholds, figures, given, measured, reasons)
+        result = resolved(thresholds, figures, given, measured, reasons)
     except ValueError as error:
         raise DefinitionError(f"--threshold: {error}.") from error
-    return workload.model_copy(update={"thresholds": tuple(one.text for one in found)})
+    return workload.model_copy(update={"thresholds": tuple(each.text for each in result)})
 
 
 def against_baseline(report: Report, baseline: Baseline, required: bool = False) -> Report:

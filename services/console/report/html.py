@@ -163,7 +163,9 @@ def _section(title: str, *content: Markup) -> Markup:
 def _pipeline(
     name: str, pipeline: PipelineReport, floor: Latency | None, timelines: Timelines | None
 ) -> Markup:
-    parts = [element("p", restart_sentence(name, pipeline, one)) for one in pipeline.restarts]
+    parts = [
+        element("p", restart_sentence(name, pipeline, restart)) for restart in pipeline.restarts
+    ]
     parts.append(_latency_table(pipeline.stages, floor))
     if timelines is not None:
         parts.append(_latency_charts(name, tuple(pipeline.stages), timelines))
@@ -230,13 +232,15 @@ def _latency_charts(name: str, stages: tuple[str, ...], lines: Timelines) -> Mar
     top = _highest(lines.p99_ms)
     shade, gap_s = _measured(lines), GAP_SPANS * span_s
     drawn = []
-    for title, found in (
+    for title, result in (
         (f"Median latency of {seconds}", lines.median_ms),
         (f"99th percentile of {seconds}", lines.p99_ms),
     ):
         label = f"{title}: {name}"
         frame = ChartFrame(label, "seconds", "ms", lines.end_s, top, log_y=True, shade=shade)
-        drawn.append(_figure(title, line_chart(frame, _curves(stages, found.get(name, {}), gap_s))))
+        drawn.append(
+            _figure(title, line_chart(frame, _curves(stages, result.get(name, {}), gap_s)))
+        )
     shares = lines.shares.get(name, {})
     most = max((points[-1][0] for points in shares.values()), default=1.0)
     frame = ChartFrame(f"Distribution: {name}", "milliseconds", "%", most, 100.0, log_x=True)
@@ -284,12 +288,12 @@ def _ledger(report: Report) -> Markup:
 def _resources(report: Report, lines: Timelines) -> Markup:
     shade = _measured(lines)
     drawn = []
-    for title, unit, found in (
+    for title, unit, result in (
         ("Processor cores in use", "cores", lines.cpu_cores),
         ("Memory in use", "MB", {k: v for k, v in lines.memory_mb.items() if k != MACHINE}),
     ):
-        most = sorted(found, key=lambda name: -sum(y for _x, y in found[name]))[:SHOWN_SERVICES]
-        curves = [Line(name, found[name], number) for number, name in enumerate(most)]
+        most = sorted(result, key=lambda name: -sum(y for _x, y in result[name]))[:SHOWN_SERVICES]
+        curves = [Line(name, result[name], number) for number, name in enumerate(most)]
         frame = ChartFrame(title, "seconds", unit, lines.end_s, shade=shade)
         drawn.append(_figure(title, line_chart(frame, curves)))
     words = (
@@ -343,8 +347,8 @@ def _scaling(series: Scalability) -> Markup:
 
 def _scaling_chart(series: Scalability) -> Markup:
     title = "Sustainable rate by workers"
-    measured = [(float(one.workers), one.rate_per_second) for one in series.points]
-    predicted = [(float(one.workers), one.rate_per_second) for one in series.predicted]
+    measured = [(float(point.workers), point.rate_per_second) for point in series.points]
+    predicted = [(float(each.workers), each.rate_per_second) for each in series.predicted]
     curves = [
         Line("sustained", _bounds(measured, "low"), MEASURED_STYLE),
         Line("too high", _bounds(measured, "high"), MEASURED_STYLE),
@@ -367,7 +371,7 @@ def _bounds(rates: Iterable[tuple[float, Bounded | None]], name: str) -> timelin
 def ledger_bars(report: Report) -> Markup:
     """One picture per pipeline with a bar per stage: the share of each verdict. Every verdict that
     occurs is visible (at least LEAST wide) and written above the bar."""
-    return joined(_bars(name, one.stages) for name, one in report.pipelines.items())
+    return joined(_bars(name, each.stages) for name, each in report.pipelines.items())
 
 
 def ledger_table(report: Report) -> Markup:

@@ -336,7 +336,9 @@ def scalability_of(
     for run_id, of_run in runs.runs_of_series(url, series):
         run = SeriesRun(of_run["workers"], of_run["partitions"], report_of(url, run_id))
         by_workers.setdefault(run.workers, []).append(run)
-    return judged(series, scaled["pipeline"], [by_workers[one] for one in sorted(by_workers)])
+    return judged(
+        series, scaled["pipeline"], [by_workers[by_worker] for by_worker in sorted(by_workers)]
+    )
 
 
 def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]) -> Scalability:
@@ -347,9 +349,9 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]
     for of_workers in by_workers:
         reports = [run.report for run in of_workers]
         valid = [report for report in reports if report.valid]
-        found = valid or reports
+        result = valid or reports
         limits = dict.fromkeys(
-            report.search.limited_by for report in found if report.search.limited_by
+            report.search.limited_by for report in result if report.search.limited_by
         )
         bounds = [_bounds(report) for report in valid if report.search.rate_per_second]
         free = [room for report in valid if (room := _room(report)) is not None]
@@ -367,7 +369,7 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]
                 limited_by=list(limits),
                 free_cores=free_cores,
                 stages=_stages(valid),
-                core_seconds_per_million_records=_over_runs([_cost(one) for one in valid]),
+                core_seconds_per_million_records=_over_runs([_cost(each) for each in valid]),
             )
         )
     return scalability.scalability(series, pipeline, points, workers)

@@ -103,14 +103,14 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
 
 
 def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
-    found: dict[str, Pipeline] = {}
+    result: dict[str, Pipeline] = {}
     left_out: dict[str, str] = {}
     for system in study.systems:
         try:
-            found[system.name] = load_pipeline(system.pipeline)
+            result[system.name] = load_pipeline(system.pipeline)
         except DefinitionError as error:
             left_out[system.name] = str(error)
-    return found, left_out
+    return result, left_out
 
 
 def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
@@ -131,12 +131,12 @@ def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
 
 def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """The fields updated with others; tables are merged recursively."""
-    found = dict(fields)
+    result = dict(fields)
     for name, value in other.items():
-        before = found.get(name)
+        before = result.get(name)
         both = isinstance(value, dict) and isinstance(before, dict)
-        found[name] = _merged(before, value) if both and before is not None else value
-    return found
+        result[name] = _merged(before, value) if both and before is not None else value
+    return result
 
 
 def _stage_groups(
@@ -204,8 +204,8 @@ def open_notebook(data: Path, study: str, scale: str) -> Notebook:
     if not path.exists():
         return Notebook(path)
     try:
-        found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
-        notes = {key: [Note(**each) for each in own] for key, own in found.items()}
+        result: dict[str, list[dict[str, Any]]] = json.loads(path.read_text())
+        notes = {key: [Note(**each) for each in own] for key, own in result.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DefinitionError(
             f"{path} is not readable; remove it to restart the study: {error}."

@@ -25,7 +25,7 @@ Row = tuple[str, ...]
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
 _PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 TITLES: dict[str, str] = {
-    **{f"event_time_{one}_ms": f"{one}, event time, ms" for one in _PERCENTILES},
+    **{f"event_time_{each}_ms": f"{each}, event time, ms" for each in _PERCENTILES},
     "sustainable_per_second": "sustainable, records/s",
     "first_output_s": "first output, s",
     "caught_up_s": "caught up, s",
@@ -67,7 +67,7 @@ def html(article: Article) -> Markup:
     """One self-contained file."""
     words = (element("p", text) for text in article.words)
     top = element("header", element("h1", article.title), *words)
-    body = element("body", top, *(_page_section(one) for one in article.sections))
+    body = element("body", top, *(_page_section(section) for section in article.sections))
     return whole_page(article.title, body)
 
 
@@ -163,7 +163,9 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
     if standing.to_do:
         words.append(f"{standing.to_do} runs remain; the same command resumes.")
     sections = [Section("How it was measured", (study.method, *_machine(cells)))]
-    sections += [_section(study, one, standing.scale, cells) for one in study.experiments]
+    sections += [
+        _section(study, experiment, standing.scale, cells) for experiment in study.experiments
+    ]
     if study.scores:
         sections.append(_scores(study, cells))
     sections.append(Section("What differs from the paper, and why", study.differs))
@@ -175,7 +177,7 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
 
 
 def _machine(cells: Cells) -> tuple[str, ...]:
-    reports = [one.report for one in cells.values() if one.report is not None]
+    reports = [cell.report for cell in cells.values() if cell.report is not None]
     if not reports:
         return ()
     where = reports[0].environment
@@ -286,7 +288,7 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
     if not groups:
         return None
     unit = title_of(low_name) + (f" (dot), to {title_of(high_name)}" if both else "")
-    if any(one.reference for group in groups for one in group):
+    if any(each.reference for group in groups for each in group):
         unit += "; crosses: the paper"
     return range_chart(experiment.title, unit, groups)
 
@@ -319,20 +321,20 @@ def _scores(study: Study, cells: Cells) -> Section:
 
 
 def _mark(score: Score, system: System, cells: Cells) -> str:
-    found = (cells.get((score.experiment, system.name, stage)) for stage in score.stages)
-    return max((one.mark for one in found if one is not None), default="")
+    result = (cells.get((score.experiment, system.name, stage)) for stage in score.stages)
+    return max((each.mark for each in result if each is not None), default="")
 
 
 def scores_of(score: Score, systems: list[str], cells: Cells) -> dict[str, int]:
     """Scores of the systems for which all figures of the score exist."""
     figures: dict[str, float] = {}
     for system in systems:
-        found = [
+        result = [
             measured.figure(stage, score.figure)
             for stage in score.stages
             if (measured := cells.get((score.experiment, system, stage))) is not None
         ]
-        known = [value for value in found if value is not None]
+        known = [value for value in result if value is not None]
         if len(known) == len(score.stages):
             figures[system] = sum(known) / len(known)
     sign = 1 if score.better == "lower" else -1
@@ -344,9 +346,12 @@ def scores_of(score: Score, systems: list[str], cells: Cells) -> dict[str, int]:
 
 def _systems(study: Study, standing: Standing) -> Section:
     rows = []
-    for one in study.systems:
-        version, reason = standing.versions.get(one.name, ""), standing.left_out.get(one.name, "")
-        rows.append((one.name, one.pipeline, version, one.paper, one.note, reason))
+    for system in study.systems:
+        version, reason = (
+            standing.versions.get(system.name, ""),
+            standing.left_out.get(system.name, ""),
+        )
+        rows.append((system.name, system.pipeline, version, system.paper, system.note, reason))
     header = (
         "system",
         "pipeline",
@@ -359,16 +364,16 @@ def _systems(study: Study, standing: Standing) -> Section:
 
 
 def _troubles(cells: Cells) -> tuple[str, ...]:
-    found = []
-    for (experiment, system, _stage), one in cells.items():
-        head = f"{experiment}, {system}, run {one.run_id}"
-        if one.report is None:
-            found.append(f"{head} gave no figure: {one.failed}")
-        elif not one.valid:
-            found.append(f"{head} is INVALID: {' '.join(one.report.invalid_reasons)}")
-        elif not one.report.conclusion.clean:
-            found.append(f"{head} is valid, but not every output was exact and in time.")
-    return tuple(dict.fromkeys(found))
+    result = []
+    for (experiment, system, _stage), each in cells.items():
+        head = f"{experiment}, {system}, run {each.run_id}"
+        if each.report is None:
+            result.append(f"{head} gave no figure: {each.failed}")
+        elif not each.valid:
+            result.append(f"{head} is INVALID: {' '.join(each.report.invalid_reasons)}")
+        elif not each.report.conclusion.clean:
+            result.append(f"{head} is valid, but not every output was exact and in time.")
+    return tuple(dict.fromkeys(result))
 
 
 def figure_of(report: Report, pipeline: str, stage: str, name: FigureName) -> float | None:
@@ -417,8 +422,8 @@ def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) ->
 
 
 FIGURES: dict[str, Figure] = {
-    **{f"{one}_ms": _latency("latest", one) for one in _PERCENTILES},
-    **{f"event_time_{one}_ms": _latency("event_time", one) for one in _PERCENTILES},
+    **{f"{each}_ms": _latency("latest", each) for each in _PERCENTILES},
+    **{f"event_time_{each}_ms": _latency("event_time", each) for each in _PERCENTILES},
     "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),

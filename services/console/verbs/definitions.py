@@ -134,9 +134,9 @@ def new_domain(name: str, folder: Path | None) -> Path:
 def _explain(console: Console, domain: Domain) -> None:
     spec = domain.spec
     console.print(headed(spec.name, spec.summary), soft_wrap=True)
-    for one in spec.inputs:
-        text = f"{one.topic}, {one.record} by {one.key}, event time {one.event_time}"
-        console.print(f"  input {one.name}: {text}", soft_wrap=True)
+    for each in spec.inputs:
+        text = f"{each.topic}, {each.record} by {each.key}, event time {each.event_time}"
+        console.print(f"  input {each.name}: {text}", soft_wrap=True)
     for number, stage in enumerate(spec.stages):
         console.print(f"  {number} {_sentence(spec, stage)}", soft_wrap=True)
     workloads = names(domain.folder / "workloads")
@@ -147,7 +147,7 @@ def _explain(console: Console, domain: Domain) -> None:
 
 def _sentence(spec: DomainSpec, stage: StageSpec) -> str:
     """`revenue: aggregate of purchases by gem_pack_id, 8 s sliding by 4 s. SUM(price) …`"""
-    inputs = " and ".join(one.name for one in spec.inputs_of(stage.name))
+    inputs = " and ".join(each.name for each in spec.inputs_of(stage.name))
     keys = f" by {', '.join(stage.keys)}" if stage.keys else ""
     window = ""
     if stage.window:

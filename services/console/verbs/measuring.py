@@ -33,8 +33,8 @@ from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.console.choosing import (
     MEASURE_S,
+    ChosenRun,
     Overrides,
-    PlannedRun,
     check_quiet,
     chosen_pipelines,
     cited,
@@ -101,10 +101,10 @@ class Wanted:
         thresholds = map(parse_threshold, self.workload.thresholds)
         at_share = self.workload.sustainable_share is not None
         is_run = self.baseline is not None and not self.baseline.is_file
-        return at_share or is_run or any(one.of_baseline for one in thresholds)
+        return at_share or is_run or any(threshold.of_baseline for threshold in thresholds)
 
     @property
-    def parts(self) -> tuple[PlannedRun, ...]:
+    def parts(self) -> tuple[ChosenRun, ...]:
         """The runs of one round."""
         return parts_of(self.workload, self.pipelines)
 
@@ -129,7 +129,7 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     # Before anything starts: a request may be refused.
     planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
     own = zip(wanted.pipelines, planned.pipelines, strict=True)
-    measured = {one.name: planned.stages_of(named) for one, named in own}
+    measured = {each.name: planned.stages_of(named) for each, named in own}
     wanted = replace(wanted, measured=measured)
     look_into_files(planned, wanted.domain, settings, say)
     for sentence in not_published(planned):
@@ -142,7 +142,9 @@ def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     _look_whether_quiet(options, stack)
     reports: list[Report] = []
     if not settings.store_url:
-        install_engines((load_engine(one.engine) for one in wanted.pipelines), settings, say)
+        install_engines(
+            (load_engine(pipeline.engine) for pipeline in wanted.pipelines), settings, say
+        )
     try:
         try:
             interrupted = _measure(wanted, settings, console, stack, reports)
@@ -290,7 +292,7 @@ def _publish(
     reports: Sequence[Report], settings: ServiceSettings, stack: Stack | RemoteStack
 ) -> None:
     """Publish what the reports say about several runs. Raises RunError."""
-    conclusions = [one for report in reports for one in conclusions_of(report)]
+    conclusions = [conclusion for report in reports for conclusion in conclusions_of(report)]
     publish(conclusions, settings, stack.check)
 
 
@@ -298,13 +300,13 @@ def _exit_code(reports: list[Report], shown: Report) -> int:
     """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
     is worse than the baseline, or that was not compared with it as demanded. shown: the report that
     was printed."""
-    failed = [one for one in reports if any(not row.passed for row in one.thresholds)]
-    if any(map(ended_by_threshold, reports)) or any(one.valid for one in failed):
+    failed = [report for report in reports if any(not row.passed for row in report.thresholds)]
+    if any(map(ended_by_threshold, reports)) or any(each.valid for each in failed):
         return EXIT_THRESHOLD
     compared = shown.baseline
     if compared and (compared.passed is False or (compared.passed is None and compared.required)):
         return EXIT_THRESHOLD
-    return 0 if all(one.valid and is_clean(one) for one in reports) else EXIT_FAILED
+    return 0 if all(report.valid and is_clean(report) for report in reports) else EXIT_FAILED
 
 
 def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:

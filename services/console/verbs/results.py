@@ -65,22 +65,22 @@ def report(options: Namespace, settings: ServiceSettings, console: Console) -> i
     check_file("--junit", options.junit)
     with answering(settings) as url:
         run_id = options.run_id or latest_run(url)
-        found = build_whole_report(url, run_id)
+        report = build_whole_report(url, run_id)
         if options.html:
-            lines = read_timelines(url, run_id, expired=found.seconds_expired)
-            text = page(found, request_of(url, run_id), lines)
+            lines = read_timelines(url, run_id, expired=report.seconds_expired)
+            text = page(report, request_of(url, run_id), lines)
             write_file("--html", options.html, text.encode())
     if options.junit:
-        write_file("--junit", options.junit, junit(found))
-    written = " and ".join(str(one) for one in (options.html, options.junit) if one)
+        write_file("--junit", options.junit, junit(report))
+    written = " and ".join(str(each) for each in (options.html, options.junit) if each)
     if options.markdown:
-        print(markdown(found), end="")
+        print(markdown(report), end="")
     elif options.json:
-        print_json(found.as_json())
+        print_json(report.as_json())
     elif written:
         console.print(f"Written to {written}", soft_wrap=True)
     else:
-        show_report(console, found)
+        show_report(console, report)
     return 0
 
 
@@ -110,22 +110,22 @@ def changes(options: Namespace, settings: ServiceSettings, console: Console) -> 
         for change, is_new in history:
             if is_new:
                 events.publish(ChangePointFound(run_id=change.first_run_id, **change.detail()))
-    found = [change.detail() | {"new": is_new} for change, is_new in history]
+    result = [change.detail() | {"new": is_new} for change, is_new in history]
     if options.json:
-        print_json(found)
+        print_json(result)
     else:
-        show_changes(console, found, options.explain)
+        show_changes(console, result, options.explain)
     return 0
 
 
 def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """List the runs."""
     with answering(settings) as url:
-        found = newest_runs(url, options.limit)
+        result = newest_runs(url, options.limit)
     if options.json:
-        print_json(found[: options.limit])
+        print_json(result[: options.limit])
     else:
-        listing.show_runs(console, found, options.limit)
+        listing.show_runs(console, result, options.limit)
     return 0
 
 
@@ -154,11 +154,11 @@ def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool
 
 def levels(change: dict[str, Any]) -> list[str]:
     """`before: median 5.1, 4.9 to 5.6 in 12 runs`, the same for after, and the confidence."""
-    found = [
+    result = [
         f"{side}: median {at['median']:.4g}, {at['low']:.4g} to {at['high']:.4g}"
         f" in {at['runs']} runs"
         for side, at in (("before", change["before"]), ("since", change["after"]))
     ]
     adjusted = "Latencies are adjusted for the pace of the machine and the time of day."
     odds = f"Of shuffled histories {change['p_value']:.2%} show as great a change."
-    return [*found, adjusted, odds]
+    return [*result, adjusted, odds]

@@ -91,7 +91,7 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
     stack, say = open_stack(settings, lasting_parts), teller(console)
     if suite is not None and not settings.store_url:
         wanted = [step for step in suite.steps if step.kind != "engines"]
-        used = {one.engine for step in wanted for one in step.pipelines}
+        used = {pipeline.engine for step in wanted for pipeline in step.pipelines}
         install_engines(map(load_engine, sorted(used)), settings, say)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
@@ -112,8 +112,8 @@ def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
 
 def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
     """Stop the stack and any leftover processes of an earlier one."""
-    found = open_stack(settings).down(teller(console))
-    console.print("The stack is down." if found else "There was no stack to stop.")
+    result = open_stack(settings).down(teller(console))
+    console.print("The stack is down." if result else "There was no stack to stop.")
     return 0
 
 
@@ -130,9 +130,11 @@ def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> i
     if options.notify:
         findings = chain(findings, notify(settings))
     if options.json:
-        found = [asdict(one) | ({"advice": ""} if one.good else {}) for one in findings]
-        print_json(found)
-        return 0 if all(one["good"] for one in found) else EXIT_FAILED
+        result = [
+            asdict(finding) | ({"advice": ""} if finding.good else {}) for finding in findings
+        ]
+        print_json(result)
+        return 0 if all(each["good"] for each in result) else EXIT_FAILED
     return show(console, findings)
 
 

@@ -45,13 +45,13 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
         else:
             _show(console)
         return 0
-    found, folder = load_study(options.name), options.folder or Path()
+    result, folder = load_study(options.name), options.folder or Path()
     if not folder.is_dir():
         raise DefinitionError(f"--folder {folder}: there is no such folder.")
-    plan = plan_of(found, options.scale)
-    pages = [folder / f"{found.name}-{options.scale}{suffix}" for suffix in (".html", ".md")]
+    plan = plan_of(result, options.scale)
+    pages = [folder / f"{result.name}-{options.scale}{suffix}" for suffix in (".html", ".md")]
     remove_files(pages)
-    notebook = open_notebook(settings.data, found.name, options.scale)
+    notebook = open_notebook(settings.data, result.name, options.scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for name, reason in left_out.items():
         say(f"{name} is left out: {reason}")
@@ -67,7 +67,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
     here = [run for run in plan.runs if run.system.name not in left_out]
     to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(options.scale, left_out, _versions(plan, settings), to_do)
-    page = article(found, standing, cells)
+    page = article(result, standing, cells)
     for path, text in zip(pages, (html(page), markdown(page)), strict=True):
         write_file("--folder", path, text.encode())
         console.print(f"Wrote {path}", soft_wrap=True)
@@ -91,7 +91,7 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
 def _cells(url: str, plan: StudyPlan, notebook: Notebook) -> Cells:
     """The results by experiment, system and stage. A run that the store does not know is removed
     from the notebook, so that it is repeated. Raises QueryError."""
-    found: dict[tuple[str, str, str], MeasuredCell] = {}
+    result: dict[tuple[str, str, str], MeasuredCell] = {}
     for run in plan.runs:
         note = notebook.chosen(run.key)
         if note is None:
@@ -102,8 +102,8 @@ def _cells(url: str, plan: StudyPlan, notebook: Notebook) -> Cells:
             notebook.forget(run.key)
             notebook.write()
             continue
-        found |= {(run.experiment.name, run.system.name, stage): measured for stage in run.stages}
-    return found
+        result |= {(run.experiment.name, run.system.name, stage): measured for stage in run.stages}
+    return result
 
 
 def _measured(url: str, run: PlannedRun, note: Note) -> MeasuredCell:
@@ -113,9 +113,9 @@ def _measured(url: str, run: PlannedRun, note: Note) -> MeasuredCell:
 
 def _show(console: Console) -> None:
     for name in names(STUDIES_DIR):
-        found = load_study(name)
-        console.print(headed(name, found.question), soft_wrap=True)
-        for scale in found.scales:
-            plan = plan_of(found, scale)
+        result = load_study(name)
+        console.print(headed(name, result.question), soft_wrap=True)
+        for scale in result.scales:
+            plan = plan_of(result, scale)
             size = f"{len(plan.runs)} runs, at most {plan.limits.minutes:g} minutes"
             console.print(f"  --scale {scale}: {size}", soft_wrap=True)

@@ -83,8 +83,8 @@ class Following:
         """Start or update the watch, and print what it reads. what: such as `runs for 60 s`; empty
         for `starts` or `continues`."""
         is_new = keep_watch(self.settings.data, self.watch)
-        inputs = ", ".join(one.topic for one in self.watch.inputs)
-        outputs = ", ".join(one.topic for one in self.watch.outputs)
+        inputs = ", ".join(each.topic for each in self.watch.inputs)
+        outputs = ", ".join(output.topic for output in self.watch.outputs)
         what = what or ("starts" if is_new else "continues")
         say_unless_quiet(self.console, f"The watch {self.watch.name} {what}: {inputs} → {outputs}")
         say_unless_quiet(self.console, f"Watch it at {self.page}")
@@ -185,12 +185,12 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
     if options.file is None:
         _list(console, settings, options.json)
         return 0
-    found = read_watch(options.file)
+    result = read_watch(options.file)
     if options.duration is not None:
-        return gate(options, found, settings, console)
+        return gate(options, result, settings, console)
     refuse_without_duration(options)
     stack, say, began = open_stack(settings, lasting_parts), teller(console), False
-    following = Following(found, settings, console, watch_page(settings), stack.check)
+    following = Following(result, settings, console, watch_page(settings), stack.check)
     try:
         (stack.up_detached if options.detach else stack.up)(say)
         was_there, began = following.is_kept, True
@@ -202,7 +202,7 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
         if not began:
             raise
         following.end()
-        console.print(f"The watch {found.name} is ended; its runs are kept: ./tidegauge runs")
+        console.print(f"The watch {result.name} is ended; its runs are kept: ./tidegauge runs")
     finally:
         if not options.detach:
             stack.close(say)
@@ -241,16 +241,16 @@ def _infer(options: Namespace, settings: ServiceSettings) -> int:
 def _cluster(options: Namespace) -> Cluster:
     """The cluster and registry of a file, or of the options, which take precedence. Raises
     DefinitionError."""
-    found = read_cluster(options.file) if options.file else Cluster()
+    result = read_cluster(options.file) if options.file else Cluster()
     if options.kafka:
-        found = found.model_copy(update={"kafka": WatchedKafka(bootstrap=options.kafka)})
+        result = result.model_copy(update={"kafka": WatchedKafka(bootstrap=options.kafka)})
     if not options.registry:
-        return found
+        return result
     try:
         registry = Registry.model_validate({"url": options.registry})
     except ValidationError as error:
         raise DefinitionError(f"--registry: {first_mistake(error)}.") from error
-    return found.model_copy(update={"registry": registry})
+    return result.model_copy(update={"registry": registry})
 
 
 def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
@@ -273,9 +273,9 @@ def _row(data: Path, name: str) -> dict[str, Any] | None:
     last saved, ISO 8601, None if never. problem: why its file is of no use, empty if it is."""
     inputs, outputs, problem, saved_at = [], [], "", None
     try:
-        found = kept_watch(data, name)
-        inputs = [one.topic for one in found.inputs]
-        outputs = [one.topic for one in found.outputs]
+        result = kept_watch(data, name)
+        inputs = [each.topic for each in result.inputs]
+        outputs = [output.topic for output in result.outputs]
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
@@ -295,15 +295,15 @@ def _row(data: Path, name: str) -> dict[str, Any] | None:
 def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Console) -> int:
     """Watch for some seconds, as a single run, and print its report. Exit code as of `run`. file:
     the watch as written in its file."""
-    found = checked(options, file)
+    result = checked(options, file)
     stack, say = open_stack(settings, lasting_parts), teller(console)
     try:
         stack.up(say)
-        one_run, page = in_one_run(found, options.duration), watch_page(settings)
+        one_run, page = in_one_run(result, options.duration), watch_page(settings)
         watch = Following(one_run, settings, console, page, stack.check)
         if watch.is_kept:
             raise DefinitionError(
-                f"The watch {found.name} already exists: ./tidegauge watch --end {found.name}"
+                f"The watch {result.name} already exists: ./tidegauge watch --end {result.name}"
             )
         known = set(watch.runs())
         try:
@@ -314,7 +314,7 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
         if interrupted and not new:
             return EXIT_INTERRUPTED
         if len(new) != 1:
-            raise DefinitionError(f"The watch {found.name} has {len(new)} runs instead of one.")
+            raise DefinitionError(f"The watch {result.name} has {len(new)} runs instead of one.")
         report = build_whole_report(store_url(settings), *new)
         show_report(console, report)
     finally:
@@ -374,7 +374,7 @@ def in_one_run(found: Watch, duration_s: int) -> Watch:
     the first inputs are older than the watch, and clocks of producers may be ahead."""
     first_s = int(time.time()) - BEFORE_S
     last_s = first_s + BEFORE_S + duration_s + AFTER_S
-    run_s = next(one for one in count(last_s - first_s) if first_s // one == last_s // one)
+    run_s = next(each for each in count(last_s - first_s) if first_s // each == last_s // each)
     return found.model_copy(update={"run_s": run_s})
 
 

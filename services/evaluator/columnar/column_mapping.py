@@ -66,12 +66,12 @@ def column_types(schema_json: str) -> dict[str, str]:
 def nullable_columns(schema_json: str) -> frozenset[str]:
     """Names of a record's columns that may be null."""
     fields = json.loads(schema_json)["fields"]
-    return frozenset(one["name"] for one in fields if isinstance(one["type"], list))
+    return frozenset(each["name"] for each in fields if isinstance(each["type"], list))
 
 
 def _plain(kind: Any) -> str:
     if isinstance(kind, list):
-        kind = next((one for one in kind if one != "null"), "null")
+        kind = next((each for each in kind if each != "null"), "null")
     return str(kind["type"]) if isinstance(kind, dict) else str(kind)
 
 
@@ -184,23 +184,25 @@ class RowSteps:
     def __init__(
         self, stages: Iterable[StageSpec], codec: RecordSchemas, names: Dictionaries
     ) -> None:
-        self._stages = [one for one in stages if one.kind in ("decode", "filter", "lookup")]
-        self._types = [column_types(codec.schema_json(one.record)) for one in self._stages]
+        self._stages = [stage for stage in stages if stage.kind in ("decode", "filter", "lookup")]
+        self._types = [column_types(codec.schema_json(stage.record)) for stage in self._stages]
         self._names = names
-        self.changes_rows = any(one.kind != "decode" for one in self._stages)
+        self.changes_rows = any(stage.kind != "decode" for stage in self._stages)
         self._holding: dict[Condition, list[bool]] = defaultdict(list)  # by code of the text
         self._tables = {
-            one.name: _TableCodes(one.table, names) for one in self._stages if one.table is not None
+            stage.name: _TableCodes(stage.table, names)
+            for stage in self._stages
+            if stage.table is not None
         }
 
     def needs(self) -> NeededColumns:
         """Columns that the steps read."""
-        values = {each.column for one in self._stages for each in one.where}
-        return NeededColumns(values, {one.table.key for one in self._stages if one.table})
+        values = {each.column for stage in self._stages for each in stage.where}
+        return NeededColumns(values, {stage.table.key for stage in self._stages if stage.table})
 
     def added(self) -> set[str]:
         """Columns of the tables."""
-        return {name for one in self._stages if one.table for name in one.table.columns}
+        return {name for stage in self._stages if stage.table for name in stage.table.columns}
 
     def has(self, column: str, in_input: bool) -> bool:
         """Whether a column exists after the steps. in_input: whether the input has it."""
@@ -244,8 +246,8 @@ class RowSteps:
         """Which rows satisfy a condition: none in records without its column."""
         name, compare = condition.column, _COMPARE[condition.operator]
         if name in numbers and not isinstance(condition.value, str):
-            found: Bools = compare(numbers[name], condition.value)
-            return found
+            result: Bools = compare(numbers[name], condition.value)
+            return result
         if name in codes and isinstance(condition.value, str):
             holds = self._holding[condition]
             for text in self._names[name].values[len(holds) :]:
@@ -267,8 +269,8 @@ class _TableCodes:
         for place, name in enumerate(table.columns):
             values = [row[place] for row in table.rows.values()]
             if any(isinstance(value, str) for value in values):
-                found = [names[name].code(str(value)) for value in values]
-                self.codes[name] = np.array([*found, UNKNOWN], np.int64)
+                result = [names[name].code(str(value)) for value in values]
+                self.codes[name] = np.array([*result, UNKNOWN], np.int64)
             else:
                 self.numbers[name] = np.array([*values, np.nan], np.float64)
 
@@ -279,8 +281,10 @@ class _TableCodes:
         known = len(self._row_of)
         if known < len(self._keys):
             new = self._keys.values[known:]
-            found = [UNKNOWN if one is None else self._rows.get(str(one), UNKNOWN) for one in new]
-            self._row_of = np.concatenate([self._row_of, np.array(found, np.int64)])
+            result = [
+                UNKNOWN if each is None else self._rows.get(str(each), UNKNOWN) for each in new
+            ]
+            self._row_of = np.concatenate([self._row_of, np.array(result, np.int64)])
         if not len(self._row_of):
             return np.full(count, UNKNOWN, np.int64)
         rows: Ints = np.where(keys == UNKNOWN, UNKNOWN, self._row_of[keys])
@@ -356,7 +360,7 @@ class Combination:
         if function in ("min", "max"):
             return ExpectedColumn(_EXTREME[function](values))
         total: Column = np.add.reduce(values)
-        size = np.add.reduce([np.abs(one) for one in values]) if self._is_float else None
+        size = np.add.reduce([np.abs(each) for each in values]) if self._is_float else None
         if function == "sum":
             return ExpectedColumn(total, size)
         scale = np.abs(total) if size is None else size

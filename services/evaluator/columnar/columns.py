@@ -72,16 +72,16 @@ class Group(Columns):
 
     def positions(self, codes: Ints) -> Ints:
         """Positions of the cells of these codes; UNKNOWN without a cell."""
-        found: Ints
+        result: Ints
         if self._index is None:
-            found = np.where(codes < self.size, codes, UNKNOWN)
-            return found
+            result = np.where(codes < self.size, codes, UNKNOWN)
+            return result
         known, places = self._index
         if not len(known):
             return np.full(len(codes), UNKNOWN, np.int64)
         at = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        found = np.where(known[at] == codes, places[at], UNKNOWN)
-        return found
+        result = np.where(known[at] == codes, places[at], UNKNOWN)
+        return result
 
     def codes(self, at: Ints) -> Ints:
         """Codes of the cells at these positions."""
@@ -92,10 +92,10 @@ class Group(Columns):
         if self._index is None:
             self.ensure(int(codes.max()) + 1)
             return codes
-        found = self.positions(codes)
-        new = np.unique(codes[found == UNKNOWN])
+        result = self.positions(codes)
+        new = np.unique(codes[result == UNKNOWN])
         if not len(new):
-            return found
+            return result
         known, places = self._index
         added = np.arange(len(known), len(known) + len(new))
         self.ensure(len(known) + len(new))

@@ -129,8 +129,8 @@ def _kinds(codec: RecordSchemas, records: tuple[str, ...], values: list[bytes | 
     """Which record each value is, by its header, as an index into `records`."""
     headers = pc.binary_slice(pa.array(values, pa.binary()), 0, HEADER_BYTES)
     wanted = pa.array([codec.header(record) for record in records], pa.binary())
-    found = pc.index_in(headers, value_set=wanted).fill_null(UNKNOWN)
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.int64)
+    result = pc.index_in(headers, value_set=wanted).fill_null(UNKNOWN)
+    return np.asarray(result.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _decode_record(
@@ -186,10 +186,10 @@ def _reason(codec: RecordSchemas, record: str, value: bytes, error: ValueError) 
 
 def _why(codec: RecordSchemas, records: tuple[str, ...], value: bytes | None) -> str:
     try:
-        found = codec.identify(value)
+        result = codec.identify(value)
     except DecodeError as error:
         return str(error)
-    return f"expected {' or '.join(records)}, found {found.name} v{found.version}"
+    return f"expected {' or '.join(records)}, found {result.name} v{result.version}"
 
 
 def decode_json_values(
@@ -211,11 +211,11 @@ def decode_json_values(
         except DecodeError as error:
             refused.append(UndecodedRecord(place, str(error)))
     decoded = []
-    for record, found in rows.items():
-        if found:
-            places = np.array([place for place, _ in found], np.int64)
+    for record, result in rows.items():
+        if result:
+            places = np.array([place for place, _ in result], np.int64)
             sizes = np.array([len(values[place] or b"") for place in places], np.int64)
-            batch = _batch(codec.schema_json(record), found)
+            batch = _batch(codec.schema_json(record), result)
             decoded.append(Decoded(record, places, batch, sizes))
     return decoded, refused
 
@@ -227,7 +227,7 @@ def _own_members(schemas: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
     return tuple(
         tuple(
             json.dumps(name).encode()
-            for name in sorted(own.difference(*(one for one in fields if one is not own)))
+            for name in sorted(own.difference(*(each for each in fields if each is not own)))
         )
         for own in fields
     )

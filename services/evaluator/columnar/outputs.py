@@ -159,7 +159,7 @@ def _any_repeated(parts: list[Outputs]) -> bool:
 
 
 def _in_order(parts: list[tuple[Ints, Outputs]]) -> list[Outputs]:
-    follow = all(one[-1] <= other[0] for (one, _), (other, _) in pairwise(parts))
+    follow = all(each[-1] <= other[0] for (each, _), (other, _) in pairwise(parts))
     follow = follow and all((order[1:] >= order[:-1]).all() for order, _ in parts)
     if follow or not _any_repeated([rows for _, rows in parts]):
         return [rows for _, rows in parts]
@@ -239,7 +239,7 @@ class UndecodableCopies:
             for topic, value, at_ms in self._waiting
             if value not in self._inputs or self._inputs[value] > at_ms + deadline_ms
         ]
-        self._waiting = [one for one in open_ones if one[2] >= limit_ms]
+        self._waiting = [open_one for open_one in open_ones if open_one[2] >= limit_ms]
         return [(topic, at_ms) for topic, _value, at_ms in open_ones if at_ms < limit_ms]
 
 
@@ -331,9 +331,9 @@ def origin(domain: DomainSpec, spec: StageSpec, column: str) -> str:
     """Name of the input column from which a stage's text column takes its values."""
     if column in spec.columns:
         return spec.columns[column].rpartition(".")[2]
-    for one in spec.aggregates:
-        if one.column == column:
-            return one.of[0].rpartition(".")[2]
+    for aggregate in spec.aggregates:
+        if aggregate.column == column:
+            return aggregate.of[0].rpartition(".")[2]
     is_added = spec.table is not None and column in spec.table.columns
     reads_rows = spec.kind in ("filter", "lookup", "decode") and not is_added
     if reads_rows and spec.reads[0] in domain.stage_names:

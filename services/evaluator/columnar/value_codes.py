@@ -58,10 +58,10 @@ class Unclaimed:
             return codes[:0]
         self._codes.ensure(int(codes.max()) + 1)
         is_unclaimed = self._codes["is_unclaimed"]
-        found: Ints = np.unique(codes[is_unclaimed[codes]])
-        is_unclaimed[found] = False
-        self._count -= len(found)
-        return found
+        result: Ints = np.unique(codes[is_unclaimed[codes]])
+        is_unclaimed[result] = False
+        self._count -= len(result)
+        return result
 
     def check(self, values: Iterable[Hashable]) -> None:
         """Check new values of inputs. Raises TooMuchStateError."""
@@ -86,8 +86,8 @@ class Dictionary:
         raise TooMuchStateError; of outputs they are UNKNOWN."""
         encoded = column.dictionary_encode(null_encoding="encode")
         table = self._look_up(encoded.dictionary.to_pylist(), of_outputs)
-        found: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
-        return found
+        result: Ints = table[encoded.indices.to_numpy(zero_copy_only=False)]
+        return result
 
     def code(self, value: Hashable) -> int:
         """The code of one value. Raises TooMuchStateError."""
@@ -252,20 +252,20 @@ class KeyCodes:
     def of(self, columns: Sequence[Ints], *, of_outputs: bool = False) -> Ints:
         """Codes of rows; UNKNOWN if any column's code is. Too many raise TooMuchStateError; of
         outputs they are UNKNOWN."""
-        found = columns[0]
+        result = columns[0]
         for pairs, column in zip(self._pairs, columns[1:], strict=True):
-            found = pairs.of(found, column, of_outputs=of_outputs)
-        return found
+            result = pairs.of(result, column, of_outputs=of_outputs)
+        return result
 
     def columns(self, codes: Ints) -> list[Ints]:
         """Codes of each column, given those of rows; UNKNOWN if there is no such row."""
-        found: list[Ints] = []
+        result: list[Ints] = []
         for pairs in reversed(self._pairs):
             parts = [np.append(part, UNKNOWN) for part in pairs.parts()]
             codes = np.where((codes >= 0) & (codes < len(pairs)), codes, UNKNOWN)
-            found.insert(0, parts[1][codes])
+            result.insert(0, parts[1][codes])
             codes = parts[0][codes]
-        return [codes, *found]
+        return [codes, *result]
 
     def values(self, code: int) -> list[Any]:
         """The values of a code; all None for UNKNOWN. For single codes only."""
@@ -277,4 +277,4 @@ class KeyCodes:
             codes.insert(0, last)
         codes.insert(0, code)
         pairs_of = zip(self._dictionaries, codes, strict=True)
-        return [dictionary.value(one) for dictionary, one in pairs_of]
+        return [dictionary.value(each) for dictionary, each in pairs_of]

@@ -84,7 +84,9 @@ class Horizon:
     def evict(self, before: int) -> None:
         """Remove event times at which no remaining window ends."""
         for first_ms in self._first_ms.values():
-            for number in [one for one in first_ms if (one + 1) * self._step_ms <= before]:
+            for number in [
+                first_m for first_m in first_ms if (first_m + 1) * self._step_ms <= before
+            ]:
                 del first_ms[number]
 
 
@@ -125,7 +127,7 @@ class ClosedState:
         self._arrived += len(rows)
         for number, stretch in by_value(rows.event_ms // self._pane_ms):
             pane = number * self._pane_ms
-            windows = [one for one in self._windows_of(pane) if not self._is_closed(one)]
+            windows = [window for window in self._windows_of(pane) if not self._is_closed(window)]
             if windows:
                 self._panes[pane].append(rows.take(stretch))
                 self._open.update(windows)
@@ -144,12 +146,12 @@ class ClosedState:
 
     def open_between(self, from_us: int, until_us: int) -> int:
         """Number of open windows with rows scheduled in a period."""
-        found = 0
+        result = 0
         for window in self._open:
             parts = [part for pane in self._panes_of(window) for part in self._panes.get(pane, [])]
             within = ((p.scheduled_us >= from_us) & (p.scheduled_us < until_us) for p in parts)
-            found += any(bool(one.any()) for one in within)
-        return found
+            result += any(bool(each.any()) for each in within)
+        return result
 
     def close(self, frontier_ms: int) -> None:
         """Close the windows whose contents are final, given that everything appended before the
@@ -198,7 +200,7 @@ class ClosedState:
         if self._inner is None:
             return [*self.span.starts(pane)]
         ends = [start + self._inner.size_ms for start in self._inner.starts(pane)]
-        return [*dict.fromkeys(one for end in ends for one in self.span.starts(end - 1))]
+        return [*dict.fromkeys(each for end in ends for each in self.span.starts(end - 1))]
 
     def _inner_windows(self, window: int) -> range:
         """Windows of the stage that is read whose outputs belong to a window. The event time of an
@@ -259,11 +261,11 @@ class ClosedState:
             inner_ms = self._closed_ms(end_ms, panes, frontier_ms)
             limit_ms = min(closed_ms, inner_ms if inner_ms is not None else closed_ms) + GRACE_MS
             masks[start] = {
-                kind: (one.event_ms >= start)
-                & (one.event_ms < end_ms)
-                & (one.appended_ms <= limit_ms)
-                for kind, one in rows.items()
-                if one is not None
+                kind: (each.event_ms >= start)
+                & (each.event_ms < end_ms)
+                & (each.appended_ms <= limit_ms)
+                for kind, each in rows.items()
+                if each is not None
             }
         return self._recipe.results_of_windows(rows, masks, closed_ms)
 
@@ -326,12 +328,12 @@ class ClosedWindows(Oracle):
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The compared columns and the window's end."""
         results = self.state.closed[group]
-        found = {WINDOW_END: ExpectedColumn(np.full(len(at), group + self.state.span.size_ms))}
+        result = {WINDOW_END: ExpectedColumn(np.full(len(at), group + self.state.span.size_ms))}
         for name in self._compared:
             values = results.columns[name]
             scale = None if values.scale is None else values.scale[at]
-            found[name] = ExpectedColumn(values.values[at], scale)
-        return found
+            result[name] = ExpectedColumn(values.values[at], scale)
+        return result
 
     def copies(self, group: int, index: Ints) -> Ints | None:
         """How often each pair occurs, because its records may be repeated."""

@@ -105,14 +105,16 @@ class AggregateState:
         name, function = self._name, self.spec.function
         if function == "count":
             return ExpectedColumn(self._count(cells, at))
-        found = cells[name][at]
+        result = cells[name][at]
         if function in ("sum", "mean"):
             size = cells[f"size of {name}"][at] if self.is_float else None
             if function == "sum":
-                return ExpectedColumn(found, size)
+                return ExpectedColumn(result, size)
             count = np.maximum(self._count(cells, at), 1)
-            return ExpectedColumn(found / count, (np.abs(found) if size is None else size) / count)
-        return ExpectedColumn(found)
+            return ExpectedColumn(
+                result / count, (np.abs(result) if size is None else size) / count
+            )
+        return ExpectedColumn(result)
 
     def _count(self, cells: Columns, at: Ints) -> Ints:
         count: Ints = np.add.reduce([cells[f"records of {kind}"][at] for kind in self.sources])
@@ -155,17 +157,17 @@ class WindowState:
             "scheduled_us": (np.int64, NEVER),
         }
         cells |= {f"records of {kind}": (np.int32, 0) for kind in self.kinds}
-        for one in sums:
-            cells |= one.cells()
+        for each in sums:
+            cells |= each.cells()
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
         self.windows = CellGroups(cells)
         self.newest_ms: dict[int, int] = {}
         self._counted = CellGroups(self._flags)  # by every_s: units, of each input
         # By column; in each, by window: values.
         self._distinct = {
-            one.spec.column: CellGroups({"seen": (np.bool_, False)})
-            for one in sums
-            if one.distinct is not None
+            each.spec.column: CellGroups({"seen": (np.bool_, False)})
+            for each in sums
+            if each.distinct is not None
         }
         self._touched: set[int] = set()
         self._evicted_before: int | None = None
@@ -190,7 +192,7 @@ class WindowState:
         unit = self._units.of([rows.codes[n] for n in (*self._spec.keys, *self._spec.once_per)])
         every = np.arange(len(rows))
         for number, stretch in by_value(rows.event_ms // self._every_ms):
-            starts = [one for one in self.starts(number * self._every_ms) if self._is_kept(one)]
+            starts = [each for each in self.starts(number * self._every_ms) if self._is_kept(each)]
             if not starts:
                 continue
             picked = every[stretch]
@@ -211,9 +213,9 @@ class WindowState:
         newest_ms = int(rows.appended_ms[picked].max())
         self.newest_ms[start] = max(self.newest_ms.get(start, NEVER), newest_ms)
         np.maximum.at(cells["limit"], at, rows.numbers[self.limit_column][picked])
-        for one in self.sums:
-            mine = picked if one.distinct is None else self._new_values(start, one, rows, picked)
-            one.add(cells, at if mine is picked else cells.positions(key[mine]), rows, mine)
+        for each in self.sums:
+            mine = picked if each.distinct is None else self._new_values(start, each, rows, picked)
+            each.add(cells, at if mine is picked else cells.positions(key[mine]), rows, mine)
         np.add.at(cells[f"records of {rows.kind}"], at, 1)
         np.add.at(cells["appended_sum"], at, rows.appended_ms[picked] - self.base_ms)
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
@@ -243,8 +245,8 @@ class WindowState:
         """Whether there is at least one record of every input, at these positions."""
         cells = self.windows[start]
         counts = [cells[f"records of {kind}"][at] > 0 for kind in self.kinds]
-        found: Bools = np.logical_and.reduce(counts)
-        return found
+        result: Bools = np.logical_and.reduce(counts)
+        return result
 
     def take_touched(self) -> set[int]:
         """Windows to which records were added since the last call."""
@@ -256,7 +258,7 @@ class WindowState:
         self._evicted_before = before
         for start in self.windows.evict(before):
             self.newest_ms.pop(start, None)
-        self._counted.remove([one for one in self._counted if not self._is_needed(one)])
+        self._counted.remove([each for each in self._counted if not self._is_needed(each)])
         for values in self._distinct.values():
             values.evict(before)
 
@@ -288,8 +290,8 @@ class _OverCountedWindows(KeyedOracle):
     @property
     def compared(self) -> list[str]:
         """Columns that outputs are compared by."""
-        made = [one.column for one in self.spec.aggregates]
-        return [WINDOW_END, *made, *(one.column for one in self.spec.changes)]
+        made = [aggregate.column for aggregate in self.spec.aggregates]
+        return [WINDOW_END, *made, *(change.column for change in self.spec.changes)]
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""
@@ -349,7 +351,7 @@ class Aggregated(_OverCountedWindows):
         """The aggregates and the window's end."""
         cells = self.state.windows[group]
         ends = {WINDOW_END: ExpectedColumn(np.full(len(at), group + self.state.size_ms))}
-        return ends | {one.spec.column: one.values(cells, at) for one in self.state.sums}
+        return ends | {each.spec.column: each.values(cells, at) for each in self.state.sums}
 
 
 class Changed(_OverCountedWindows):
@@ -374,7 +376,7 @@ class Changed(_OverCountedWindows):
         self.state = state
         self.grows = publishes
         self._number = spec.window.parts
-        self._sums = {one.spec.column: one for one in state.sums}
+        self._sums = {each.spec.column: each for each in state.sums}
         self.columns = OutputColumns(context, spec)
 
     def parts(self, group: int) -> list[int]:
@@ -395,7 +397,7 @@ class Changed(_OverCountedWindows):
 
     def size(self, group: int) -> int:
         """Number of cells of a window's newest part; 0 without a part that it requires."""
-        whole = self.grows or all(one in self.state.windows for one in self.parts(group))
+        whole = self.grows or all(part in self.state.windows for part in self.parts(group))
         return super().size(group) if whole else 0
 
     def expected(self, group: int, at: Ints) -> Expected:
@@ -414,14 +416,14 @@ class Changed(_OverCountedWindows):
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The changes and the window's end."""
         length_ms = self.state.size_ms * self._number
-        found = {WINDOW_END: ExpectedColumn(np.full(len(at), group + length_ms))}
+        result = {WINDOW_END: ExpectedColumn(np.full(len(at), group + length_ms))}
         parts = self._parts(group, at)
-        for one in self.spec.changes:
+        for change in self.spec.changes:
             new, old = (
-                part.values(self._sums[one.of]) for part in (parts[-1], parts[-1 - one.back])
+                part.values(self._sums[change.of]) for part in (parts[-1], parts[-1 - change.back])
             )
-            found[one.column] = changed(new, old)
-        return found
+            result[change.column] = changed(new, old)
+        return result
 
     def _parts(self, group: int, at: Ints) -> "list[_Part]":
         codes = self.codes(group, at)
@@ -450,19 +452,19 @@ class _Part:
 
     def of(self, name: str, otherwise: int) -> Ints:
         """A column; `otherwise` for keys without records."""
-        found = np.full(len(self.has), otherwise, np.int64)
+        result = np.full(len(self.has), otherwise, np.int64)
         if self.cells is not None:
-            found[self.has] = self.cells[name][self.at]
-        return found
+            result[self.has] = self.cells[name][self.at]
+        return result
 
     def values(self, one: AggregateState) -> ExpectedColumn:
         """An aggregate; NaN for keys without records."""
-        found, scale = np.full((2, len(self.has)), np.nan)
+        result, scale = np.full((2, len(self.has)), np.nan)
         if self.cells is not None:
             values = one.values(self.cells, self.at)
-            found[self.has] = values.values
+            result[self.has] = values.values
             scale[self.has] = 0 if values.scale is None else values.scale
-        return ExpectedColumn(found, scale)
+        return ExpectedColumn(result, scale)
 
 
 def changed(new: ExpectedColumn, old: ExpectedColumn) -> ExpectedColumn:

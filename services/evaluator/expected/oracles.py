@@ -89,9 +89,9 @@ class After(Oracle):
 
     def expected(self, group: int, at: Ints) -> Expected:
         """Expected outputs: those that pass the filters."""
-        found = self._core.expected(group, at)
-        found.implied[found.implied] = self._applied(group, at[found.implied])[0]
-        return found
+        result = self._core.expected(group, at)
+        result.implied[result.implied] = self._applied(group, at[result.implied])[0]
+        return result
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """Columns of the stage that is read, and of the tables."""
@@ -144,8 +144,8 @@ class Oracles:
         self._deadline_ms = deadline_ms
         self._states: dict[str, State] = {}
         specs = [domain.stage(name) for name in dict.fromkeys(stages)]
-        singles = [one for one in specs if self._core(one) is None]
-        self.compares_bytes = any(one.kind == "copy" for one in specs)
+        singles = [each for each in specs if self._core(each) is None]
+        self.compares_bytes = any(each.kind == "copy" for each in specs)
         needed = NeededColumns(set(), set())
         for spec in specs:
             self._add_needed(needed, spec)
@@ -211,10 +211,10 @@ class Oracles:
         """The first stage of the chain up to this one whose outputs are not single input records;
         None if there is none."""
         chain = self._domain.chain(spec.name)
-        return next((one for one in chain if one.kind not in ROW_KINDS), None)
+        return next((each for each in chain if each.kind not in ROW_KINDS), None)
 
     def _steps(self, chain: Iterable[StageSpec]) -> RowSteps:
-        rows = takewhile(lambda one: one.kind in ROW_KINDS, chain)
+        rows = takewhile(lambda each: each.kind in ROW_KINDS, chain)
         return RowSteps(rows, self._domain.codec, self._context.names)
 
     def _types(self, kind: int) -> dict[str, str]:
@@ -227,27 +227,27 @@ class Oracles:
     def _sources(self, one: Aggregate) -> list[InputColumn]:
         """Input columns that an aggregate is computed from; those of `first` in append order of
         one millisecond."""
-        found = [self._source(of) for of in one.of]
+        result = [self._source(of) for of in one.of]
         if one.function == "first":
-            found.sort(key=lambda source: source.kind)
-        is_text = any(self._types(each.kind).get(each.column) == "string" for each in found)
-        of_one_name = len({each.column for each in found}) == 1
+            result.sort(key=lambda source: source.kind)
+        is_text = any(self._types(each.kind).get(each.column) == "string" for each in result)
+        of_one_name = len({each.column for each in result}) == 1
         is_code = is_text or one.function == "count_distinct"
         if (is_text and one.function not in (*_OF_TEXT, "count")) or (is_code and not of_one_name):
             raise NotJudgedError(
                 f"The evaluator cannot judge the column {one.column}: {one.function} of text or of "
                 "columns of several names."
             )
-        return found
+        return result
 
     def _dtype(self, sources: Iterable[InputColumn]) -> Any:
         """float64 if any source is float, else int64, which includes codes of text."""
-        types = {self._types(one.kind).get(one.column, "double") for one in sources}
-        is_float = any(dtype_of(one) == np.float64 for one in types)
+        types = {self._types(source.kind).get(source.column, "double") for source in sources}
+        is_float = any(dtype_of(each) == np.float64 for each in types)
         return np.float64 if is_float else np.int64
 
     def _join(self, spec: StageSpec) -> JoinOracle:
-        sources = [self._sources(one) for one in spec.aggregates]
+        sources = [self._sources(aggregate) for aggregate in spec.aggregates]
         state = self._states.get(spec.name)
         if state is None:
             kept = {source: self._dtype([source]) for every in sources for source in every}
@@ -256,14 +256,14 @@ class Oracles:
             self._states[spec.name] = state
         assert isinstance(state, JoinState)
         combinations = [
-            (Combination(one, self._dtype(of) == np.float64), of)
-            for one, of in zip(spec.aggregates, sources, strict=True)
+            (Combination(each, self._dtype(of) == np.float64), of)
+            for each, of in zip(spec.aggregates, sources, strict=True)
         ]
         return JoinOracle(self._context, spec, state, combinations)
 
     def _after(self, spec: StageSpec, publishes: bool) -> After:
         chain = self._domain.chain(spec.name)
-        read = next(one for one in reversed(chain) if one.kind not in ROW_KINDS)
+        read = next(each for each in reversed(chain) if each.kind not in ROW_KINDS)
         core = self.stage(read.name, publishes)
         if spec.kind == "copy" or not isinstance(core, JoinOracle | Aggregated | Changed):
             raise _not_judged(spec, read)
@@ -275,19 +275,19 @@ class Oracles:
     def _closed(self, spec: StageSpec, core: StageSpec) -> ClosedWindows:
         chain = self._domain.chain(spec.name)
         after = chain[chain.index(core) + 1 :]
-        last = next((one for one in after if one.kind not in ROW_KINDS), core)
+        last = next((each for each in after if each.kind not in ROW_KINDS), core)
         between = after[: after.index(last)] if last is not core else ()
         rest = after[after.index(last) + 1 :] if last is not core else after
         known = {("window_join", "aggregate"), ("aggregate", "change")}
         is_known = last is core or (core.kind, last.kind) in known
-        if not is_known or last.complete or any(one.kind not in ROW_KINDS for one in rest):
+        if not is_known or last.complete or any(each.kind not in ROW_KINDS for each in rest):
             raise _not_judged(spec, core)
         recipe = Recipe(
             core,
             self._steps(between),
             last,
             self._steps(rest),
-            {one.column: self._sources(one) for one in core.aggregates},
+            {aggregate.column: self._sources(aggregate) for aggregate in core.aggregates},
             {name: self._source(of) for name, of in core.columns.items()},
             self._context.base_ms,
         )
@@ -302,7 +302,7 @@ class Oracles:
         state = self._states.get(spec.name)
         if state is None:
             steps = self._steps(self._domain.chain(spec.name))
-            sums = [self._sum(spec, one) for one in spec.aggregates]
+            sums = [self._sum(spec, aggregate) for aggregate in spec.aggregates]
             state = WindowState(self._context, spec, sums, steps)
             self._states[spec.name] = state
         assert isinstance(state, WindowState)
@@ -327,7 +327,7 @@ class Oracles:
         needed = NeededColumns(set(), set())
         for spec in specs:
             if spec.kind == "copy":
-                needed.codes |= {one.key for one in self._domain.inputs_of(spec.name)}
+                needed.codes |= {each.key for each in self._domain.inputs_of(spec.name)}
             else:
                 types = column_types(self._domain.codec.schema_json(spec.record))
                 needed.values |= types.keys() - {RUN_ID, SEQUENCE}
@@ -342,16 +342,16 @@ class Oracles:
             needed.values |= mine.values
             needed.codes |= mine.codes
             return
-        for one in self._domain.chain(spec.name):
-            steps = self._steps([one]).needs()
+        for item in self._domain.chain(spec.name):
+            steps = self._steps([item]).needs()
             needed.values |= steps.values
             needed.codes |= steps.codes
-            is_coded = one.kind == "join" or one.complete is not None
-            (needed.codes if is_coded else needed.values).update((*one.keys, *one.once_per))
-            for each in one.aggregates:
+            is_coded = item.kind == "join" or item.complete is not None
+            (needed.codes if is_coded else needed.values).update((*item.keys, *item.once_per))
+            for each in item.aggregates:
                 columns = {of.rpartition(".")[2] for of in each.of}
                 needed.values |= columns
                 needed.codes |= columns if each.function == "count_distinct" else set()
-            needed.values |= {of.rpartition(".")[2] for of in one.columns.values()}
-            if one.complete is not None:
-                needed.values.add(one.complete.column)
+            needed.values |= {of.rpartition(".")[2] for of in item.columns.values()}
+            if item.complete is not None:
+                needed.values.add(item.complete.column)

@@ -70,8 +70,8 @@ class SequenceState:
         self._numbers: set[str] = set()
         if has_digests:
             self._kinds["digest"] = (np.int64, 0)
-        for one in context.domain.inputs:
-            types = column_types(context.domain.codec.schema_json(one.record))
+        for each in context.domain.inputs:
+            types = column_types(context.domain.codec.schema_json(each.record))
             for name in sorted((needed.values | needed.codes) & types.keys()):
                 if types[name] == "string" or name in needed.codes:
                     self._kinds[_code(name)] = (np.int32, UNKNOWN)
@@ -188,9 +188,9 @@ class SingleRows(Oracle):
         self._steps = steps
         domain, self._names = context.domain, context.names
         self._duplicated = duplicated
-        inputs = [one.name for one in domain.inputs_of(spec.name)]
-        self._keys = [one.key for one in domain.inputs]
-        reads = np.array([one.name in inputs for one in domain.inputs] + [False])
+        inputs = [each.name for each in domain.inputs_of(spec.name)]
+        self._keys = [each.key for each in domain.inputs]
+        reads = np.array([each.name in inputs for each in domain.inputs] + [False])
         self._reads = None if reads[:-1].all() else reads  # the last is for no input
         self._compared: list[str] = []
         self._null: dict[str, Bools] = {}  # by column: for which inputs it is null
@@ -200,11 +200,11 @@ class SingleRows(Oracle):
             return
         self._columns = OutputColumns(context, spec)
         self._compared = [name for name in self._columns.names() if name != SEQUENCE]
-        types = [column_types(domain.codec.schema_json(one.record)) for one in domain.inputs]
+        types = [column_types(domain.codec.schema_json(each.record)) for each in domain.inputs]
         for name in self._compared:
             has = [steps.has(name, in_input=name in every) for every in types]
             if not all(has):
-                self._null[name] = np.array([not one for one in has] + [True])
+                self._null[name] = np.array([not ha for ha in has] + [True])
         self._code_of_null = {
             name: self._columns.code_of_null(name)
             for name in self._null
@@ -241,8 +241,8 @@ class SingleRows(Oracle):
             codes, numbers = self.state.columns(group, at)
             implied &= self._steps.apply(codes, numbers, len(at))[0]
         appended_ms = cells["appended_ms"][at]
-        one = np.ones(len(at), np.int64)
-        return Expected(implied, appended_ms, one, appended_ms, cells["scheduled_us"][at], 0)
+        each = np.ones(len(at), np.int64)
+        return Expected(implied, appended_ms, each, appended_ms, cells["scheduled_us"][at], 0)
 
     def same(self, rows: Outputs, tolerance: float) -> Bools:  # noqa: ARG002
         """Which rows are equal to the record that they come from."""
@@ -261,11 +261,11 @@ class SingleRows(Oracle):
                     implied = np.where(null, self._code_of_null[name], expected)
                 equal &= rows.content[name] == implied
                 continue
-            found = equal_columns(rows.content[name], expected)
+            result = equal_columns(rows.content[name], expected)
             if name in self._masked:
                 is_null = rows.content[f"{name} is null"]
-                found = ~is_null & found if null is None else (is_null == null) & (null | found)
-            equal &= found
+                result = ~is_null & result if null is None else (is_null == null) & (null | result)
+            equal &= result
         return equal
 
     def copies(self, group: int, index: Ints) -> Ints | None:
@@ -293,11 +293,11 @@ class SingleRows(Oracle):
         """The columns of an output."""
         if self._columns is None:
             return {"value": "other bytes"}
-        found = {}
+        result = {}
         for name in self._compared:
             is_null = name in self._masked and rows.content[f"{name} is null"][row]
-            found[name] = None if is_null else self._columns.shown(name, rows.content[name][row])
-        return found
+            result[name] = None if is_null else self._columns.shown(name, rows.content[name][row])
+        return result
 
     def address(self, group: int, index: int) -> dict[str, Any]:
         """The sequence number, and the key of the input record."""
@@ -323,13 +323,13 @@ class SingleRows(Oracle):
         """The compared columns of records; an arbitrary value where a column is null."""
         if not self._steps.changes_rows:
             names = [name for name in self._compared if self.state.has(name)]
-            found = {name: self.state.column(group, name, at) for name in names}
+            result = {name: self.state.column(group, name, at) for name in names}
         else:
             codes, numbers = self.state.columns(group, at)
             _keep, codes, numbers = self._steps.apply(codes, numbers, len(at))
-            found = codes | numbers
+            result = codes | numbers
         none = np.zeros(len(at), np.int64)
-        return {name: found.get(name, none) for name in self._compared}
+        return {name: result.get(name, none) for name in self._compared}
 
 
 class JoinState:
@@ -432,7 +432,7 @@ class JoinOracle(KeyedOracle):
     @property
     def compared(self) -> list[str]:
         """Columns that outputs are compared by."""
-        return [one.column for one in self.spec.aggregates]
+        return [aggregate.column for aggregate in self.spec.aggregates]
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
         """Event times and key codes."""
@@ -448,8 +448,8 @@ class JoinOracle(KeyedOracle):
         """Expected outputs at some indices."""
         cells, base_ms = self.state.instants[group], self._base_ms
         times = [cells[f"appended_ms {kind}"][at] for kind in self.state.kinds]
-        implied: Bools = np.logical_and.reduce([one != NEVER for one in times])
-        total = np.where(implied, np.add.reduce([one - base_ms for one in times]), 0)
+        implied: Bools = np.logical_and.reduce([time != NEVER for time in times])
+        total = np.where(implied, np.add.reduce([time - base_ms for time in times]), 0)
         return Expected(
             implied,
             np.maximum.reduce(times),
@@ -462,14 +462,14 @@ class JoinOracle(KeyedOracle):
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The aggregates."""
         cells = self.state.instants[group]
-        found = {}
-        for one, (combination, sources) in zip(
+        result = {}
+        for each, (combination, sources) in zip(
             self.spec.aggregates, self._combinations, strict=True
         ):
             values: list[Column] = [cells[str(source)][at] for source in sources]
             times = [cells[f"appended_ms {source.kind}"][at] for source in sources]
-            found[one.column] = combination.of(values, times)
-        return found
+            result[each.column] = combination.of(values, times)
+        return result
 
     def named(self, group: int, code: int) -> dict[str, Any]:
         """Keys and event time."""

@@ -225,8 +225,8 @@ class Oracle:
 
     def expected_values(self, group: int, index: int) -> dict[str, Any]:
         """The compared columns of an expected output."""
-        found = self.content(group, np.array([index]))
-        return {n: self.columns.shown(n, values.values[0]) for n, values in found.items()}
+        result = self.content(group, np.array([index]))
+        return {n: self.columns.shown(n, values.values[0]) for n, values in result.items()}
 
     def said(self, rows: Outputs, row: int) -> dict[str, Any]:
         """The compared columns of an output."""
@@ -281,4 +281,4 @@ class KeyedOracle(Oracle):
 def kinds_of(domain: DomainSpec, spec: StageSpec) -> list[int]:
     """Indices of the inputs that a stage is computed from."""
     inputs = domain.inputs_of(spec.name)
-    return [kind for kind, one in enumerate(domain.inputs) if one in inputs]
+    return [kind for kind, each in enumerate(domain.inputs) if each in inputs]

@@ -76,8 +76,8 @@ class WindowResults:
         number, _first = numbered(both)
         row_of = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
         row_of[number[: len(self)]] = np.arange(len(self))
-        found: Ints = row_of[number[len(self) :]]
-        return found
+        result: Ints = row_of[number[len(self) :]]
+        return result
 
 
 def taken(values: ExpectedColumn, rows: Ints | Bools) -> ExpectedColumn:
@@ -135,20 +135,20 @@ def no_results() -> WindowResults:
 
 def cells_at(values: ExpectedColumn | None, place: Ints) -> ExpectedColumn:
     """Cells at some indices; NaN for UNKNOWN."""
-    found, scale = np.full(len(place), np.nan), np.full(len(place), np.nan)
+    result, scale = np.full(len(place), np.nan), np.full(len(place), np.nan)
     known = place != UNKNOWN
     if values is not None and known.any():
-        found[known] = values.values[place[known]]
+        result[known] = values.values[place[known]]
         scale[known] = 0 if values.scale is None else values.scale[place[known]]
-    return ExpectedColumn(found, scale)
+    return ExpectedColumn(result, scale)
 
 
 def ints_at(column: Ints, place: Ints, otherwise: int) -> Ints:
     """Cells at some indices; `otherwise` for UNKNOWN."""
-    found: Ints = np.full(len(place), otherwise, np.int64)
+    result: Ints = np.full(len(place), otherwise, np.int64)
     known = place != UNKNOWN
-    found[known] = column[place[known]]
-    return found
+    result[known] = column[place[known]]
+    return result
 
 
 def joined_rows(parts: list[InputRows], until_ms: int) -> InputRows | None:
@@ -192,25 +192,25 @@ class Recipe:
     @cached_property
     def identity(self) -> tuple[str, ...]:
         """The columns that identify an output within its window."""
-        sequences = [name for name, one in self.columns.items() if one.column == SEQUENCE]
+        sequences = [name for name, each in self.columns.items() if each.column == SEQUENCE]
         return tuple(sequences) if self.last.kind == "window_join" else self.last.keys
 
     @cached_property
     def _kinds(self) -> list[int]:
         """Indices of the inputs of which an aggregate needs a row each."""
-        return sorted({one.kind for every in self.sources.values() for one in every})
+        return sorted({each.kind for every in self.sources.values() for each in every})
 
     def columns_of(self, names: Iterable[str]) -> list[str]:
         """Those of an output record's columns that are computed here."""
-        made = {*self.last.keys, *(one.column for one in self.last.aggregates)}
-        made |= {*self.last.columns, *(one.column for one in self.last.changes)}
+        made = {*self.last.keys, *(aggregate.column for aggregate in self.last.aggregates)}
+        made |= {*self.last.columns, *(change.column for change in self.last.changes)}
         made |= self.last_steps.added()
         return [name for name in names if name in made]
 
     def narrowed(self, rows: InputRows, arrived: int) -> InputRows:
         """Rows reduced to the columns that are needed, and numbered from `arrived`."""
-        used = {one.column for every in self.sources.values() for one in every}
-        used |= {one.column for one in self.columns.values()} | {*self.core.keys}
+        used = {each.column for every in self.sources.values() for each in every}
+        used |= {each.column for each in self.columns.values()} | {*self.core.keys}
         used |= {*self.core.once_per}
         return replace(
             rows,
@@ -222,9 +222,9 @@ class Recipe:
 
     def results(self, rows: Rows, closed_ms: int) -> WindowResults:
         """Outputs of a window with these rows."""
-        found = self._core_results(rows, None)
-        found = self._identified(_applied(self.last_steps, found))
-        return replace(found, closed_ms=closed_ms)
+        result = self._core_results(rows, None)
+        result = self._identified(_applied(self.last_steps, result))
+        return replace(result, closed_ms=closed_ms)
 
     def results_of_windows(
         self, rows: Rows, masks: Mapping[int, Mapping[int, Bools]], closed_ms: int
@@ -234,11 +234,11 @@ class Recipe:
             _applied(self.steps, self._core_results(rows, masks[start])) for start in sorted(masks)
         ]
         if self.last.kind == "change":
-            found = self._changes(parts)
+            aggregate = self._changes(parts)
         else:
-            found = self._aggregate_of(rows, concatenated(parts))
-        found = self._identified(_applied(self.last_steps, found))
-        return replace(found, closed_ms=closed_ms)
+            aggregate = self._aggregate_of(rows, concatenated(parts))
+        aggregate = self._identified(_applied(self.last_steps, aggregate))
+        return replace(aggregate, closed_ms=closed_ms)
 
     def _identified(self, found: WindowResults) -> WindowResults:
         """Every output once; of repeated pairs the first, with their number in `copies`."""
@@ -250,24 +250,24 @@ class Recipe:
     def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> WindowResults:
         """Outputs of the core for the rows of one window: all rows, or those of the masks."""
         places = {
-            kind: np.arange(len(one)) if masks is None else np.flatnonzero(masks[kind])
-            for kind, one in rows.items()
-            if one is not None
+            kind: np.arange(len(each)) if masks is None else np.flatnonzero(masks[kind])
+            for kind, each in rows.items()
+            if each is not None
         }
-        chosen = {kind: one for kind, one in rows.items() if one is not None}
+        chosen = {kind: each for kind, each in rows.items() if each is not None}
         if self.core.kind == "window_join":
             return self._pairs(chosen, places)
         return self._aggregates(chosen, places)
 
     def _pairs(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> WindowResults:
-        kinds = [one.kind for one in self.columns.values() if one.column == SEQUENCE]
+        kinds = [column.kind for column in self.columns.values() if column.column == SEQUENCE]
         empty = np.empty(0, np.int64)
         left, right = (places.get(kind, empty) for kind in kinds)
         if not len(left) or not len(right):
             return no_results()
-        one, other = (rows[kind] for kind in kinds)
+        each, other = (rows[kind] for kind in kinds)
         keys = [
-            np.concatenate([one.column(name)[left], other.column(name)[right]])
+            np.concatenate([each.column(name)[left], other.column(name)[right]])
             for name in self.core.keys
         ]
         number, _first = numbered(keys)
@@ -278,9 +278,9 @@ class Recipe:
             name: ExpectedColumn(rows[source.kind].column(source.column)[members[source.kind]])
             for name, source in self.columns.items()
         }
-        columns |= {n: ExpectedColumn(one.column(n)[members[kinds[0]]]) for n in self.core.keys}
+        columns |= {n: ExpectedColumn(each.column(n)[members[kinds[0]]]) for n in self.core.keys}
         texts = {name for name, s in self.columns.items() if s.column in rows[s.kind].codes}
-        texts |= {name for name in self.core.keys if name in one.codes}
+        texts |= {name for name in self.core.keys if name in each.codes}
         for spec in self.core.aggregates:
             sources = self.sources[spec.column]
             values = [rows[s.kind].column(s.column)[members[s.kind]] for s in sources]
@@ -295,7 +295,7 @@ class Recipe:
             frozenset(texts),
             np.maximum.reduce([*times.values()]),
             np.full(len(in_left), 2),
-            np.add.reduce([one - self.base_ms for one in times.values()]),
+            np.add.reduce([time - self.base_ms for time in times.values()]),
             np.maximum.reduce(scheduled),
             members=members,
         )
@@ -326,9 +326,9 @@ class Recipe:
                 texts.add(spec.column)
         scheduled = [rows[kind].scheduled_us[places[kind]] for kind in self._kinds]
         every = np.concatenate([appended_ms[kind] for kind in self._kinds])
-        found = self._with_times(columns, texts, number, every, np.concatenate(scheduled))
+        result = self._with_times(columns, texts, number, every, np.concatenate(scheduled))
         has_all = [np.bincount(number_of[kind], minlength=count) > 0 for kind in self._kinds]
-        return found.take(np.logical_and.reduce(has_all))
+        return result.take(np.logical_and.reduce(has_all))
 
     def _counted(self, rows: InputRows, place: Ints) -> Ints:
         """The rows that count: one per value of `once_per`, if that is set."""
@@ -372,7 +372,7 @@ class Recipe:
         those of the same by the other one."""
         assert found.members is not None
         every = [(rows[kind], place) for kind, place in sorted(found.members.items())]
-        times = [np.empty(0, np.int64) if one is None else one.appended_ms for one, _ in every]
+        times = [np.empty(0, np.int64) if each is None else each.appended_ms for each, _ in every]
         order = np.argsort(np.concatenate(times), kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
@@ -391,10 +391,10 @@ class Recipe:
         keys = [newest.columns[name].values for name in self.last.keys]
         places = [replace(part, identity=self.last.keys).places(keys) for part in parts]
         columns = {name: newest.columns[name] for name in self.last.keys}
-        for one in self.last.changes:
-            old, place = parts[-1 - one.back], places[-1 - one.back]
-            then = cells_at(old.columns.get(one.of), place)
-            columns[one.column] = changed(cells_at(newest.columns[one.of], places[-1]), then)
+        for change in self.last.changes:
+            old, place = parts[-1 - change.back], places[-1 - change.back]
+            then = cells_at(old.columns.get(change.of), place)
+            columns[change.column] = changed(cells_at(newest.columns[change.of], places[-1]), then)
         latest = [
             ints_at(part.latest_ms, at, NEVER) for part, at in zip(parts, places, strict=True)
         ]

@@ -125,7 +125,7 @@ class _Queue:
 
     def _arrivals(self, frontier_ms: int) -> dict[int, _Arrivals]:
         """The rows before the frontier, by start of their windows."""
-        found: dict[int, list[tuple[Ints, ...]]] = defaultdict(list)
+        result: dict[int, list[tuple[Ints, ...]]] = defaultdict(list)
         slide_ms = self._state.slide_ms
         for rows in self.rows:
             key, kind = self._state.key_codes(rows), np.full(len(rows), rows.kind)
@@ -135,10 +135,10 @@ class _Queue:
                 columns = (key, rows.appended_ms, limit, kind)
                 mine = tuple(column[stretch][before] for column in columns)
                 for start in self._state.starts(number * slide_ms):
-                    found[start].append(mine)
+                    result[start].append(mine)
         return {
             start: _Arrivals(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-            for start, parts in found.items()
+            for start, parts in result.items()
         }
 
     def add_before(self, time_ms: int) -> None:

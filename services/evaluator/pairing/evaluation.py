@@ -48,16 +48,18 @@ def check_judged(plan: RunPlan, instances: int) -> None:
         raise NotJudgedError(
             f"Several evaluators require the same number of partitions for all topics: {told}."
         )
-    for name in (stage for one in request.pipelines for stage in request.stages_of(one)):
+    for name in (stage for pipeline in request.pipelines for stage in request.stages_of(pipeline)):
         spec = domain.stage(name)
-        other = next((one for one in domain.inputs_of(name) if spec.key not in ("", one.key)), None)
+        other = next(
+            (each for each in domain.inputs_of(name) if spec.key not in ("", each.key)), None
+        )
         if other is not None and instances > 1:
             raise NotJudgedError(
                 f"Several evaluators cannot judge the stage {name}: its outputs have the key "
                 f"{spec.key}, and the records of {other.topic} have the key {other.key}."
             )
         if instances > 1 and any(
-            one.is_windowed and one.complete is None for one in domain.chain(name)
+            each.is_windowed and each.complete is None for each in domain.chain(name)
         ):
             raise NotJudgedError(
                 f"Several evaluators cannot judge the stage {name}: its windows close by the event "
@@ -100,7 +102,7 @@ class Evaluation:
         self._decode = input_decoder(workload.content.format)
         self._deadline_ms = workload.judgement.deadline_ms
         self._raw_copies = UndecodableCopies()
-        published = [stage for one in request.pipelines for stage in request.stages_of(one)]
+        published = [stage for each in request.pipelines for stage in request.stages_of(each)]
         duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
         self._oracles = Oracles(
             self._domain,
@@ -119,7 +121,7 @@ class Evaluation:
                 self.ledgers[topic] = Ledger(stage, workload.judgement, phases, by_input=shares > 1)
                 self.where[topic] = (pipeline.name, name)
         self._append_order = AppendOrder([*self.ledgers.values()])
-        self._kinds = {one.topic: kind for kind, one in enumerate(self._domain.inputs)}
+        self._kinds = {each.topic: kind for kind, each in enumerate(self._domain.inputs)}
         self.inputs = self._domain.topics
         self.topics = (*self.inputs, *self.ledgers)
         self._throughput = {topic: Throughput() for topic in self.topics}
@@ -148,8 +150,8 @@ class Evaluation:
         decoded, refused = self._decode(self._domain.codec, (record,), batch.values)
         for rows in decoded:
             self._add_input(batch, rows.of_run(self.run_id))
-        for one in refused if self._oracles.compares_bytes else ():
-            self._raw_copies.add_input(batch.values[one.place], int(batch.appended_ms[one.place]))
+        for each in refused if self._oracles.compares_bytes else ():
+            self._raw_copies.add_input(batch.values[each.place], int(batch.appended_ms[each.place]))
         return refused
 
     def _add_outputs(self, batch: RecordBatch) -> list[UndecodedRecord]:
@@ -160,7 +162,7 @@ class Evaluation:
         decoded, refused = read(self._domain.codec, records, batch.values)
         for rows in decoded:
             self._take_outputs(batch, spec, rows.of_run(self.run_id))
-        lost = np.array([one.place for one in refused], np.int64)
+        lost = np.array([each.place for each in refused], np.int64)
         if not is_copy:
             self.ledgers[batch.topic].refuse(batch.appended_ms[lost])
         else:
@@ -266,7 +268,7 @@ class Evaluation:
         assert batch.keys is not None
         keys = at_places(batch.keys, decoded.places)
         inputs = self._domain.inputs_of(spec.name)
-        of_input = next((one.key for one in inputs if one.record == decoded.record), "")
+        of_input = next((each.key for each in inputs if each.record == decoded.record), "")
         return judged_keys(keys, decoded.coded(spec.key or of_input))
 
     @staticmethod
@@ -281,15 +283,15 @@ class Evaluation:
         old_ms = now_ms if full else now_ms - KEEP_S * 1000
         for state in self.states:
             newest = state.newest_ms
-            ledgers = [one for one in self.ledgers.values() if one.stage.state is state]
+            ledgers = [each for each in self.ledgers.values() if each.stage.state is state]
             groups = sorted(newest)
             begun = max((group for group in groups if newest[group] < old_ms), default=0)
             before = None
             for group in groups[: len(groups) // 2 if full else len(groups)]:
-                settled = all(one.settled(group, begun) for one in ledgers)
+                settled = all(each.settled(group, begun) for each in ledgers)
                 if newest[group] >= old_ms or not settled:
                     break
-                if not full and any(one.has_missing_in(group) for one in ledgers):
+                if not full and any(each.has_missing_in(group) for each in ledgers):
                     break
                 before = group + 1
             if before is not None:

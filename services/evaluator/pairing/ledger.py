@@ -118,15 +118,15 @@ class Ledger:
 
     def retry(self, touched: set[int]) -> None:
         """Judge waiting outputs again whose inputs are in these groups, which have new inputs."""
-        changed = {fed for one in touched for fed in self.stage.dependent_groups(one)}
-        self._unsettled.update(one for one in changed if not self._is_evicted(one))
+        changed = {fed for each in touched for fed in self.stage.dependent_groups(each)}
+        self._unsettled.update(each for each in changed if not self._is_evicted(each))
         self._answered -= changed
-        early = self._early.take([one for one in self._early.groups() if one in changed])
+        early = self._early.take([group for group in self._early.groups() if group in changed])
         if early is not None:
             phase = self._own_phase(early)
             self.tally.add_verdicts("unexpected", phase, early.appended_ms, change=-1)
             self._judge(early)
-        again = self._waiting.take([one for one in self._waiting.groups() if one in changed])
+        again = self._waiting.take([group for group in self._waiting.groups() if group in changed])
         if again is not None:
             self._judge(again)
 
@@ -217,12 +217,15 @@ class Ledger:
         if self.stage.parts(group)[-1] > begun:
             return False
         fed = self._unsettled.intersection(self.stage.dependent_groups(group))
-        return not any(self.stage.size(one) for one in fed)
+        return not any(self.stage.size(each) for each in fed)
 
     def has_missing_in(self, group: int) -> bool:
         """Whether an output that the inputs of a group contribute to is missing, so that it may
         still arrive."""
-        fed = [self._cells.get(one) for one in self.stage.dependent_groups(group)]
+        fed = [
+            self._cells.get(dependent_group)
+            for dependent_group in self.stage.dependent_groups(group)
+        ]
         return any(cells["missing"].any() for cells in fed if cells is not None)
 
     def _is_evicted(self, group: int) -> bool:
@@ -247,7 +250,7 @@ class Ledger:
         known = (located.index >= 0) & (located.index < size)
         if not known.all():
             self._not_due(rows.take(np.flatnonzero(~known)))
-            rows, located = (one.take(np.flatnonzero(known)) for one in (rows, located))
+            rows, located = (each.take(np.flatnonzero(known)) for each in (rows, located))
             if not len(rows):
                 return
         expected = self.stage.expected(group, located.index)

@@ -36,19 +36,19 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
 
     Raises ValueError, or OSError if a file cannot be read.
     """
-    found = security(properties)
+    result = security(properties)
     context: ssl.SSLContext | None = None
-    if found.is_encrypted:
-        context = ssl.create_default_context(cafile=found.ca_path or None)
-        if found.certificate_path:
+    if result.is_encrypted:
+        context = ssl.create_default_context(cafile=result.ca_path or None)
+        if result.certificate_path:
             context.load_cert_chain(
-                found.certificate_path, found.key_path or None, found.key_password or None
+                result.certificate_path, result.key_path or None, result.key_password or None
             )
-    if found.is_authenticated:
+    if result.is_authenticated:
         return faust.SASLCredentials(
-            username=found.username,
-            password=found.password,
-            mechanism=found.mechanism,
+            username=result.username,
+            password=result.password,
+            mechanism=result.mechanism,
             ssl_context=context,
         )
     return faust.SSLCredentials(context) if context is not None else None

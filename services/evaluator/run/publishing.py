@@ -37,7 +37,7 @@ class InterleavedEvaluation:
     """Several evaluations; a batch goes to the one that reads its topic."""
 
     def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
-        shares = [plan.model_copy(update={"request": one}) for one in plan.request.shares]
+        shares = [plan.model_copy(update={"request": each}) for each in plan.request.shares]
         self._parts = tuple(Evaluation(share, phases, len(shares)) for share in shares)
         self._of_topic = {topic: part for part in self._parts for topic in part.topics}
         self.run_id = plan.request.run_id
@@ -98,7 +98,7 @@ class Published:
         if name == "dead_letter":
             self.dead_letters.add((record["topic"], record["partition"], record["offset"]))
         elif name == catalogue.record_of(catalogue.PAIRS):
-            where = (np.array(record[one], np.int64) for one in ("partitions", "offsets"))
+            where = (np.array(record[each], np.int64) for each in ("partitions", "offsets"))
             known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
             known.append(pack_offsets(*where))
         else:
@@ -117,17 +117,17 @@ def read_published(
     producer."""
     wanted = (*COUNTED, catalogue.SLICES, catalogue.DEAD_LETTER, catalogue.PAIRS)
     consumer = assigned_consumer(settings, "evaluator-history", **{"fetch.min.bytes": 1})
-    found = Published()
+    published = Published()
     try:
         spans: Spans = {}
         for topic in wanted:
             spans.update(spans_since(consumer, topic, since_ms - CLOCKS_APART_MS))
         for name, record in decoded(read_spans(consumer, spans)):
             if record["run_id"] == run_id and producer in (None, record["producer"]):
-                found.add(name, record)
+                published.add(name, record)
     finally:
         consumer.close()
-    return found
+    return published
 
 
 class Publication:

@@ -92,10 +92,10 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
 
     def ends(places: list[TopicPartition]) -> dict[TopicPartition, int]:
         asked = {confluent_kafka.TopicPartition(*place): OffsetSpec.latest() for place in places}
-        found = admin.list_offsets(asked, request_timeout=KAFKA_TIMEOUT_S)
+        offsets = admin.list_offsets(asked, request_timeout=KAFKA_TIMEOUT_S)
         return {
             (place.topic, place.partition): future.result(KAFKA_TIMEOUT_S).offset
-            for place, future in found.items()
+            for place, future in offsets.items()
         }
 
     return ends
@@ -109,10 +109,12 @@ def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[TopicP
         for topic, offsets in topics.items()
         for partition in range(len(offsets))
     ]
-    found = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
+    result = consumer.offsets_for_times(asked, KAFKA_TIMEOUT_S)
     return {
-        (one.topic, one.partition): one.offset if one.offset >= 0 else watermarks(consumer, one)[1]
-        for one in found
+        (each.topic, each.partition): each.offset
+        if each.offset >= 0
+        else watermarks(consumer, each)[1]
+        for each in result
     }
 
 
@@ -293,7 +295,7 @@ class ClockOffset:
         workload = plan.request.workload
         self._codec = plan.request.domain.codec
         self._records = {
-            one.topic: one.record for domain in plan.request.domains for one in domain.inputs
+            each.topic: each.record for domain in plan.request.domains for each in domain.inputs
         }
         self._run_id = probe_run_id(plan.request.run_id)
         self._decode = input_decoder(workload.content.format)

@@ -145,13 +145,13 @@ def _count(
 
 def show(past: PastRun, differences: list[CountDifference], counted: dict[str, int]) -> int:
     """Print what is equal and what differs; returns the exit code."""
-    explained = [one for one in differences if is_explained(one, past.phases)]
-    others = [one for one in differences if one not in explained]
+    explained = [difference for difference in differences if is_explained(difference, past.phases)]
+    others = [difference for difference in differences if difference not in explained]
     print(f"Run {past.plan.request.run_id}, evaluated again:")
     for topic, count in counted.items():
         print(f"  {topic:<20} {count:>12,} counted")
-    for one in others[:MAX_LINES]:
-        print(f"  {one}")
+    for other in others[:MAX_LINES]:
+        print(f"  {other}")
     if len(others) > MAX_LINES:
         print(f"  … and {len(others) - MAX_LINES} more")
     if explained:

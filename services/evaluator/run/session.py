@@ -136,11 +136,11 @@ class EvaluatorSession:
             commands, end = read_commands(self._settings, "evaluator-history")
         except NoTopicError:  # the first conductor creates it
             return 0
-        self._carried_out.extend(one.command_id for one in commands)
+        self._carried_out.extend(each.command_id for each in commands)
         of_run = unfinished(commands, now_ms())
         if of_run:
             log.info("run_resumed", run_id=of_run[0].run_id, commands=len(of_run))
-        is_started = any(isinstance(one, Start) for one in of_run)
+        is_started = any(isinstance(each, Start) for each in of_run)
         for command in of_run:
             match command:
                 case Prepare():
@@ -203,8 +203,8 @@ class EvaluatorSession:
         except VALUE_ERRORS as error:
             self._fail_uncounted(read.batch.topic, error)
             return
-        for one in refused:
-            state.publication.dead_letter(read.messages[one.place], one.reason)
+        for each in refused:
+            state.publication.dead_letter(read.messages[each.place], each.reason)
 
     def advance(self, frontier: Frontier) -> None:
         """Give the verdicts that depend on time, publish results, and report ready and drained."""
@@ -256,8 +256,8 @@ class EvaluatorSession:
             return
         state.target = None
         totals = {
-            pipeline: {stage: dict(counts) for stage, counts in one.items()}
-            for pipeline, one in state.publication.totals.items()
+            pipeline: {stage: dict(counts) for stage, counts in each.items()}
+            for pipeline, each in state.publication.totals.items()
         }
         drained = Drained(
             run_id=self.run_id,

@@ -43,7 +43,7 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, event_time: str
     return (
         rows.groupBy(RUN_ID, *stage.keys, windows(event_time, stage.window))
         .agg(
-            *(_aggregated(one, stage, inputs).alias(one.column) for one in stage.aggregates),
+            *(_aggregated(each, stage, inputs).alias(each.column) for each in stage.aggregates),
             *markers,
         )
         .where(presence)
@@ -54,7 +54,7 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, event_time: str
 
 def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
     """The inputs that must have a record in a window: those used by the aggregates."""
-    sources = [of for one in stage.aggregates for of in one.of]
+    sources = [of for each in stage.aggregates for of in each.of]
     named = {source.split(".")[0] for source in sources if "." in source}
     return tuple(name for name in inputs.names if name in named)
 
@@ -128,7 +128,7 @@ def _plain_time(column: str) -> Column:
 
 def _sources(stage: StageSpec) -> list[str]:
     """The distinct `INPUT.COLUMN` names in the columns and aggregates of a stage."""
-    named = [*stage.columns.values(), *(of for one in stage.aggregates for of in one.of)]
+    named = [*stage.columns.values(), *(of for each in stage.aggregates for of in each.of)]
     return list(dict.fromkeys(named))
 
 
@@ -138,14 +138,14 @@ def _named(source: str) -> str:
 
 def _own(name: str, sources: Iterable[str]) -> list[Column]:
     """The columns of one input that a join uses."""
-    found = (source.split(".") for source in sources)
-    return [F.col(column).alias(f"{of}:{column}") for of, column in found if of == name]
+    result = (source.split(".") for source in sources)
+    return [F.col(column).alias(f"{of}:{column}") for of, column in result if of == name]
 
 
 def _made(stage: StageSpec) -> list[Column]:
     return [
-        over_values(one.function, [F.col(_named(of)) for of in one.of]).alias(one.column)
-        for one in stage.aggregates
+        over_values(each.function, [F.col(_named(of)) for of in each.of]).alias(each.column)
+        for each in stage.aggregates
     ]
 
 

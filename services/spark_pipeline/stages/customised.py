@@ -56,8 +56,8 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
 
     Uses an aggregation, because real-time mode does not support stream-stream joins.
     """
-    made = [over_group(one.function, inputs.column(one.of)) for one in stage.aggregates]
-    columns = [each.alias(one.column) for each, one in zip(made, stage.aggregates, strict=True)]
+    made = [over_group(item.function, inputs.column(item.of)) for item in stage.aggregates]
+    columns = [each.alias(item.column) for each, item in zip(made, stage.aggregates, strict=True)]
     presence, markers = found_inputs(stage, inputs, inputs.names)
     return (
         rows.groupBy(*dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))
@@ -93,18 +93,18 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
             F.max(stage.complete.column).alias(_MOST),
             *(F.count(inputs.marker(name)).alias(f"count:{name}") for name in inputs.names),
             *(
-                over_group(one.function, inputs.column(one.of)).alias(one.column)
-                for one in stage.aggregates
-                if not counts_once(one, stage)
+                over_group(each.function, inputs.column(each.of)).alias(each.column)
+                for each in stage.aggregates
+                if not counts_once(each, stage)
             ),
         )
         .where(reduce(and_, (F.col(f"count:{name}") == due for name in inputs.names)))
         .select(
             "*",
             *(
-                F.col(_MOST).alias(one.column)
-                for one in stage.aggregates
-                if counts_once(one, stage)
+                F.col(_MOST).alias(each.column)
+                for each in stage.aggregates
+                if counts_once(each, stage)
             ),
             *bounds(),
         )
@@ -192,8 +192,8 @@ def value(of: str, age: int) -> str:
 
 def ages_of(stage: StageSpec, of: str) -> set[int]:
     """Ages, in parts before the newest, for which a column of the aggregate is needed."""
-    found = {each.back for each in stage.changes if each.of == of}
-    return found | {0} if found else found
+    result = {each.back for each in stage.changes if each.of == of}
+    return result | {0} if result else result
 
 
 def changes(wanted: Iterable[Change]) -> list[Column]:
@@ -211,11 +211,11 @@ def _values(
     """The values of one part that the changes need."""
     age = newest - number
     return [
-        over_group(one.function, _in_part(number, inputs.column(one.of))).alias(
-            value(one.column, age)
+        over_group(each.function, _in_part(number, inputs.column(each.of))).alias(
+            value(each.column, age)
         )
-        for one in base.aggregates
-        if age in ages_of(stage, one.column)
+        for each in base.aggregates
+        if age in ages_of(stage, each.column)
     ]
 
 

@@ -30,19 +30,19 @@ def records(
     wire_format: `avro` or `json`. A value that is not a record of its topic gives no row.
     """
     attempts = _attempts(inputs, wire_format, is_copied)
-    found = raw.select(F.col("topic").alias("kafka:topic"), *attempts)
-    times = [F.col(_attempt(one.name))[one.event_time] for one in inputs.specs]
+    result = raw.select(F.col("topic").alias("kafka:topic"), *attempts)
+    times = [F.col(_attempt(spec.name))[spec.event_time] for spec in inputs.specs]
     columns = _merged(inputs) | {INPUT: _input(inputs, is_copied), EVENT_TIME: _coalesced(times)}
-    rows = found.select(*(column.alias(name) for name, column in columns.items()))
+    rows = result.select(*(column.alias(name) for name, column in columns.items()))
     return rows.where(F.col(RUN_ID).isNotNull())
 
 
 def published(raw: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
     """Kafka rows from the output topic of a stage → its outputs as columns, with EVENT_TIME if the
     inputs name it differently."""
-    found = raw.select(decoded(stage.record, inputs.domain.codec).alias("record"))
-    rows = found.where(F.col("record")[RUN_ID].isNotNull()).select("record.*")
-    names = dict.fromkeys(one.event_time for one in inputs.specs)
+    result = raw.select(decoded(stage.record, inputs.domain.codec).alias("record"))
+    rows = result.where(F.col("record")[RUN_ID].isNotNull()).select("record.*")
+    names = dict.fromkeys(spec.event_time for spec in inputs.specs)
     times = [F.col(name) for name in names if name in rows.columns]
     if inputs.event_time != EVENT_TIME or not times:
         return rows
@@ -64,7 +64,7 @@ def decode_or_refuse(
     refusal = line_of(*(F.col(f"kafka:{name}") for name in _KAFKA if name != "key"))
     # Renamed, because domain columns may have the same names.
     kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}
-    found = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
+    result = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
         *(f"kafka:{name}" for name in _KAFKA),
         *(column.alias(name) for name, column in _merged(inputs).items()),
     )
@@ -72,8 +72,8 @@ def decode_or_refuse(
     def either(record: Column, refusal: Column) -> Column:
         return F.when(F.col(RUN_ID).isNotNull(), record).otherwise(refusal)
 
-    value = F.struct(*_projected(found, stage, inputs))
-    return found.select(
+    value = F.struct(*_projected(result, stage, inputs))
+    return result.select(
         either(F.lit(output_topic), F.lit(undecodable_topic)).alias("topic"),
         either(key_of(F.col(stage.key)), F.col("kafka:key")).alias("key"),
         either(datum_of(value, stage.record, inputs.domain.codec), refusal).alias("value"),
@@ -83,10 +83,10 @@ def decode_or_refuse(
 def _attempts(inputs: Inputs, wire_format: str, is_copied: bool) -> list[Column]:
     """The decoded struct for each input, null if the value is not its record."""
     decode = decoded_json if wire_format == "json" else decoded
-    found = {one: decode(one.record, inputs.domain.codec) for one in inputs.specs}
-    if len(found) > 1 and not is_copied:
-        found = {one: F.when(F.col("topic") == one.topic, each) for one, each in found.items()}
-    return [each.alias(_attempt(one.name)) for one, each in found.items()]
+    result = {spec: decode(spec.record, inputs.domain.codec) for spec in inputs.specs}
+    if len(result) > 1 and not is_copied:
+        result = {item: F.when(F.col("topic") == item.topic, each) for item, each in result.items()}
+    return [each.alias(_attempt(item.name)) for item, each in result.items()]
 
 
 def _attempt(name: str) -> str:
@@ -95,11 +95,11 @@ def _attempt(name: str) -> str:
 
 def _merged(inputs: Inputs) -> dict[str, Column]:
     """Columns of all inputs by name, with the value from the input of the record."""
-    found: dict[str, list[Column]] = {}
+    result: dict[str, list[Column]] = {}
     for name in inputs.names:
         for column in inputs.fields(name):
-            found.setdefault(column, []).append(F.col(_attempt(name))[column])
-    return {name: _coalesced(each) for name, each in found.items()}
+            result.setdefault(column, []).append(F.col(_attempt(name))[column])
+    return {name: _coalesced(each) for name, each in result.items()}
 
 
 def _coalesced(columns: list[Column]) -> Column:
@@ -110,10 +110,10 @@ def _input(inputs: Inputs, is_copied: bool) -> Column:
     """The name of the input, by its topic or by the record's schema."""
     first, *others = inputs.specs
     name = F.lit(first.name)
-    for one in others:
-        is_copy_of = F.col(_attempt(first.name)).isNull() & F.col(_attempt(one.name)).isNotNull()
-        is_one = is_copy_of if is_copied else F.col("kafka:topic") == one.topic
-        name = F.when(is_one, F.lit(one.name)).otherwise(name)
+    for other in others:
+        is_copy_of = F.col(_attempt(first.name)).isNull() & F.col(_attempt(other.name)).isNotNull()
+        is_one = is_copy_of if is_copied else F.col("kafka:topic") == other.topic
+        name = F.when(is_one, F.lit(other.name)).otherwise(name)
     return name
 
 

@@ -38,17 +38,17 @@ class Inputs:
     @property
     def names(self) -> tuple[str, ...]:
         """Names, in the domain's order."""
-        return tuple(one.name for one in self.specs)
+        return tuple(spec.name for spec in self.specs)
 
     @property
     def topics(self) -> tuple[str, ...]:
         """Topics, in the same order."""
-        return tuple(one.topic for one in self.specs)
+        return tuple(spec.topic for spec in self.specs)
 
     @property
     def event_time(self) -> str:
         """The event-time column of the rows."""
-        columns = {one.event_time for one in self.specs}
+        columns = {spec.event_time for spec in self.specs}
         return self.specs[0].event_time if len(columns) == 1 else EVENT_TIME
 
     @property
@@ -90,22 +90,22 @@ class Inputs:
     def found_by(self, stage: StageSpec, name: str) -> str | None:
         """An aggregate of the stage that is non-null only if the input has a record in the
         group."""
-        for one in stage.aggregates:
-            columns = [source.split(".") for source in one.of]
-            if one.function not in ("count", "count_distinct") and all(
+        for aggregate in stage.aggregates:
+            columns = [source.split(".") for source in aggregate.of]
+            if aggregate.function not in ("count", "count_distinct") and all(
                 len(parts) == 2
                 and parts[0] == name
                 and parts[1] in self.fields(name)
                 and not is_nullable(self.fields(name)[parts[1]])
                 for parts in columns
             ):
-                return one.column
+                return aggregate.column
         return None
 
     def _having(self, column: str) -> list[str]:
         """The inputs whose record has a column; all inputs if it comes from a lookup."""
-        found = [name for name in self.names if column in self.fields(name)]
-        return found or list(self.names)
+        result = [name for name in self.names if column in self.fields(name)]
+        return result or list(self.names)
 
     def _shared(self, column: str, inputs: list[str]) -> Column:
         if set(self._having(column)) <= set(inputs):

@@ -19,8 +19,8 @@ ROWS_PER_BUCKET = 4
 
 def filtered(rows: DataFrame, stage: StageSpec) -> DataFrame:
     """Rows that satisfy all conditions."""
-    for one in stage.where:
-        rows = rows.where(_COMPARE[one.operator](F.col(one.column), F.lit(one.value)))
+    for each in stage.where:
+        rows = rows.where(_COMPARE[each.operator](F.col(each.column), F.lit(each.value)))
     return rows
 
 
@@ -32,9 +32,9 @@ def looked_up(rows: DataFrame, stage: StageSpec) -> DataFrame:
     """
     assert stage.table is not None
     table = stage.table
-    found = rows.withColumn(_FOUND, entry_of(F.col(table.key), table))
-    found = found.where(F.col(_FOUND).isNotNull())
-    return found.withColumns(
+    result = rows.withColumn(_FOUND, entry_of(F.col(table.key), table))
+    result = result.where(F.col(_FOUND).isNotNull())
+    return result.withColumns(
         {name: F.col(_FOUND)[f"c{number}"] for number, name in enumerate(table.columns)}
     ).drop(_FOUND)
 

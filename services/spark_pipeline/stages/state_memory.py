@@ -111,7 +111,7 @@ def complete_rows(
     end_ms, number = start_ms + length_ms, layout.most
     inside = [row for place, row in memory.items() if start_ms <= place[0] < end_ms]
     due = max((row[number] for row in inside), default=0) * (length_ms // every_ms)
-    is_complete = all(sum(row[one] is not None for row in inside) == due for one in layout.inputs)
+    is_complete = all(sum(row[each] is not None for row in inside) == due for each in layout.inputs)
     return inside if is_complete else []
 
 
@@ -158,7 +158,7 @@ def remembered(
     most = len(columns) if stage.complete else None
     if stage.complete:
         columns.append(F.col(stage.complete.column))
-    sources = list(dict.fromkeys(of for one in aggregates for of in one.of))
+    sources = list(dict.fromkeys(of for aggregate in aggregates for of in aggregate.of))
     for source in [*sources, *_markers(sources, place, inputs)]:
         if _column(source) not in place:
             numbers[source] = len(columns)
@@ -166,7 +166,10 @@ def remembered(
     layout = Layout(
         1 + len(place), tuple(_first_of(name, numbers, inputs) for name in inputs.names), most
     )
-    made = [Made(one.function, tuple(_number(of, numbers) for of in one.of)) for one in aggregates]
+    made = [
+        Made(aggregate.function, tuple(_number(of, numbers) for of in aggregate.of))
+        for aggregate in aggregates
+    ]
     return StateDefinition(tuple(columns), layout, tuple(made))
 
 
@@ -279,11 +282,11 @@ class Remembering(StatefulProcessor):  # type: ignore[misc]  # pyspark leaves it
         layout, grouped = self._layout, len(self._group)
         memory: Memory = {row[: layout.place]: row for row in map(tuple, self._state.get())}
         new = (tuple(row)[grouped:] for row in rows)
-        found = list(self._rule(memory, remember(memory, new, layout, self._keep_ms)))
+        result = list(self._rule(memory, remember(memory, new, layout, self._keep_ms)))
         forget(memory, self._keep_ms)
         self._state.put(list(memory.values()))
         head = dict(zip(self._group, key, strict=True))
-        for fields in found:
+        for fields in result:
             yield sql.Row(**head, **dict(zip(self._names, fields, strict=True)))
 
     def close(self) -> None:

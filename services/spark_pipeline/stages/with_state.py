@@ -41,7 +41,7 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) ->
         stage,
         kept,
         rule,
-        [one.column for one in stage.aggregates],
+        [each.column for each in stage.aggregates],
         inputs=inputs,
         keep_s=keep_s,
     )
@@ -86,9 +86,9 @@ def of_windows(
     size_ms = spans_of(stage).size_ms
     fields = ["window_start_ms bigint", *types_of(stage, columns, inputs)]
     keep_s += size_ms // 1000
-    found = with_memory(rows, (RUN_ID, *stage.keys), kept, rule, fields, keep_s=keep_s)
+    result = with_memory(rows, (RUN_ID, *stage.keys), kept, rule, fields, keep_s=keep_s)
     start = F.col("window_start_ms")
-    return found.select(
+    return result.select(
         "*",
         F.timestamp_millis(start).alias("window_start"),
         F.timestamp_millis(start + size_ms).alias("window_end"),
@@ -106,7 +106,7 @@ def complete_windows(
     for start_ms in spans.starts(new):
         rows = complete_rows(memory, start_ms, spans.size_ms, layout, spans.every_ms)
         if rows:
-            yield (start_ms, *(one.of(rows) for one in made))
+            yield (start_ms, *(each.of(rows) for each in made))
 
 
 def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> DataFrame:
@@ -116,12 +116,12 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> Data
     """
     place = tuple(key for key in stage.keys if key not in (stage.key, inputs.event_time))
     kept = remembered(stage, stage.aggregates, place, inputs)
-    made = [one.column for one in stage.aggregates]
+    made = [each.column for each in stage.aggregates]
     fields = ["event_ms bigint", *types_of(stage, place, inputs), *types_of(stage, made, inputs)]
     rule = partial(joined, layout=kept.layout, made=kept.made)
     group = (RUN_ID, stage.key)
-    found = with_memory(rows, group, kept, rule, fields, keep_s=keep_s)
-    return found.withColumn(inputs.joined_time, F.timestamp_millis("event_ms"))
+    result = with_memory(rows, group, kept, rule, fields, keep_s=keep_s)
+    return result.withColumn(inputs.joined_time, F.timestamp_millis("event_ms"))
 
 
 def joined(
@@ -131,7 +131,7 @@ def joined(
     for place in dict.fromkeys(new):
         row = memory[place]
         if layout.is_whole(row):
-            yield (*place, *(one.of([row]) for one in made))
+            yield (*place, *(each.of([row]) for each in made))
 
 
 def change(
@@ -142,9 +142,9 @@ def change(
     base: the aggregate that the stage refers to. The parts of a window are the windows of `base`.
     """
     named = {each.of for each in stage.changes}
-    aggregates = [one for one in base.aggregates if one.column in named]
+    aggregates = [item for item in base.aggregates if item.column in named]
     kept = remembered(stage, aggregates, base.once_per or (SEQUENCE,), inputs)
-    by_name = dict(zip((one.column for one in aggregates), kept.made, strict=True))
+    by_name = dict(zip((item.column for item in aggregates), kept.made, strict=True))
     compared = tuple((by_name[each.of], each.back) for each in stage.changes)
     spans = spans_of(stage)
     rule = partial(changed_windows, layout=kept.layout, compared=compared, spans=spans)

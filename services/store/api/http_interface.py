@@ -265,10 +265,10 @@ class _Interface:
     async def kill(self, client: Client, name: str) -> bool:
         """Cancel the queries to which a client has given this id, and tell whether there are
         any."""
-        found = [each for each, whose in self._running.items() if whose == (client.name, name)]
-        for each in found:
+        result = [each for each, whose in self._running.items() if whose == (client.name, name)]
+        for each in result:
             await self.beside(partial(self._served.engine.cancel, each))
-        return bool(found)
+        return bool(result)
 
     async def _asked(self, query: Query, connection: Connection, client: Client) -> Answer:
         connection.serves()
@@ -277,14 +277,14 @@ class _Interface:
         async with self._slots.taken(client.is_known):
             if loop.time() - begun_s > LOOK_S and connection.is_left():
                 raise ConnectionResetError
-            found = loop.run_in_executor(self._queries, engine.answer, query)
+            result = loop.run_in_executor(self._queries, engine.answer, query)
             was_left = False
-            while not (await asyncio.wait([found], timeout=LOOK_S))[0]:
+            while not (await asyncio.wait([result], timeout=LOOK_S))[0]:
                 if was_left:  # not at once: it may only have shut down its sending side
                     with suppress(EngineError):
                         await self.beside(lambda: engine.cancel(query.id))
                 was_left = connection.is_left()
-            return found.result()
+            return result.result()
 
     async def beside(self, work: Callable[[], Result]) -> Result:
         """Do something that takes a while, in a thread."""
@@ -390,8 +390,8 @@ class _HttpQuery:
         number = _version(self._given)
         if not is_hello(query.text, query.output_format, number):
             return await ask(query, connection, client, self._given.get("query_id", ""))
-        found = await ask(Query("SELECT version()", "TSVRaw"), connection, client)
-        data = hello(socket.gethostname(), found.data.decode().strip(), number)
+        result = await ask(Query("SELECT version()", "TSVRaw"), connection, client)
+        data = hello(socket.gethostname(), result.data.decode().strip(), number)
         return Answer(data, "Native", 1, 1, 0.0)
 
     async def _packed(self, data: bytes) -> tuple[bytes, dict[str, str]]:

@@ -138,7 +138,7 @@ def _check_framing(request: web.BaseRequest) -> None:
 async def read_body(request: web.BaseRequest, limit: int) -> bytes:
     """The decoded body of a request, at most `limit` bytes. Raises BodyError, after which the
     connection must be closed."""
-    headers, found = request.headers, bytearray()
+    headers, result = request.headers, bytearray()
     if "Content-Length" not in headers and "Transfer-Encoding" not in headers:
         raise BodyError("A Content-Length is required.")
     if int(headers.get("Content-Length", 0)) > limit:
@@ -148,13 +148,13 @@ async def read_body(request: web.BaseRequest, limit: int) -> bytes:
         request.writer.output_size = 0
     try:
         while piece := await request.content.readany():
-            found += piece
-            if len(found) > limit:
+            result += piece
+            if len(result) > limit:
                 raise BodyError(f"The body is longer than {limit} bytes.")
     except (HttpProcessingError, web.RequestPayloadError) as error:
         raise BodyError("The body is malformed.") from error
     connection_of(request).serves()
-    return decoded(bytes(found), headers.get("Content-Encoding", "").lower(), limit)
+    return decoded(bytes(result), headers.get("Content-Encoding", "").lower(), limit)
 
 
 def decoded(raw: bytes, encoding: str, limit: int) -> bytes:
@@ -299,9 +299,9 @@ def _text_and_data(text: str, body: bytes) -> tuple[str, bytes]:
     """Split the text of an INSERT from the bytes that follow it; anything else is all text."""
     if text.lstrip()[:6].upper() == "INSERT":
         return text, body
-    found = _INSERT.match(body)
-    if not text and found:
-        return found[0].decode(errors="replace"), body[found.end() :]
+    match = _INSERT.match(body)
+    if not text and match:
+        return match[0].decode(errors="replace"), body[match.end() :]
     return "\n".join(part for part in (text, body.decode(errors="replace")) if part), b""
 
 

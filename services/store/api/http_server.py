@@ -339,7 +339,7 @@ class Sessions:
         if not name:
             return Session()
         now_s = self._clock()
-        self._known = {key: one for key, one in self._known.items() if one.until_s > now_s}
+        self._known = {key: item for key, item in self._known.items() if item.until_s > now_s}
         key = (user, name)
         if key not in self._known and given.get("session_check") == "1":
             raise EngineError("Code: 372. DB::Exception: Session not found. (SESSION_NOT_FOUND)")

@@ -51,7 +51,7 @@ def unframed(data: bytes, limit: int) -> bytes:
 
     No more memory is taken than the limit, whatever sizes the blocks claim.
     """
-    found, at = bytearray(), 0
+    result, at = bytearray(), 0
     while at < len(data):
         head = at + _CHECKSUM.size
         if len(data) < head + _HEAD.size:
@@ -60,13 +60,13 @@ def unframed(data: bytes, limit: int) -> bytes:
         block = data[head : head + size]
         if size < _HEAD.size or len(block) < size:
             raise BlockError("The size of a compressed block is wrong.")
-        if len(found) + length > limit:
+        if len(result) + length > limit:
             raise BlockError(f"The body is longer than {limit} bytes.")
         if _checksum(block) != data[at:head]:
             raise BlockError("The checksum of a compressed block is wrong.")
-        found += _unpacked(method, block[_HEAD.size :], length)
+        result += _unpacked(method, block[_HEAD.size :], length)
         at = head + size
-    return bytes(found)
+    return bytes(result)
 
 
 def _unpacked(method: int, packed: bytes, length: int) -> bytes:

@@ -83,13 +83,15 @@ class Dashboard:
 
 def load_dashboards(folder: Path = DASHBOARDS_DIR) -> tuple[Dashboard, ...]:
     """Every `*.json` below the folder, ordered by folder and file name, the overview first."""
-    found = []
+    result = []
     paths = folder.rglob("*.json")
-    for path in sorted(paths, key=lambda one: (one.parent, one.stem != FIRST, one)):
+    for path in sorted(paths, key=lambda each: (each.parent, each.stem != FIRST, each)):
         state = path.stat()
         place = path.parent.relative_to(folder).as_posix()
-        found.append(_loaded(path, "" if place == "." else place, state.st_mtime_ns, state.st_size))
-    return tuple(found)
+        result.append(
+            _loaded(path, "" if place == "." else place, state.st_mtime_ns, state.st_size)
+        )
+    return tuple(result)
 
 
 def dashboard(uid: str, dashboards: Sequence[Dashboard]) -> Dashboard:
@@ -124,10 +126,10 @@ def variables_of(model: Model) -> dict[str, Model]:
 
 def query_of_variable(model: Model, name: str) -> str:
     """SQL that lists the values of a variable. Raises NotThereError."""
-    found = variables_of(model).get(name)
-    if found is None or found.get("type") != "query":
+    result = variables_of(model).get(name)
+    if result is None or result.get("type") != "query":
         raise NotThereError(f"There is no variable {name!r} with a query on this dashboard.")
-    query = found.get("query")
+    query = result.get("query")
     return query if isinstance(query, str) else _sql(query or {})
 
 
@@ -245,8 +247,8 @@ def _points(asked: DashboardQuery, panel: Model) -> int:
 
 def _least_s(panel: Model) -> int:
     """The panel's own minimum interval (`interval`, for example `>5s`) in seconds, at least 1."""
-    found = _INTERVAL.search(str(panel.get("interval") or ""))
-    return max(1, int(found[1]) * _UNITS_S.get(found[2], 0)) if found else 1
+    match = _INTERVAL.search(str(panel.get("interval") or ""))
+    return max(1, int(match[1]) * _UNITS_S.get(match[2], 0)) if match else 1
 
 
 def _values(asked: DashboardQuery, model: Model, sql: str) -> dict[str, Value]:

@@ -101,12 +101,12 @@ class DashboardsSite:
         return _file(name.removeprefix("/page/"), request.headers)
 
     def _describe(self, name: str) -> Page:
-        found = load_dashboards(self.folder)
+        dashboards = load_dashboards(self.folder)
         if name == "dashboards":
-            return _json(HTTPStatus.OK, [each.as_entry() for each in found])
+            return _json(HTTPStatus.OK, [each.as_entry() for each in dashboards])
         uid = name.removeprefix("dashboards/")
         try:
-            return _json(HTTPStatus.OK, dashboard(uid, found).model)
+            return _json(HTTPStatus.OK, dashboard(uid, dashboards).model)
         except NotThereError as error:
             return _refused(HTTPStatus.NOT_FOUND, str(error))
 
@@ -119,8 +119,8 @@ class DashboardsSite:
         body = await request.read_body(MAX_REQUEST_BYTES)
         try:
             asked = asked_from(body)
-            found = dashboard(asked.dashboard, load_dashboards(self.folder))
-            query, interval_s = query_for(asked, found)
+            result = dashboard(asked.dashboard, load_dashboards(self.folder))
+            query, interval_s = query_for(asked, result)
         except (AskingError, NotThereError) as error:
             return _refused(HTTPStatus.BAD_REQUEST, str(error))
         return _compressed(await _result(query, interval_s, request.ask), request.headers)
@@ -131,27 +131,27 @@ async def _result(query: Query, interval_s: int, ask: Callable[[Query], Awaitabl
     ClickHouse's JSONCompact} or {"sql", "error"}."""
     sql, headers = json.dumps(query.text).encode(), {"Content-Type": JSON_TYPE}
     try:
-        found = await ask(query)
+        result = await ask(query)
     except EngineError as error:
         text = json.dumps(str(error)).encode()
         return Page(status_of(error.code), b'{"sql":%b,"error":%b}' % (sql, text), headers)
     body = b'{"sql":%b,"interval_s":%d,"elapsed_s":%.6f,"result":%b}' % (
         sql,
         interval_s,
-        found.elapsed_s,
-        found.data,
+        result.elapsed_s,
+        result.data,
     )
     return Page(HTTPStatus.OK, body, headers | {"Cache-Control": "no-store"})
 
 
 def _file(name: str, headers: Mapping[str, str]) -> Page:
-    found = _files().get(name)
-    if found is None:
+    result = _files().get(name)
+    if result is None:
         return _refused(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
     path = VIEWER_DIR / name
     body, packed, tag = _contents(path, path.stat().st_mtime_ns)
     sent = {
-        "Content-Type": found,
+        "Content-Type": result,
         "Content-Security-Policy": POLICY,
         "X-Content-Type-Options": "nosniff",
         "Referrer-Policy": "same-origin",

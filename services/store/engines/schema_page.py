@@ -47,15 +47,18 @@ def schema_page(engine: SqlEngine) -> str:
     for row in engine.rows(COLUMNS):
         columns.setdefault(row["table"], []).append(row)
     tables = list(engine.rows(TABLES))
-    lines = [HEAD, *_table(("name", "contents"), ((_link(one), one["comment"]) for one in tables))]
-    for one in tables:
-        kind = "view" if one["is_view"] else "table"
-        lines += ["", f"## {one['name']}", "", f"A {kind}. {one['comment']}.", ""]
+    lines = [
+        HEAD,
+        *_table(("name", "contents"), ((_link(table), table["comment"]) for table in tables)),
+    ]
+    for table in tables:
+        kind = "view" if table["is_view"] else "table"
+        lines += ["", f"## {table['name']}", "", f"A {kind}. {table['comment']}.", ""]
         lines += _table(
             ("column", "type", "meaning"),
             (
                 (f"`{row['name']}`", f"`{_type(row['type'])}`", row["comment"])
-                for row in columns[one["name"]]
+                for row in columns[table["name"]]
             ),
         )
     return "\n".join(lines) + "\n"

@@ -132,8 +132,12 @@ def _readable(settings: StoreSettings) -> Iterator[Path]:
     yield from (Path(name) for name in sys.path if Path(name).name.endswith("-packages"))
     if settings.clickhouse_url or security(settings.kafka_properties).is_encrypted:
         yield from (Path(name) for name in CERTIFICATES)
-        found = ssl.get_default_verify_paths()
-        yield from (Path(name) for name in (found.cafile, found.capath) if name)
+        default_verify_paths = ssl.get_default_verify_paths()
+        yield from (
+            Path(name)
+            for name in (default_verify_paths.cafile, default_verify_paths.capath)
+            if name
+        )
 
 
 def _connectable(settings: StoreSettings) -> tuple[int, ...] | None:

@@ -87,19 +87,19 @@ class FirstWall:
     """`Judge` by allowlists."""
 
     def settings(self, query: Query, bounds: Collection[str]) -> dict[str, str]:
-        found = {}
+        result = {}
         for name, value in query.settings.items():
             if not _NAME.fullmatch(name):
                 raise EngineError(f"Code: 115. DB::Exception: Unknown setting {name!r}.")
             if name in bounds or is_ignored(name, query.may_write):
                 continue
             if name == FILTERS and filters_of(value) is not None:
-                found[name] = value  # its conditions are judged with the statement
+                result[name] = value  # its conditions are judged with the statement
                 continue
             if refused_setting(name, query.may_write):
                 raise _refused(f"The setting {name} cannot be changed here.")
-            found[name] = value
-        return found
+            result[name] = value
+        return result
 
     def statement(self, query: Query, engine_reads: EngineReads) -> Statement:
         try:
@@ -133,11 +133,11 @@ class _Reading:
         text = substituted(text, query.parameters)
         tokens = scan(text)
         first_word(tokens, query.may_write)
-        found = plain(text, tokens, query.database)
-        if found is not None:
-            used = self._tree(found.judged) if found.judged else {}
-            _want_format(found.output_format or "TSV")
-            named, text = found.output_format, found.text
+        result = plain(text, tokens, query.database)
+        if result is not None:
+            used = self._tree(result.judged) if result.judged else {}
+            _want_format(result.output_format or "TSV")
+            named, text = result.output_format, result.text
         else:
             used = self._tree(text)
             if used["type"] == "InsertQuery" and "select" not in used:
@@ -181,26 +181,26 @@ class _Reading:
         )
         try:
             tree, is_whole = json.loads(self._reads(sql, {}))["data"][0]
-            found: Mapping[str, Any] = json.loads(tree)
+            result: Mapping[str, Any] = json.loads(tree)
         except RecursionError:
             raise TextError("The query is nested too deeply.") from None
         except EngineError as error:
             raise _unreadable(error) from error
         if not is_whole:
             raise NotAllowedError("The engine does not describe this statement completely.")
-        want_permitted(found, self._query.may_write, self._query.database)
+        want_permitted(result, self._query.may_write, self._query.database)
         if time.monotonic() > self._until:
             raise EngineError(
                 "Code: 159. DB::Exception: The query takes too long to read. (TIMEOUT_EXCEEDED)"
             )
-        return found
+        return result
 
     def _parameters(self, names: Collection[str]) -> dict[str, str]:
         given = self._query.parameters
-        found = {name: given[name] for name in names if name in given}
-        if len(found) > MAX_PARAMETERS or sum(map(len, found.values())) > MAX_PARAMETER_BYTES:
+        result = {name: given[name] for name in names if name in given}
+        if len(result) > MAX_PARAMETERS or sum(map(len, result.values())) > MAX_PARAMETER_BYTES:
             raise TextError(f"Parameters have at most {MAX_PARAMETER_BYTES} characters.")
-        return found
+        return result
 
 
 def _insert_of(tree: Mapping[str, Any], data: bytes) -> Insert:
@@ -233,9 +233,9 @@ def _unreadable(error: EngineError) -> Exception:
     said = str(error)
     for end in _WRAPPED:
         said = said.split(end, 1)[0]
-    found = _NO_TREE.search(said)
-    if found:
-        return NotAllowedError(f"{found[1]} cannot be run here.")
+    match = _NO_TREE.search(said)
+    if match:
+        return NotAllowedError(f"{match[1]} cannot be run here.")
     if "Couldn't restore Field from dump" in said:
         return NotAllowedError("The value of a setting must be a literal here.")
     if "UNKNOWN_FUNCTION" in str(error):

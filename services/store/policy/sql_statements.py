@@ -68,8 +68,8 @@ def first_word(tokens: Sequence[Token], may_write: bool) -> str:
             if word in known:
                 return word
             break
-    found = tokens[0].text[:40] if tokens else "nothing"
-    raise NotAllowedError(f"Only {', '.join(known)} can be run here, not {found}.")
+    result = tokens[0].text[:40] if tokens else "nothing"
+    raise NotAllowedError(f"Only {', '.join(known)} can be run here, not {result}.")
 
 
 def substituted(text: str, values: Mapping[str, str]) -> str:
@@ -235,15 +235,15 @@ def lifted(query: Query, most: Mapping[str, float | str]) -> Query:
     """
     if not _WRITTEN.search(query.text):
         return query
-    text, found = query.text, dict[str, str]()
+    text, result = query.text, dict[str, str]()
     for _ending in range(_ENDINGS):
         try:
             text, settings = _without_settings(text)
         except TextError:
             return query  # is refused when it is judged
-        found = settings | found
-    want_tighter(found, most)
-    return replace(query, text=text, settings={**query.settings, **found}) if found else query
+        result = settings | result
+    want_tighter(result, most)
+    return replace(query, text=text, settings={**query.settings, **result}) if result else query
 
 
 def settings_of(text: str) -> dict[str, str] | None:
@@ -289,7 +289,7 @@ def filters_of(value: str) -> dict[str, str] | None:
     inner = tokens[1:-1]
     if len(tokens) < 2 or (_sign(tokens[0]), _sign(tokens[-1])) != ("{", "}"):
         return None
-    found = {}
+    result = {}
     for at in range(0, len(inner), 4):
         table, colon, condition = (*inner[at : at + 3], None, None, None)[:3]
         comma = inner[at + 3 : at + 4]
@@ -300,8 +300,8 @@ def filters_of(value: str) -> dict[str, str] | None:
         names = _text_of(table), _text_of(condition)
         if None in names:
             return None
-        found[str(names[0])] = str(names[1])
-    return found
+        result[str(names[0])] = str(names[1])
+    return result
 
 
 def _without_settings(text: str) -> tuple[str, dict[str, str]]:
@@ -316,8 +316,8 @@ def _without_settings(text: str) -> tuple[str, dict[str, str]]:
             rest, ending = tokens[at + 1 :], ""
             if len(rest) > 2 and rest[-2].word == "FORMAT" and rest[-1].kind is not Kind.STRING:
                 rest, ending = rest[:-2], text[rest[-2].begin :]
-            found = _assigned(rest)
-            return (text[: token.begin] + ending, found) if found else (text, {})
+            result = _assigned(rest)
+            return (text[: token.begin] + ending, result) if result else (text, {})
     return text, {}
 
 
@@ -333,18 +333,18 @@ def _sign(token: Token) -> str:
 
 def _assigned(tokens: Sequence[Token]) -> dict[str, str] | None:
     """The values in `name = literal, …`; None if it is not such a list."""
-    found, at = dict[str, str](), 0
+    result, at = dict[str, str](), 0
     while at < len(tokens):
         name, value = tokens[at], None
         if name.kind is Kind.WORD and [_sign(each) for each in tokens[at + 1 : at + 2]] == ["="]:
             value, at = _literal(tokens, at + 2)
         if value is None:
             return None
-        found[name.text] = value
+        result[name.text] = value
         if at < len(tokens) and _sign(tokens[at]) != ",":
             return None
         at += 1
-    return found if tokens and _sign(tokens[-1]) != "," else None
+    return result if tokens and _sign(tokens[-1]) != "," else None
 
 
 def _literal(tokens: Sequence[Token], at: int) -> tuple[str | None, int]:

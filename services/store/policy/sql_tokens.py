@@ -103,24 +103,24 @@ def tokens(text: str) -> Iterator[Token]:
         if text.startswith("/*", at):
             at = _end_of_comment(text, at)
             continue
-        found = _TOKEN.match(text, at)
-        if found is None:
+        match = _TOKEN.match(text, at)
+        if match is None:
             raise TextError(_strange(text, at))
-        kind, end = found.lastgroup, found.end()
+        kind, end = match.lastgroup, match.end()
         if kind == "tag":
-            end = text.find(found[0], end) + len(found[0])
-            if end < found.end():
-                raise TextError(f"The literal {found[0]} is not terminated.")
+            end = text.find(match[0], end) + len(match[0])
+            if end < match.end():
+                raise TextError(f"The literal {match[0]} is not terminated.")
             yield Token(Kind.STRING, text[at:end], at, end)
         elif kind == "quoted":
-            name = found[0][1:-1]
+            name = match[0][1:-1]
             if not is_fit_name(name) or text[end : end + 1] == text[at]:
                 raise TextError("A name must not contain a quote, backslash or control character.")
             yield Token(Kind.NAME, name, at, end)
         elif kind != "space":
             if kind in ("word", "number") and text[end : end + 1] in _AFTER_NO_WORD:
                 raise TextError(_strange(text, end))
-            yield Token(_KINDS[kind or ""], found[0], at, end)
+            yield Token(_KINDS[kind or ""], match[0], at, end)
         at = end
 
 

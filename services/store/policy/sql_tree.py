@@ -469,8 +469,8 @@ def _parts(node: Node) -> tuple[str, ...]:
 
 
 def _argument(node: Node, at: int) -> Node | None:
-    found = (node.get("arguments") or {}).get("children") or []
-    return found[at] if -len(found) <= at < len(found) else None
+    result = (node.get("arguments") or {}).get("children") or []
+    return result[at] if -len(result) <= at < len(result) else None
 
 
 def _is_plain(node: Node | None) -> bool:

@@ -68,10 +68,12 @@ class ResultsReader:
         """Whether there are partitions other than the known ones. False if the broker is
         unreachable."""
         try:
-            found = self._consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
+            result = self._consumer.list_topics(timeout=KAFKA_TIMEOUT_S).topics
         except KafkaException:
             return False  # broker unreachable; the caller retries
-        there = ((topic, n) for topic in TABLES if topic in found for n in found[topic].partitions)
+        there = (
+            (topic, n) for topic in TABLES if topic in result for n in result[topic].partitions
+        )
         return any(place not in known for place in there)
 
     def behind(self, place: Place, offset: int) -> int:
@@ -95,9 +97,9 @@ class ResultsReader:
         while len(polled) < POLL_RECORDS and not stopped():
             left_s = deadline_s - time.monotonic()
             wait_s = max(0, min(left_s, LOOK_S))
-            found = self._consumer.consume(POLL_RECORDS - len(polled), wait_s)
-            polled += found
-            if left_s <= LOOK_S or CONCLUSIONS in map(Message.topic, found):
+            result = self._consumer.consume(POLL_RECORDS - len(polled), wait_s)
+            polled += result
+            if left_s <= LOOK_S or CONCLUSIONS in map(Message.topic, result):
                 break
         return [message for message in polled if message.error() is None]
 
@@ -247,7 +249,7 @@ class Projector:
         lost = lost_before(positions, {place: bounds[place][0] for place in chosen})
         self._tell_lost(lost)
         # Report them only once.
-        self._inserter.write_positions({one.place: one.end for one in lost}, self._clock())
+        self._inserter.write_positions({each.place: each.end for each in lost}, self._clock())
         self._next = {place: begins[place] for place in bounds if place in chosen}
         self._is_whole = chosen.issuperset(bounds)
         self._bus.begin(self._next)
@@ -272,9 +274,9 @@ class Projector:
 
     def _write(self, messages: Sequence[Message]) -> None:
         for topic, group in groupby(sorted(messages, key=Message.topic), key=Message.topic):
-            found = list(group)
-            self._advance(found)
-            self._writer.write(topic, found)
+            result = list(group)
+            self._advance(result)
+            self._writer.write(topic, result)
 
     def _advance(self, messages: list[Message]) -> None:
         for message in messages:

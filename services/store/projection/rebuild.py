@@ -41,15 +41,15 @@ def read_digests(engine: SqlEngine, before: Mapping[Place, int]) -> dict[str, Di
 def rows_before(engine: SqlEngine, firsts: Mapping[Place, int]) -> dict[Place, int]:
     """Number of rows of records before the first offset that the bus still has, in the raw table
     or in a rollup, whose rows outlive those of the raw table: the greater number."""
-    found = {}
+    result = {}
     for (topic, partition), offset in firsts.items():
         if offset:
             names = [f"{rollup.name} FINAL" for rollup in ROLLUPS.get(topic, ())]
             condition = f"_partition = {partition} AND _offset < {offset}"
             counts = [_count(engine, name, condition) for name in (TABLES[topic].name, *names)]
             if max(counts):
-                found[topic, partition] = max(counts)
-    return found
+                result[topic, partition] = max(counts)
+    return result
 
 
 def _count(engine: SqlEngine, table: str, condition: str) -> int:

@@ -153,15 +153,15 @@ def column_blocks(
         return None
     try:
         values = [record.value for record in records]
-        found, _sizes = decode_columns(codec.BUS, table.record, values)  # type: ignore[arg-type]
+        result, _sizes = decode_columns(codec.BUS, table.record, values)  # type: ignore[arg-type]
     except (TypeError, ValueError):
         return None
-    lengths = _lengths(table, found)
-    if lengths is None or not _is_valid(table, found):
+    lengths = _lengths(table, result)
+    if lengths is None or not _is_valid(table, result):
         return None
-    months = found.column("time").to_numpy().astype("datetime64[M]").astype(np.int64)
+    months = result.column("time").to_numpy().astype("datetime64[M]").astype(np.int64)
     return [
-        _block(table, records[start:end], found.slice(start, end - start), lengths[start:end])
+        _block(table, records[start:end], result.slice(start, end - start), lengths[start:end])
         for start, end in _spans(lengths, months, max_rows)
     ]
 
@@ -249,11 +249,11 @@ def block(table: RawTable, records: Sequence[TableRows]) -> pa.Table:
     of_record = np.repeat(np.arange(len(records)), [rows.count for rows in records])
     for number, column in enumerate(table.columns):
         values = list(chain.from_iterable(rows.columns[number] for rows in records))
-        found = pa.array(values, column.type)
+        result = pa.array(values, column.type)
         if exploded and column.name not in exploded:
             is_text = pa.types.is_string(column.type)
-            found = (found.dictionary_encode() if is_text else found).take(of_record)
-        arrays.append(found)
+            result = (result.dictionary_encode() if is_text else result).take(of_record)
+        arrays.append(result)
     return pa.Table.from_arrays(arrays, names=table.columns.names)
 
 
@@ -290,14 +290,14 @@ def translate(table: RawTable, records: Sequence[ConsumedRecord], producer: str)
     for number, record in enumerate(records):
         hidden[record.partition] = record.offset + 1
         try:
-            found = project(table, record)
+            result = project(table, record)
         except UnusableError as error:
             if record.topic != DEAD_LETTER:
                 unusable.append((number, str(error)))
                 continue
-            found = stand_in(table, record, str(error), producer)
-        if found.count:
-            rows.append(found)
+            result = stand_in(table, record, str(error), producer)
+        if result.count:
+            rows.append(result)
             del hidden[record.partition]
     return Translated(rows, unusable, hidden)
 
@@ -307,9 +307,9 @@ def batch_blocks(
 ) -> tuple[Translated, list[pa.Table]]:
     """Translate records, and create the blocks to insert. Only records whose rows Arrow rejects
     become unusable. Rows decoded as columns are only in the blocks."""
-    found = column_blocks(table, records, max_rows)
-    if found is not None:
-        return Translated([], [], {}), found
+    result = column_blocks(table, records, max_rows)
+    if result is not None:
+        return Translated([], [], {}), result
     batch = translate(table, records, producer)
     try:
         return batch, list(blocks(table, batch.rows, max_rows))
@@ -322,7 +322,7 @@ def _sifted(
     table: RawTable, records: Sequence[ConsumedRecord], batch: Translated, producer: str
 ) -> Translated:
     """The batch without the rows that Arrow rejects; rows of dead letters are replaced."""
-    numbers = {(one.partition, one.offset): number for number, one in enumerate(records)}
+    numbers = {(each.partition, each.offset): number for number, each in enumerate(records)}
     reasons = {id(rows): reason for rows, reason in _unfit(table, batch.rows)}
     sifted = Translated([], list(batch.unusable), dict(batch.hidden_positions))
     for rows in batch.rows:

@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from schemas.search import Search
-from services.conductor.search.bisection import Done, SustainableRate, found, next_step
+from services.conductor.search.bisection import Done, SustainableRate, next_step, search_result
 from services.conductor.search.policies import Second, StageObserved, StepObservation, judged
 
 TICKS = 10  # per second
@@ -62,4 +62,4 @@ def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Su
         judgement = judged(observed, search, final=planned.long)
         rate, long = planned.rate_per_second, planned.long
         steps.append(Done(rate, long, judgement.refusals, judgement.undecided))
-    return found(steps, search)
+    return search_result(steps, search)

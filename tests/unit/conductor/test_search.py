@@ -13,8 +13,8 @@ from services.conductor.search.bisection import (
     Planned,
     SustainableRate,
     ended_by,
-    found,
     next_step,
+    search_result,
     step_request,
     verifying_request,
 )
@@ -98,7 +98,7 @@ def test_a_leak_that_only_a_long_step_sees_makes_all_further_steps_long() -> Non
     steps.append(Done(50, long=True))
     assert next_step(steps, search, 100) == Planned(70.71, long=True)
     # Short steps that sustained 100 no longer count.
-    assert found(steps, search).interval == (50 / (1 + 0.03 / 0.97), 100)
+    assert search_result(steps, search).interval == (50 / (1 + 0.03 / 0.97), 100)
 
 
 def test_after_a_leak_the_highest_lower_rate_of_a_short_step_is_repeated_for_longer() -> None:
@@ -114,7 +114,7 @@ def test_after_a_leak_the_highest_lower_rate_of_a_short_step_is_repeated_for_lon
 
 def test_without_time_for_long_steps_the_rate_of_a_short_one_is_told_as_not_confirmed() -> None:
     steps = [Done(50, long=False), Done(100, long=False), Done(100, long=True, refusals=NO)]
-    result = found(steps, Search())
+    result = search_result(steps, Search())
     assert result.rate_per_second == pytest.approx(50 * 0.97, rel=0.01)
     assert (result.interval[1], result.confirmed) == (100, False)
 
@@ -140,7 +140,7 @@ def test_a_narrow_bracket_is_confirmed_by_a_long_step_and_then_the_search_ends()
     steps.append(Done(1000, long=True))
     assert next_step(steps, search, 1000) is None
     # The policy cannot detect an overload of 3 %: 1000 / (1 + 0.03 / 0.97) = 970.
-    assert found(steps, search) == SustainableRate(
+    assert search_result(steps, search) == SustainableRate(
         pytest.approx(970), (pytest.approx(970), 1090), confirmed=True, limit=NO
     )
 
@@ -159,11 +159,11 @@ def test_a_rate_is_confirmed_again_if_the_machine_became_slower_since() -> None:
     assert next_step([*steps, Done(1000, long=True, generator_us=66)], search, 1000) is None
     assert next_step(steps, search, 1000, spent_s=search.budget_s) is None
     steps.append(Done(1000, long=True, refusals=NO, generator_us=66))
-    assert not found(steps, search).confirmed
+    assert not search_result(steps, search).confirmed
     assert next_step(steps, search, 1000) == Planned(900, long=True)
     steps.append(Done(900, long=True, generator_us=66))
     assert next_step(steps, search, 1000) == Planned(948.7, long=True)
-    assert found(steps, search).confirmed
+    assert search_result(steps, search).confirmed
 
 
 def test_a_rate_that_was_sustained_above_one_that_was_not_does_not_count() -> None:
@@ -172,8 +172,8 @@ def test_a_rate_that_was_sustained_above_one_that_was_not_does_not_count() -> No
         Done(2000, long=False),
         Done(1500, long=False, refusals=NO),
     ]
-    assert found(steps, Search()).interval[1] == 1500
-    assert found(steps, Search()).rate_per_second == pytest.approx(970)
+    assert search_result(steps, Search()).interval[1] == 1500
+    assert search_result(steps, Search()).rate_per_second == pytest.approx(970)
 
 
 def test_a_step_that_was_refused_for_its_input_alone_is_repeated_once() -> None:
@@ -189,7 +189,7 @@ def test_a_step_that_was_refused_for_its_input_alone_is_repeated_once() -> None:
 def test_a_refusal_whose_repetition_was_sustained_does_not_bound_the_result() -> None:
     late = Done(1000, long=True, refusals=("The generator was late.",), by_input_alone=True)
     steps = [late, Done(1000, long=True), Done(2000, long=False, refusals=NO)]
-    result = found(steps, Search(factor=2, precision=1))
+    result = search_result(steps, Search(factor=2, precision=1))
     assert (result.rate_per_second, result.interval[1]) == (pytest.approx(970), 2000)
     assert result.limit == NO
 
@@ -232,10 +232,12 @@ def test_the_search_ends_at_its_bounds() -> None:
     # The highest allowed rate is sustained: it is confirmed, and there is no upper bound.
     steps = [Done(300, long=False), Done(300, long=True)]
     assert next_step(steps, search, 300) is None
-    assert found(steps, search).interval[1] is None
+    assert search_result(steps, search).interval[1] is None
     refused = [Done(100, long=False, refusals=NO)]
     assert next_step(refused, search, 100) is None
-    assert found(refused, search) == SustainableRate(None, (0.0, 100), confirmed=False, limit=NO)
+    assert search_result(refused, search) == SustainableRate(
+        None, (0.0, 100), confirmed=False, limit=NO
+    )
 
 
 def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_confirmed() -> None:
@@ -243,7 +245,7 @@ def test_steps_and_seconds_bound_the_search_and_the_result_says_that_it_is_not_c
     steps = [Done(100, long=False), Done(200, long=False, refusals=NO)]
     assert next_step(steps, search, 100) is None
     assert next_step(steps[:1], search, 100, spent_s=60) is None
-    assert not found(steps, search).confirmed
+    assert not search_result(steps, search).confirmed
 
 
 def test_the_last_step_that_there_is_time_for_confirms() -> None:
