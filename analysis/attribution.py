@@ -168,19 +168,21 @@ def _stolen_share(evidence: Evidence) -> float:
     return (steal_share(machine, evidence.cores) or 0.0) if evidence.cores else 0.0
 
 
-def _sentence(found: Attribution, evidence: Evidence) -> str:
-    late = len(found.late)
+def _sentence(attribution: Attribution, evidence: Evidence) -> str:
+    late = len(attribution.late)
     if late:
-        by = sorted(((n, part) for part, n in found.by.items() if n), key=lambda each: -each[0])
+        by = sorted(
+            ((n, part) for part, n in attribution.by.items() if n), key=lambda each: -each[0]
+        )
         named = ", ".join(f"{n} by the {part}" for n, part in by)
         were = "was" if late == 1 else "were"
-        said = f"{late} of {found.seconds} seconds {were} late: {named}"
+        said = f"{late} of {attribution.seconds} seconds {were} late: {named}"
     else:
-        said = f"none of {found.seconds} seconds was late"
+        said = f"none of {attribution.seconds} seconds was late"
     others, cores = others_cores(evidence.uses), evidence.cores
     if others is not None and cores and others / cores > evidence.others_allowed:
         said += f"; processes outside the run used {others:.2f} of {cores:g} cores"
     if (stolen := _stolen_share(evidence)) > STEAL_SHARE:
         said += f"; CPU steal was {stolen:.0%}"
-    head = "Disturbed" if found.disturbed else "Undisturbed"
+    head = "Disturbed" if attribution.disturbed else "Undisturbed"
     return f"{head}: {said}."

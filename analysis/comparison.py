@@ -135,15 +135,19 @@ def sentence(difference: FigureDifference, *, may_be_real: bool = True) -> str:
 def conclusion(
     before: Side,
     after: Side,
-    found: Sequence[FigureDifference],
+    figure_differences: Sequence[FigureDifference],
     *,
     same_run: bool,
     doubts: Sequence[str],
 ) -> str:
     """The result in a sentence or two. doubts: why a difference may have a cause other than the
     pipeline."""
-    slower = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value > 0]
-    faster = [f"{d.stage} {d.figure}" for d in found if d.is_real and d.interval.value < 0]
+    slower = [
+        f"{d.stage} {d.figure}" for d in figure_differences if d.is_real and d.interval.value > 0
+    ]
+    faster = [
+        f"{d.stage} {d.figure}" for d in figure_differences if d.is_real and d.interval.value < 0
+    ]
     told = [
         f"{word} in {', '.join(cells)}" for word, cells in (("slower", slower), ("faster", faster))
     ]

@@ -92,12 +92,12 @@ def blocks(
     ]
 
 
-def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block, Block]]:
+def paired(matches: Sequence[Block], first: str, second: str) -> list[tuple[Block, Block]]:
     """Pairs of neighbouring blocks of different pipelines, each block once; the first pipeline
     first."""
     pairs, place = [], 0
-    while place + 1 < len(found):
-        two = {each.pipeline: each for each in found[place : place + 2]}
+    while place + 1 < len(matches):
+        two = {each.pipeline: each for each in matches[place : place + 2]}
         if set(two) == {first, second}:
             pairs.append((two[first], two[second]))
             place += 2
@@ -107,14 +107,14 @@ def paired(found: Sequence[Block], first: str, second: str) -> list[tuple[Block,
 
 
 def outputs_of(
-    seconds: Latencies, found: Sequence[Block], edge_s: int
+    seconds: Latencies, matches: Sequence[Block], edge_s: int
 ) -> dict[Block, Counter[int]]:
     """Latencies of the outputs whose latest input was appended within each block, except within
     edge_s of its ends: there the pipeline has just begun, or waits for input in its next block."""
-    outputs: dict[Block, Counter[int]] = {block: Counter() for block in found}
+    outputs: dict[Block, Counter[int]] = {block: Counter() for block in matches}
     inside = {
         second: block
-        for block in found
+        for block in matches
         for second in range(block.start_s + edge_s, block.end_s - edge_s)
     }
     for at_s, latencies in seconds.items():
@@ -247,22 +247,22 @@ def pooled(reports: Sequence[Report]) -> Interleaved | None:
 def as_said(
     first: str,
     second: str,
-    found: Mapping[str, Mapping[str, PairDifference]],
+    matches: Mapping[str, Mapping[str, PairDifference]],
     levels: Mapping[str, Mapping[str, float]],
     doubts: Sequence[str],
 ) -> str:
     """The result in words. levels: the first pipeline's values by stage and figure, ms."""
-    if not found:
+    if not matches:
         least = f"at least {LEAST_PAIRS} pairs are required"
         return f"Too few blocks to compare {second} with {first}: {least}."
     real = [
         (stage, figure, item)
-        for stage, figures in found.items()
+        for stage, figures in matches.items()
         for figure, item in figures.items()
         if item.is_real
     ]
     if not real:
-        return f"No significant difference between {second} and {first}. {_would_be(found)}"
+        return f"No significant difference between {second} and {first}. {_would_be(matches)}"
     parts = []
     for word, sign in (("slower", 1), ("faster", -1)):
         cells = [_cell(*each, levels) for each in real if each[2].value * sign > 0]
@@ -274,21 +274,23 @@ def as_said(
 
 
 def _cell(
-    stage: str, figure: str, one: PairDifference, levels: Mapping[str, Mapping[str, float]]
+    stage: str,
+    figure: str,
+    pair_difference: PairDifference,
+    levels: Mapping[str, Mapping[str, float]],
 ) -> str:
     before = levels[stage][figure]
-    share = f", {one.value / before:+.0%}" if before > 0 else ""
-    return (
-        f"{stage} {figure} ({one.value:+.3g} ms{share}; between {one.low:+.3g} and {one.high:+.3g})"
-    )
+    share = f", {pair_difference.value / before:+.0%}" if before > 0 else ""
+    between = f"between {pair_difference.low:+.3g} and {pair_difference.high:+.3g}"
+    return f"{stage} {figure} ({pair_difference.value:+.3g} ms{share}; {between})"
 
 
-def _would_be(found: Mapping[str, Mapping[str, PairDifference]]) -> str:
+def _would_be(matches: Mapping[str, Mapping[str, PairDifference]]) -> str:
     """The largest difference that may have remained undetected, by the mean: if most outputs take
     the same whole millisecond, `middle` does not move."""
     sizes = [
         f"{stage} {max(abs(each['mean'].low), abs(each['mean'].high)):.2g} ms"
-        for stage, each in found.items()
+        for stage, each in matches.items()
         if "mean" in each
     ]
     return f"The mean differs by at most: {', '.join(sizes)}." if sizes else ""

@@ -140,18 +140,18 @@ def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
     return result
 
 
-def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def waited_for_cores(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The parts of a crowded machine that waited for processors more than WAITING_SHARE, and on a
     full one at least the one that waited most; the longest wait first."""
     parts = {
         part: figures["waiting_share"]
-        for part, figures in found.items()
+        for part, figures in result.items()
         if part != MACHINE
         and figures["waiting_share"] is not None
         and figures["cpu_cores"] >= LEAST_CORES
     }
     most = max(parts.values(), default=None)
-    is_full, is_crowded = _is_full(found), _is_crowded(found)
+    is_full, is_crowded = _is_full(result), _is_crowded(result)
     waited = [
         part
         for part, share in parts.items()
@@ -160,29 +160,29 @@ def waited_for_cores(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(waited, key=lambda part: -parts[part])
 
 
-def _is_full(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    return _taken_share(found) >= FULL_SHARE
+def _is_full(result: Mapping[str, Mapping[str, Any]]) -> bool:
+    return _taken_share(result) >= FULL_SHARE
 
 
-def _is_crowded(found: Mapping[str, Mapping[str, Any]]) -> bool:
-    pressure = found.get(MACHINE, {}).get("cpu_pressure_share")
-    if pressure is None or _is_full(found):
-        return _taken_share(found) >= CROWDED_SHARE
+def _is_crowded(result: Mapping[str, Mapping[str, Any]]) -> bool:
+    pressure = result.get(MACHINE, {}).get("cpu_pressure_share")
+    if pressure is None or _is_full(result):
+        return _taken_share(result) >= CROWDED_SHARE
     return bool(pressure >= PRESSURE_SHARE)
 
 
-def _taken_share(found: Mapping[str, Mapping[str, Any]]) -> float:
+def _taken_share(result: Mapping[str, Mapping[str, Any]]) -> float:
     """Share of all processor time that was used or given to others by a hypervisor."""
-    machine = found.get(MACHINE, {})
+    machine = result.get(MACHINE, {})
     return float(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0))
 
 
-def room_sentence(found: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
+def room_sentence(result: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
     """Whether the machine is saturated, and which parts waited; empty if it is not."""
-    machine = found.get(MACHINE, {})
+    machine = result.get(MACHINE, {})
     if not machine.get("saturated"):
         return ""
-    waits = [f"{part} {found[part]['waiting_share']:.0%}" for part in machine["waited"]]
+    waits = [f"{part} {result[part]['waiting_share']:.0%}" for part in machine["waited"]]
     of = f" of {cores:g}" if cores else ""
     said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
     if not waits:
@@ -225,21 +225,21 @@ def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
     }
 
 
-def limited_pipelines(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def limited_pipelines(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The pipelines that their heap limited."""
-    return [name for name, each in found.items() if each["limited"]]
+    return [name for name, each in result.items() if each["limited"]]
 
 
-def heap_sentence(found: Mapping[str, Mapping[str, Any]]) -> str:
+def heap_sentence(result: Mapping[str, Mapping[str, Any]]) -> str:
     """Which pipelines their heap limited, and by which sign; empty if none."""
-    return " ".join(_sentence(name, found[name]) for name in limited_pipelines(found))
+    return " ".join(_sentence(name, result[name]) for name in limited_pipelines(result))
 
 
-def _sentence(name: str, found: Mapping[str, Any]) -> str:
-    size = size_in_words(found["max_bytes"])
-    sign = f"garbage collection took {found['gc_share']:.0%} of its processor time"
-    if found["gc_share"] <= GC_SHARE:
-        sign = f"{found['used_share']:.0%} of it were in use after collections"
+def _sentence(name: str, result: Mapping[str, Any]) -> str:
+    size = size_in_words(result["max_bytes"])
+    sign = f"garbage collection took {result['gc_share']:.0%} of its processor time"
+    if result["gc_share"] <= GC_SHARE:
+        sign = f"{result['used_share']:.0%} of it were in use after collections"
     return f"{name} was limited by its heap{f' of {size}' if size else ''}: {sign}."
 
 

@@ -98,9 +98,9 @@ class SteadyFigure:
     share: float
     only_falls: bool = False
 
-    def differ(self, one: float, other: float) -> bool:
+    def differ(self, each: float, other: float) -> bool:
         """Whether two levels differ by a relevant amount."""
-        return abs(one - other) > max(self.least, self.share * min(one, other))
+        return abs(each - other) > max(self.least, self.share * min(each, other))
 
 
 # The rounding of timestamps alone makes a difference of one.

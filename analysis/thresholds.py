@@ -43,14 +43,14 @@ def judged(thresholds: Iterable[Threshold], figures: Figures) -> list[ThresholdR
     return rows
 
 
-def _row(one: Threshold, pipeline: str, stage: str, value: Number | None) -> ThresholdResult:
+def _row(threshold: Threshold, pipeline: str, stage: str, value: Number | None) -> ThresholdResult:
     return ThresholdResult(
-        threshold=one.text,
+        threshold=threshold.text,
         pipeline=pipeline,
         stage=stage,
         value=value,
-        limit=one.value,
-        passed=one.holds(value),
+        limit=threshold.value,
+        passed=threshold.holds(value),
     )
 
 
@@ -106,23 +106,25 @@ def resolved(
     return tuple(result)
 
 
-def values_of(one: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
+def values_of(threshold: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
     """Pipeline, stage and value of everything that matches a threshold."""
-    if one.subject == INPUT:
-        yield "", "", _of_input(figures.input, one.figure)
+    if threshold.subject == INPUT:
+        yield "", "", _of_input(figures.input, threshold.figure)
         return
     for name, pipeline in figures.pipelines.items():
-        if one.pipeline not in ("", name):
+        if threshold.pipeline not in ("", name):
             continue
-        if one.subject == PIPELINE:
+        if threshold.subject == PIPELINE:
             value = (
-                figures.sustainable_rate if one.needs_search else _of_pipeline(pipeline, one.figure)
+                figures.sustainable_rate
+                if threshold.needs_search
+                else _of_pipeline(pipeline, threshold.figure)
             )
             yield name, "", value
             continue
         for stage, cell in pipeline.stages.items():
-            if one.subject in (EVERY_STAGE, stage):
-                yield name, stage, _of_stage(cell, one)
+            if threshold.subject in (EVERY_STAGE, stage):
+                yield name, stage, _of_stage(cell, threshold)
 
 
 def judged_search(
@@ -202,15 +204,15 @@ def _megabytes(size_bytes: Number | None) -> Number | None:
     return None if size_bytes is None else size_bytes / BYTES_PER_MB
 
 
-def _of_stage(cell: StageReport, one: Threshold) -> Number | None:
-    if one.figure in LATENCY_FIGURES:
-        latency = cell.latency_ms.get(one.definition)
-        return latency.of(one.figure.removesuffix("_ms")) if latency else None
-    if one.figure == "not_exact":
+def _of_stage(cell: StageReport, threshold: Threshold) -> Number | None:
+    if threshold.figure in LATENCY_FIGURES:
+        latency = cell.latency_ms.get(threshold.definition)
+        return latency.of(threshold.figure.removesuffix("_ms")) if latency else None
+    if threshold.figure == "not_exact":
         return sum(cell.verdicts[name] for name in FAILED_VERDICTS) if cell.verdicts else None
-    if one.figure in cell.verdicts:
-        return cell.verdicts[one.figure]
-    return _number(cell, one.figure)
+    if threshold.figure in cell.verdicts:
+        return cell.verdicts[threshold.figure]
+    return _number(cell, threshold.figure)
 
 
 def _number(part: ReportPart, name: str) -> Number | None:

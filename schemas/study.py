@@ -151,15 +151,18 @@ class Study(Model):
             self._check_score(score)
         return self
 
-    def _check_experiment(self, one: Experiment) -> None:
-        where = f"experiment {one.name}"
-        for name, scale in one.scales.items():
+    def _check_experiment(self, experiment: Experiment) -> None:
+        where = f"experiment {experiment.name}"
+        for name, scale in experiment.scales.items():
             if name not in self.limits:
                 raise ValueError(f"{where}: limits has no scale {name!r}")
             self._check_systems(where, scale.systems)
-        self._check_papers(where, [value.system for value in one.paper_values])
-        for value in one.paper_values:
-            if not set(value.values) <= set(one.figures) or value.stage not in one.stages:
+        self._check_papers(where, [value.system for value in experiment.paper_values])
+        for value in experiment.paper_values:
+            if (
+                not set(value.values) <= set(experiment.figures)
+                or value.stage not in experiment.stages
+            ):
                 raise ValueError(f"{where}: no cell holds a value of {value.system}")
 
     def _check_score(self, score: Score) -> None:

@@ -199,7 +199,7 @@ def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def end_stack(file: StateFile, found: StackState, parts: Sequence[StackPart]) -> None:
+def end_stack(file: StateFile, stack_state: StackState, parts: Sequence[StackPart]) -> None:
     """Stop all processes of a recorded stack, then remove the record. Raises NotEndedError if some
     remain.
 
@@ -208,24 +208,24 @@ def end_stack(file: StateFile, found: StackState, parts: Sequence[StackPart]) ->
     processes are ended even if the folder is gone or read-only.
     """
     try:
-        file.write(replace(found, phase=STOPPING))
+        file.write(replace(stack_state, phase=STOPPING))
     except OSError:
         with suppress(OSError):
             file.remove()
-    end_processes(found, parts)
+    end_processes(stack_state, parts)
     with suppress(FileNotFoundError):
         file.remove()
-    _end_owner(found)
+    _end_owner(stack_state)
 
 
-def end_processes(found: StackState, parts: Sequence[StackPart]) -> None:
+def end_processes(stack_state: StackState, parts: Sequence[StackPart]) -> None:
     """Stop all processes of a stack. Raises NotEndedError if some remain."""
     known = {part.name: part for part in parts}
-    for batch in stop_order(found.services, known):
+    for batch in stop_order(stack_state.services, known):
         timeouts = [known[s.name].stop_timeout_s for s in batch if s.name in known]
         timeout_s = max(timeouts, default=UNKNOWN_PART_TIMEOUT_S)
-        end([service.identity for service in batch], found.stack_id, timeout_s)
-    end(marked(found.stack_id), found.stack_id, 0)
+        end([service.identity for service in batch], stack_state.stack_id, timeout_s)
+    end(marked(stack_state.stack_id), stack_state.stack_id, 0)
 
 
 def end_unrecorded(data: Path) -> bool:
@@ -237,13 +237,18 @@ def end_unrecorded(data: Path) -> bool:
     return bool(marks)
 
 
-def interrupt_start(found: StackState | None) -> None:
+def interrupt_start(stack_state: StackState | None) -> None:
     """Interrupt a detached process that is still starting its stack.
 
     It holds the lock, so `down` would otherwise wait for the end of the start.
     """
-    if found and found.detached and found.phase == STARTING and found.owner.pid != os.getpid():
-        end([found.owner], "", OWNER_GRACE_S)
+    if (
+        stack_state
+        and stack_state.detached
+        and stack_state.phase == STARTING
+        and stack_state.owner.pid != os.getpid()
+    ):
+        end([stack_state.owner], "", OWNER_GRACE_S)
 
 
 def stop_order(
@@ -258,10 +263,10 @@ def stop_order(
         left = [service for service in left if service not in batch]
 
 
-def _end_owner(found: StackState) -> None:
+def _end_owner(stack_state: StackState) -> None:
     """Wait for a detached owner to notice that its stack is gone and exit, else end it."""
-    if not found.detached or found.owner.pid == os.getpid():
+    if not stack_state.detached or stack_state.owner.pid == os.getpid():
         return
-    wait_until(lambda: not is_alive(found.owner), OWNER_GRACE_S)
-    if is_alive(found.owner):
-        end([found.owner], "", 1)
+    wait_until(lambda: not is_alive(stack_state.owner), OWNER_GRACE_S)
+    if is_alive(stack_state.owner):
+        end([stack_state.owner], "", 1)

@@ -110,27 +110,32 @@ class StackStatus:
 
 
 def describe(
-    settings: ServiceSettings, found: StackState | None, parts: Sequence[StackPart]
+    settings: ServiceSettings, stack_state: StackState | None, parts: Sequence[StackPart]
 ) -> StackStatus:
     """The status of a recorded stack; polls each part."""
     known = {part.name: part for part in parts}
     http = f"http://{settings.host}:{settings.port('store')}"
     services: tuple[ServiceStatus, ...] = ()
     running = False
-    if found is not None:
-        services = tuple(_service_status(settings, found, s, known) for s in found.services)
-        running = found.phase == RUNNING and all(s.state != ENDED for s in services)
+    if stack_state is not None:
+        services = tuple(
+            _service_status(settings, stack_state, s, known) for s in stack_state.services
+        )
+        running = stack_state.phase == RUNNING and all(s.state != ENDED for s in services)
     return StackStatus(running, settings.open_bootstrap, http, f"{http}/dashboards/", services)
 
 
 def _service_status(
-    settings: ServiceSettings, found: StackState, service: ServiceState, known: dict[str, StackPart]
+    settings: ServiceSettings,
+    stack_state: StackState,
+    service: ServiceState,
+    known: dict[str, StackPart],
 ) -> ServiceStatus:
     if is_alive(service.identity):
         ready = service.name in known and known[service.name].ready(settings)
         state = READY if ready else NOT_READY
     else:
-        state = RESTARTING if is_alive(found.owner) else ENDED
+        state = RESTARTING if is_alive(stack_state.owner) else ENDED
     return ServiceStatus(service.name, service.pid, state, service.restarts)
 
 
@@ -380,54 +385,54 @@ class Stack:
             process.poll()
         self._state, self._processes, self._supervisor = None, {}, None
 
-    def _is_whole(self, found: StackState) -> bool:
+    def _is_whole(self, stack_state: StackState) -> bool:
         """Whether every required part was started, and the owner of the stack is alive.
 
         Without an owner parts are not restarted, and a run may be in progress. A stack that stays
         up has more parts than a single run needs.
         """
-        known = {service.name for service in found.services}
-        whole = found.phase == RUNNING and known >= {part.name for part in self._parts}
-        return whole and is_alive(found.owner)
+        known = {service.name for service in stack_state.services}
+        whole = stack_state.phase == RUNNING and known >= {part.name for part in self._parts}
+        return whole and is_alive(stack_state.owner)
 
-    def _goes_on(self, found: StackState) -> bool:
+    def _goes_on(self, stack_state: StackState) -> bool:
         now = self._read()
-        return now is not None and now.stack_id == found.stack_id and self._is_whole(now)
+        return now is not None and now.stack_id == stack_state.stack_id and self._is_whole(now)
 
-    def _attach(self, found: StackState, on_progress: Progress) -> bool:
+    def _attach(self, stack_state: StackState, on_progress: Progress) -> bool:
         """Attach to a recorded stack if it is and stays complete.
 
         Raises StackError if it has other ports, another Kafka or too few parts, or does not respond
         although it is alive.
         """
-        if found.phase == RUNNING and is_alive(found.owner):
-            self._want_same(found)
-            self._want_parts(found)
-        if not self._is_whole(found):
+        if stack_state.phase == RUNNING and is_alive(stack_state.owner):
+            self._want_same(stack_state)
+            self._want_parts(stack_state)
+        if not self._is_whole(stack_state):
             return False
         waiting = list(self._parts)
 
         def settled() -> bool:
             while waiting and waiting[0].ready(self.settings):
                 waiting.pop(0)
-            return not waiting or not self._goes_on(found)
+            return not waiting or not self._goes_on(stack_state)
 
         if not wait_until(settled, ATTACH_TIMEOUT_S):
             log = log_path(self.settings.data, waiting[0].name)
             raise StackError(f"the stack runs, but {waiting[0].name} does not answer; see {log}")
         if waiting:
             return False
-        self._state, self._processes, self.attached = self._read() or found, {}, True
-        on_progress(f"attached to the stack at base port {found.base_port}")
+        self._state, self._processes, self.attached = self._read() or stack_state, {}, True
+        on_progress(f"attached to the stack at base port {stack_state.base_port}")
         return True
 
-    def _want_same(self, found: StackState) -> None:
+    def _want_same(self, stack_state: StackState) -> None:
         """Raise StackError if the running stack differs from these settings."""
         ours = self.settings
-        if (found.host, found.base_port) != (ours.host, ours.base_port):
-            what = f"at base port {found.base_port}, not {ours.base_port}"
-        elif found.kafka not in ("", ours.open_bootstrap):
-            what = f"with the Kafka {found.kafka}, not {ours.open_bootstrap}"
+        if (stack_state.host, stack_state.base_port) != (ours.host, ours.base_port):
+            what = f"at base port {stack_state.base_port}, not {ours.base_port}"
+        elif stack_state.kafka not in ("", ours.open_bootstrap):
+            what = f"with the Kafka {stack_state.kafka}, not {ours.open_bootstrap}"
         else:
             return
         raise StackError(
@@ -435,13 +440,15 @@ class Stack:
             " folder, or stop it: ./tidegauge down",
         )
 
-    def _want_parts(self, found: StackState) -> None:
+    def _want_parts(self, stack_state: StackState) -> None:
         """Raise StackError if the running stack lacks a required part: it belongs to a run, which
         must not be stopped."""
-        lacks = {part.name for part in self._parts} - {service.name for service in found.services}
+        lacks = {part.name for part in self._parts} - {
+            service.name for service in stack_state.services
+        }
         if lacks:
             raise StackError(
-                f"the stack of {self.settings.data} (pid {found.owner.pid}) runs without"
+                f"the stack of {self.settings.data} (pid {stack_state.owner.pid}) runs without"
                 f" {', '.join(sorted(lacks))}; wait until it ends, or stop it: ./tidegauge down",
             )
 

@@ -310,16 +310,16 @@ class Run:
     def _kill(self, measure_start_ms: int) -> None:
         """Kill the workload's targets at their times. Raises RunEndedError if one does not
         exist."""
-        for one in sorted(self.request.workload.kills, key=lambda each: each.at_s):
-            self._await_time(measure_start_ms + 1000 * one.at_s)
-            processes = processes_of(one.target, self._settings.data, self.request.pipelines)
+        for planned in sorted(self.request.workload.kills, key=lambda each: each.at_s):
+            self._await_time(measure_start_ms + 1000 * planned.at_s)
+            processes = processes_of(planned.target, self._settings.data, self.request.pipelines)
             if not processes:
-                raise RunEndedError(f"There is no {one.target} on this machine to kill.")
+                raise RunEndedError(f"There is no {planned.target} on this machine to kill.")
             run_id, pids = self.request.run_id, tuple(process.pid for process in processes)
             # First: a broker's death must not precede it.
-            self._events.publish(Killed(run_id=run_id, target=one.target, pids=pids))
+            self._events.publish(Killed(run_id=run_id, target=planned.target, pids=pids))
             kill(processes)
-            log.info("killed", run_id=run_id, target=one.target, pids=pids)
+            log.info("killed", run_id=run_id, target=planned.target, pids=pids)
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")

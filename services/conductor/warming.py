@@ -246,13 +246,13 @@ class Warming:
         return self._of_pipelines(result, begin_s, end_s)
 
     def _of_pipelines(
-        self, found: dict[What, SteadyVerdict], begin_s: int, end_s: int
+        self, result: dict[What, SteadyVerdict], begin_s: int, end_s: int
     ) -> dict[What, SteadyVerdict]:
         """The judgements of a time, without changes that the machine's performance explains. Those
         of pipelines in turns are returned as they are."""
-        return found | {
+        return result | {
             what: replace(each, moved=None, of_machine=each.moved)
-            for what, each in found.items()
+            for what, each in result.items()
             if what[1] is COST
             and each.moved is not None
             and not self._turn_s
@@ -307,7 +307,9 @@ class Warming:
         return result
 
 
-def told_of(found: Mapping[What, SteadyVerdict], compilers: Sequence[ChangingFigure]) -> Steadiness:
+def told_of(
+    result: Mapping[What, SteadyVerdict], compilers: Sequence[ChangingFigure]
+) -> Steadiness:
     """Combine all figures into one result."""
     findings = [
         ChangingFigure(
@@ -315,24 +317,26 @@ def told_of(found: Mapping[What, SteadyVerdict], compilers: Sequence[ChangingFig
             each.moved.still(place[1] or place[0]),
             each.moved.size,
         )
-        for (place, figure), each in found.items()
+        for (place, figure), each in result.items()
         if each.moved is not None
         and each.certain
-        and not (figure is P95 and found[place, P50].moved)
+        and not (figure is P95 and result[place, P50].moved)
     ]
     findings = sorted([*findings, *compilers], key=lambda finding: -finding.size)
     of_machine = tuple(
         f"{' '.join(filter(None, place))}: {each.of_machine.sentence}"
-        for (place, _figure), each in found.items()
+        for (place, _figure), each in result.items()
         if each.of_machine is not None
     )
     if findings:
         sentences = tuple(finding.sentence for finding in findings)
         stills = tuple(finding.still for finding in findings)
         return Steadiness(False, sentences, stills, of_machine=of_machine)
-    if all(each.certain for each in found.values()):
+    if all(each.certain for each in result.values()):
         return Steadiness(True, of_machine=of_machine)
-    names = dict.fromkeys(" ".join(place) for (place, _), each in found.items() if not each.certain)
+    names = dict.fromkeys(
+        " ".join(place) for (place, _), each in result.items() if not each.certain
+    )
     return Steadiness(None, unknown=f"{TOO_FEW} of {', '.join(names).strip()}")
 
 

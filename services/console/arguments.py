@@ -124,6 +124,13 @@ def _add_run(verbs: Verbs) -> None:
         metavar="SHARE",
         help="scale of the workload's bursts or backlog (default: 1)",
     )
+    _add_records(run)
+    _add_series(run)
+    _add_judging(run)
+
+
+def _add_records(run: argparse.ArgumentParser) -> None:
+    """Options about the records of a run and how they are sent."""
     run.add_argument(
         "--input", type=Path, metavar="FILE", help="replay your own observations, CSV or Parquet"
     )
@@ -142,6 +149,10 @@ def _add_run(verbs: Verbs) -> None:
         choices=get_args(Transport),
         help="how records are sent; all but kafka go through the gateway (default: the workload's)",
     )
+
+
+def _add_series(run: argparse.ArgumentParser) -> None:
+    """Options that make several runs of one, or compare it."""
     run.add_argument(
         "--workers",
         metavar="N[,N]",
@@ -181,7 +192,6 @@ def _add_run(verbs: Verbs) -> None:
         action="store_true",
         help="exit code 3 also if the comparison with the baseline decides nothing",
     )
-    _add_judging(run)
 
 
 def _add_judging(verb: argparse.ArgumentParser) -> None:

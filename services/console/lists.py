@@ -123,8 +123,8 @@ def pipelines(name: str | None) -> Plain:
     return [_pipeline(load_pipeline(each)) for each in names(PIPELINES_DIR)]
 
 
-def _pipeline(one: Pipeline) -> dict[str, Any]:
-    return {"name": one.name, "summary": one.summary, "engine": one.engine}
+def _pipeline(pipeline: Pipeline) -> dict[str, Any]:
+    return {"name": pipeline.name, "summary": pipeline.summary, "engine": pipeline.engine}
 
 
 def domains(name: str | None) -> Plain:

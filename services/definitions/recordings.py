@@ -147,7 +147,7 @@ def _flag(given: Any, column: str) -> bool:
     return flag
 
 
-def _bounded(one: FieldSpec, given: Any, column: str) -> float | int:
+def _bounded(field_spec: FieldSpec, given: Any, column: str) -> float | int:
     number: float | None
     try:
         number = float(given)
@@ -155,9 +155,9 @@ def _bounded(one: FieldSpec, given: Any, column: str) -> float | int:
         number = None
     if number is None or isinstance(given, bool):
         raise ValueError(f"{column} is {_shown(given)}, which is not a number")
-    if not one.low <= number <= one.high or math.isinf(number):
+    if not field_spec.low <= number <= field_spec.high or math.isinf(number):
         raise ValueError(f"{column} is {given}, which is not possible")
-    if one.kind == "number":
+    if field_spec.kind == "number":
         return number
     if number != int(number):
         raise ValueError(f"{column} is {given}, which is not a whole number")

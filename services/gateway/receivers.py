@@ -130,48 +130,48 @@ class TcpReceiver:
         self._connections.add(connection)
         self._selector.register(client, selectors.EVENT_READ, connection)
 
-    def _read(self, one: _Connection) -> Iterator[Arrival]:
+    def _read(self, connection: _Connection) -> Iterator[Arrival]:
         try:
-            data = one.socket.recv(READ_BYTES)
+            data = connection.socket.recv(READ_BYTES)
         except BlockingIOError:
             return
         except OSError:
             data = b""
         if not data:
-            if one.buffer:
-                yield self._refused(one, "the connection closed within a frame")
+            if connection.buffer:
+                yield self._refused(connection, "the connection closed within a frame")
             else:
-                self._drop(one)
+                self._drop(connection)
             return
         received_ns = time.time_ns()
-        was_empty, at = not one.buffer, 0
-        one.buffer += data
-        while len(one.buffer) - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(one.buffer, at)
+        was_empty, at = not connection.buffer, 0
+        connection.buffer += data
+        while len(connection.buffer) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(connection.buffer, at)
             if length > MAX_FRAME_BYTES:
-                yield self._refused(one, f"a frame of {length} bytes exceeds the limit")
+                yield self._refused(connection, f"a frame of {length} bytes exceeds the limit")
                 return
             begin, end = at + LENGTH.size, at + LENGTH.size + length
-            if end > len(one.buffer):
+            if end > len(connection.buffer):
                 break
-            frame = bytes(one.buffer[begin:end])
+            frame = bytes(connection.buffer[begin:end])
             if frame.startswith(self._ours):
-                one.since_s, one.is_known = time.monotonic(), True
+                connection.since_s, connection.is_known = time.monotonic(), True
             yield frame, received_ns
             at = end
-        del one.buffer[:at]
+        del connection.buffer[:at]
         if at or was_empty:
-            one.begun_s = time.monotonic()
+            connection.begun_s = time.monotonic()
 
-    def _refused(self, one: _Connection, reason: str) -> Arrival:
-        data = bytes(one.buffer[:KEPT_BYTES])
-        self._drop(one)
+    def _refused(self, connection: _Connection, reason: str) -> Arrival:
+        data = bytes(connection.buffer[:KEPT_BYTES])
+        self._drop(connection)
         return Refusal(data, reason), time.time_ns()
 
-    def _drop(self, one: _Connection) -> None:
-        self._selector.unregister(one.socket)
-        one.socket.close()
-        self._connections.discard(one)
+    def _drop(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+        self._connections.discard(connection)
 
     def close(self) -> None:
         for connection in list(self._connections):

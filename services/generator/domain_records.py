@@ -174,11 +174,11 @@ class RecordedRecords:
             result.append((each.name, fields | {each.event_time: event_ms}))
         return result
 
-    def _arrays(self, one: InputSpec, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
+    def _arrays(self, input_spec: InputSpec, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
         if self._setup.replays:
-            rows.sort(key=lambda row: row[one.event_time])
+            rows.sort(key=lambda row: row[input_spec.event_time])
         result = {}
-        for name, kind in _types(self._setup, one).items():
+        for name, kind in _types(self._setup, input_spec).items():
             values = [
                 row.get(name, 0) for row in rows
             ]  # 0: event time of a load that replays nothing
@@ -212,15 +212,15 @@ def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
     return read_rows(path, list(fields.values()), renamed, setup.content.time_unit)
 
 
-def _fields(setup: Setup, one: InputSpec) -> list[FieldSpec]:
+def _fields(setup: Setup, input_spec: InputSpec) -> list[FieldSpec]:
     """The fields to read for an input. Only a replay reads event time."""
     result = []
-    for name, kind in _types(setup, one).items():
+    for name, kind in _types(setup, input_spec).items():
         if pa.types.is_timestamp(kind):
-            if name != one.event_time or setup.replays:
+            if name != input_spec.event_time or setup.replays:
                 result.append(FieldSpec(name, "time"))
         elif kind == pa.string():
-            result.append(FieldSpec(name, "text", None if name == one.key else ""))
+            result.append(FieldSpec(name, "text", None if name == input_spec.key else ""))
         elif kind == pa.float64():
             result.append(FieldSpec(name, "number"))
         elif kind == pa.bool_():
@@ -233,9 +233,9 @@ def _fields(setup: Setup, one: InputSpec) -> list[FieldSpec]:
     return result
 
 
-def _types(setup: Setup, one: InputSpec) -> dict[str, pa.DataType]:
+def _types(setup: Setup, input_spec: InputSpec) -> dict[str, pa.DataType]:
     """The columns of an input that the domain fills, with their types."""
-    types = arrow_types(setup.domain.codec.schema(one.record))
+    types = arrow_types(setup.domain.codec.schema(input_spec.record))
     return {name: kind for name, kind in types.items() if name not in HEADER}
 
 

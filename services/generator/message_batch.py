@@ -81,11 +81,11 @@ class MessageBatch:
 class RecordBuilder:
     """Builds the messages of one input from rows. load_start_ms: epoch milliseconds."""
 
-    def __init__(self, plan: DatasetPlan, one: InputSpec, load_start_ms: int) -> None:
+    def __init__(self, plan: DatasetPlan, input_spec: InputSpec, load_start_ms: int) -> None:
         self._plan = plan
-        self._input = one
+        self._input = input_spec
         self._load_start_ms = load_start_ms
-        self._schema = plan.domain.codec.schema(one.record)
+        self._schema = plan.domain.codec.schema(input_spec.record)
         self._types = arrow_types(self._schema)
         self._as_json = plan.request.workload.content.format == "json"
 

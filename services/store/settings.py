@@ -142,12 +142,12 @@ def bounds(settings: StoreSettings, asked: Mapping[str, str]) -> dict[str, float
 
 
 def _broken(
-    found: Mapping[str, float | str], limits: Mapping[str, float | str], cut: str
+    result: Mapping[str, float | str], limits: Mapping[str, float | str], cut: str
 ) -> dict[str, float | str]:
     """Bounds with which the first rows of a longer result are returned, where the request has set a
     bound. cut: its own setting `limit`."""
     broken: dict[str, float | str] = {}
-    rows, bytes_ = found["max_result_rows"], found["max_result_bytes"]
+    rows, bytes_ = result["max_result_rows"], result["max_result_bytes"]
     if rows != limits["max_result_rows"]:
         broken = {"limit": _tighter(cut, rows), "max_result_rows": limits["max_result_rows"]}
     if bytes_ != limits["max_result_bytes"]:

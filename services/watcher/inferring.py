@@ -87,19 +87,19 @@ class Seen:
 
 @dataclass(frozen=True)
 class Guess:
-    """An input path and an output path with the same values. found: share of outputs whose identity
+    """An input path and an output path with the same values. share: that of outputs whose identity
     an input has; distinct: share of inputs with a unique identity."""
 
     input_path: str
     output_path: str
-    found: float
+    share: float
     distinct: float
 
     @property
     def score(self) -> tuple[float, float, int]:
         """Higher is better; ties go to the simpler path."""
         length = len(self.input_path) + len(self.output_path)
-        return (round(self.found * self.distinct, 2), self.found, -length)
+        return (round(self.share * self.distinct, 2), self.share, -length)
 
 
 def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
@@ -267,12 +267,12 @@ def written(
     if best is None:
         yield "# No path of the input has the values of a path of the output: set the identity."
         return
-    yield f"# {best.found:.0%} of the outputs have the identity of an input, and"
+    yield f"# {best.share:.0%} of the outputs have the identity of an input, and"
     yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
         yield "# Repeated identities are paired in order; unique ones are better."
     for other in result[1:4]:
-        yield f"# Also: {other.input_path} = {other.output_path}, found {other.found:.0%}."
+        yield f"# Also: {other.input_path} = {other.output_path}, found {other.share:.0%}."
     yield from _relation(inputs, outputs, best)
 
 

@@ -182,12 +182,12 @@ class WatchLedger:
         return _Answers(rows[good], numbers, verdict[good], state[good] == MISSING), rows[~good]
 
     def _one_by_one(
-        self, outputs: RecordColumns, who: Ints, several: npt.NDArray[np.bool_], found: Matches
+        self, outputs: RecordColumns, who: Ints, several: npt.NDArray[np.bool_], matches: Matches
     ) -> tuple[_Answers, Ints]:
         """Identities with several outputs or groups, each in time order."""
         rows = np.flatnonzero(several[who])
-        mine = several[found.asked]
-        asked, numbers = self._in_time_order(found.asked[mine], found.number[mine])
+        mine = several[matches.asked]
+        asked, numbers = self._in_time_order(matches.asked[mine], matches.number[mine])
         starts = np.searchsorted(asked, who[rows], "left").tolist()
         ends = np.searchsorted(asked, who[rows], "right").tolist()
         states = self.groups.of("state", numbers)
@@ -213,14 +213,14 @@ class WatchLedger:
         order = np.lexsort((self.groups.of("time_ms", numbers), asked))
         return asked[order], numbers[order]
 
-    def _told(self, outputs: RecordColumns, found: _Answers) -> list[VerdictColumns]:
-        rows = outputs.take(found.row)
-        input_ms = self.groups.of("time_ms", found.number)
-        by = np.where(rows.by >= 0, rows.by, self.groups.of("by", found.number)).astype(np.int32)
+    def _told(self, outputs: RecordColumns, answers: _Answers) -> list[VerdictColumns]:
+        rows = outputs.take(answers.row)
+        input_ms = self.groups.of("time_ms", answers.number)
+        by = np.where(rows.by >= 0, rows.by, self.groups.of("by", answers.number)).astype(np.int32)
         rows = replace(rows, by=by)
-        back = found.was_missing & (self._relation.kind != "filter")
+        back = answers.was_missing & (self._relation.kind != "filter")
         again = np.full(int(back.sum()), FOUND, np.uint8)
-        told = of_outputs(found.verdict, rows, input_ms)
+        told = of_outputs(answers.verdict, rows, input_ms)
         return [told, of_outputs(again, rows.take(back), input_ms[back])]
 
     def _in_vain(self, outputs: RecordColumns) -> VerdictColumns:

@@ -350,18 +350,27 @@ class Watched:
             row = UnjudgedRow(topic, kind, reason, len(rows), first.partition(), first.offset())
             self.counting.leave_out(row, np.full(len(rows), self._clock()))
 
-    def _refuse(self, topic: str, reason: str, one: RefusedRecords, times: Ints) -> None:
+    def _refuse(
+        self, topic: str, reason: str, refused_records: RefusedRecords, times: Ints
+    ) -> None:
         """Note a reason of refused records, and count each in the run of its time."""
-        row = UnjudgedRow(topic, "refused", reason, one.count, one.partition, one.offset)
+        row = UnjudgedRow(
+            topic,
+            "refused",
+            reason,
+            refused_records.count,
+            refused_records.partition,
+            refused_records.offset,
+        )
         self.counting.leave_out(row, _from(times, self.since_ms))
         of_topic = sum(of == topic for of, _ in self.refused)
         is_known = (topic, reason) in self.refused or of_topic < MAX_REASONS
         name = (topic, reason if is_known else OTHERS)
         known = self.refused.get(name)
         if known is None:
-            self.refused[name] = one
+            self.refused[name] = refused_records
         else:
-            known.count += one.count
+            known.count += refused_records.count
 
     def _topics_of(self, codes: Codes) -> Ints:
         """Number of the input topic of each place code."""

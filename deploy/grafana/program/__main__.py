@@ -59,19 +59,19 @@ def files() -> Iterator[tuple[Path, str]]:
     yield ALERTS, _text(alerts.provisioning(panels))
 
 
-def as_model(found: Dashboard) -> dict[str, Any]:
+def as_model(dashboard: Dashboard) -> dict[str, Any]:
     """The JSON of a dashboard, without the SDK's defaults that move links and annotations into a
     menu: they should be visible."""
-    for number, panel in enumerate(found.panels or [], start=1):
+    for number, panel in enumerate(dashboard.panels or [], start=1):
         panel.id_val = number
-    plain: dict[str, Any] = json.loads(JSONEncoder().encode(found))
+    plain: dict[str, Any] = json.loads(JSONEncoder().encode(dashboard))
     for each in (*plain["annotations"]["list"], *plain["links"]):
         each.pop("placement", None)
     return plain
 
 
-def _text(found: dict[str, Any]) -> str:
-    return json.dumps(found, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def _text(result: dict[str, Any]) -> str:
+    return json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_contact_points(path: Path) -> None:

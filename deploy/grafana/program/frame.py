@@ -149,11 +149,11 @@ def frame(
     return result
 
 
-def placed(found: dash.Dashboard, *panels: Builder[model.Panel]) -> dash.Dashboard:
+def placed(dashboard: dash.Dashboard, *panels: Builder[model.Panel]) -> dash.Dashboard:
     """Add panels, side by side up to the width of 24."""
     for panel in panels:
-        found = found.with_panel(panel)
-    return found
+        dashboard = dashboard.with_panel(panel)
+    return dashboard
 
 
 def asked(name: str, label: str, description: str, sql: str, several: bool) -> dash.QueryVariable:

@@ -382,10 +382,10 @@ class Searching:
         detail = self._with_thresholds(conclusion.detail, report)
         run.tell(replace(conclusion, detail={**detail, "search": report}))
 
-    def _with_thresholds(self, detail: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    def _with_thresholds(self, detail: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
         """The detail of a conclusion, with the thresholds on the result of the search."""
         thresholds = map(parse_threshold, self.request.workload.thresholds)
-        pipeline, rate = self.request.pipelines[0].name, found["rate_per_second"]
+        pipeline, rate = self.request.pipelines[0].name, result["rate_per_second"]
         rows = [row.as_json() for row in judged_search(thresholds, pipeline, rate)]
         return {**detail, "thresholds": [*detail.get("thresholds", ()), *rows]} if rows else detail
 
@@ -407,29 +407,35 @@ def slower_machine(steps: Sequence[Done], generator_us: float | None) -> list[st
     ]
 
 
-def _limited_by(found: StepVerdict, run: Run) -> str:
+def _limited_by(step_verdict: StepVerdict, run: Run) -> str:
     """What limited a step that was not sustained. Without late outputs there are no late seconds to
     attribute."""
-    if found.by_cpu_alone:
+    if step_verdict.by_cpu_alone:
         return run.limited_in_pipeline()
-    return run.limited_by(by_input_alone=found.by_input_alone) if found.refusals else ""
+    return (
+        run.limited_by(by_input_alone=step_verdict.by_input_alone) if step_verdict.refusals else ""
+    )
 
 
 def done_step(
-    number: int, planned: Planned, found: StepVerdict, limited_by: str, warm_up: Mapping[str, Any]
+    number: int,
+    planned: Planned,
+    step_verdict: StepVerdict,
+    limited_by: str,
+    warm_up: Mapping[str, Any],
 ) -> Done:
     """A judged step. warm_up: from the conclusion of its run."""
     return Done(
         planned.rate_per_second,
         planned.long,
-        found.refusals,
-        found.undecided,
+        step_verdict.refusals,
+        step_verdict.undecided,
         limited_by,
         number,
         warm_up.get("steady"),
         tuple(warm_up.get("moving", ())),
         warm_up.get("seconds"),
-        found.by_input_alone,
+        step_verdict.by_input_alone,
     )
 
 

@@ -75,10 +75,10 @@ class Pair:
         """The figures that the decision uses."""
         return comparison.differences(self.old, self.new, same_run=self.same_run, pairs=self.pairs)
 
-    def said(self, found: Sequence[FigureDifference]) -> str:
+    def said(self, figure_differences: Sequence[FigureDifference]) -> str:
         """The decision in words."""
         text = comparison.conclusion(
-            self.old, self.new, found, same_run=self.same_run, doubts=self.doubts
+            self.old, self.new, figure_differences, same_run=self.same_run, doubts=self.doubts
         )
         return f"{text} {needed_of(run.report for run in self.runs)}".rstrip()
 
@@ -173,7 +173,7 @@ def show_comparison(
         _show(console, pair, whole=whole)
 
 
-def as_json(found: Comparison) -> dict[str, Any]:
+def as_json(result: Comparison) -> dict[str, Any]:
     """`left_out`: why, by run id; `comparisons`, one for each pair of pipelines; `interleaved`: as
     in the report of a run whose pipelines took turns, else null.
 
@@ -181,10 +181,10 @@ def as_json(found: Comparison) -> dict[str, Any]:
     `differences`: the decided figures, jointly with `confidence`, `described`: the others, each
     with that confidence by itself (rows: `described.row`), and `said`: the decision in words.
     """
-    turns = found.interleaved and found.interleaved.interleaved
+    turns = result.interleaved and result.interleaved.interleaved
     return {
-        "left_out": found.refused,
-        "comparisons": [_pair_as_json(pair) for pair in found.pairs],
+        "left_out": result.refused,
+        "comparisons": [_pair_as_json(pair) for pair in result.pairs],
         "interleaved": turns and turns.as_json(),
     }
 
@@ -210,8 +210,14 @@ def _pair_as_json(pair: Pair) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(one: FigureDifference) -> Described:
-    return described.row(one.stage, one.figure, one.before, one.after, one.interval)
+def _row(figure_difference: FigureDifference) -> Described:
+    return described.row(
+        figure_difference.stage,
+        figure_difference.figure,
+        figure_difference.before,
+        figure_difference.after,
+        figure_difference.interval,
+    )
 
 
 def _show(console: Console, pair: Pair, *, whole: bool) -> None:

@@ -221,15 +221,17 @@ class WindowState:
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
 
-    def _new_values(self, start: int, one: AggregateState, rows: InputRows, picked: Ints) -> Ints:
+    def _new_values(
+        self, start: int, aggregate_state: AggregateState, rows: InputRows, picked: Ints
+    ) -> Ints:
         """Those of the picked rows whose value occurs for the first time in a window."""
-        if rows.kind not in one.sources:
+        if rows.kind not in aggregate_state.sources:
             return picked
-        assert one.distinct is not None
+        assert aggregate_state.distinct is not None
         keys = [rows.codes[name] for name in self._spec.keys]
-        code = one.distinct.of([*keys, rows.codes[one.sources[rows.kind]]])
-        values = self._distinct[one.spec.column]
-        seen, at = values.add(start, code[picked], len(one.distinct))
+        code = aggregate_state.distinct.of([*keys, rows.codes[aggregate_state.sources[rows.kind]]])
+        values = self._distinct[aggregate_state.spec.column]
+        seen, at = values.add(start, code[picked], len(aggregate_state.distinct))
         return picked[_mark_first(seen["seen"], at)]
 
     def complete(self, start: int, at: Ints) -> Bools:
@@ -457,11 +459,11 @@ class _Part:
             result[self.has] = self.cells[name][self.at]
         return result
 
-    def values(self, one: AggregateState) -> ExpectedColumn:
+    def values(self, aggregate_state: AggregateState) -> ExpectedColumn:
         """An aggregate; NaN for keys without records."""
         result, scale = np.full((2, len(self.has)), np.nan)
         if self.cells is not None:
-            values = one.values(self.cells, self.at)
+            values = aggregate_state.values(self.cells, self.at)
             result[self.has] = values.values
             scale[self.has] = 0 if values.scale is None else values.scale
         return ExpectedColumn(result, scale)

@@ -224,19 +224,21 @@ class Oracles:
         name, _, column = of.partition(".")
         return InputColumn(self._domain.inputs.index(self._domain.input(name)), column)
 
-    def _sources(self, one: Aggregate) -> list[InputColumn]:
+    def _sources(self, aggregate: Aggregate) -> list[InputColumn]:
         """Input columns that an aggregate is computed from; those of `first` in append order of
         one millisecond."""
-        result = [self._source(of) for of in one.of]
-        if one.function == "first":
+        result = [self._source(of) for of in aggregate.of]
+        if aggregate.function == "first":
             result.sort(key=lambda source: source.kind)
         is_text = any(self._types(each.kind).get(each.column) == "string" for each in result)
         of_one_name = len({each.column for each in result}) == 1
-        is_code = is_text or one.function == "count_distinct"
-        if (is_text and one.function not in (*_OF_TEXT, "count")) or (is_code and not of_one_name):
+        is_code = is_text or aggregate.function == "count_distinct"
+        if (is_text and aggregate.function not in (*_OF_TEXT, "count")) or (
+            is_code and not of_one_name
+        ):
             raise NotJudgedError(
-                f"The evaluator cannot judge the column {one.column}: {one.function} of text or of "
-                "columns of several names."
+                f"The evaluator cannot judge the column {aggregate.column}: {aggregate.function}"
+                " of text or of columns of several names."
             )
         return result
 
@@ -308,19 +310,21 @@ class Oracles:
         assert isinstance(state, WindowState)
         return state
 
-    def _sum(self, spec: StageSpec, one: Aggregate) -> AggregateState:
+    def _sum(self, spec: StageSpec, aggregate: Aggregate) -> AggregateState:
         assert spec.window is not None
         assert spec.complete is not None
-        sources = {source.kind: source.column for source in self._sources(one)}
+        sources = {source.kind: source.column for source in self._sources(aggregate)}
         columns = set(sources.values())
         is_once = columns == set(spec.once_per) and len(sources) == 1
         distinct = None
-        if one.function == "count_distinct" and not (
+        if aggregate.function == "count_distinct" and not (
             is_once and spec.window.size_s == spec.complete.every_s
         ):
             names = [self._context.names[key] for key in (*spec.keys, *columns)]
             distinct = KeyCodes(names)
-        return AggregateState(one, sources, self._dtype(self._sources(one)) == np.float64, distinct)
+        return AggregateState(
+            aggregate, sources, self._dtype(self._sources(aggregate)) == np.float64, distinct
+        )
 
     def _of_singles(self, specs: Iterable[StageSpec]) -> NeededColumns:
         """Input columns needed to judge copies, decodes, filters and lookups."""

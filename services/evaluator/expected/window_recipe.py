@@ -240,12 +240,14 @@ class Recipe:
         aggregate = self._identified(_applied(self.last_steps, aggregate))
         return replace(aggregate, closed_ms=closed_ms)
 
-    def _identified(self, found: WindowResults) -> WindowResults:
+    def _identified(self, window_results: WindowResults) -> WindowResults:
         """Every output once; of repeated pairs the first, with their number in `copies`."""
-        if self.last.kind == "window_join" and len(found):
-            number, first = numbered([found.columns[name].values for name in self.identity])
-            found = replace(found.take(first), copies=np.bincount(number))
-        return replace(found, identity=self.identity)
+        if self.last.kind == "window_join" and len(window_results):
+            number, first = numbered(
+                [window_results.columns[name].values for name in self.identity]
+            )
+            window_results = replace(window_results.take(first), copies=np.bincount(number))
+        return replace(window_results, identity=self.identity)
 
     def _core_results(self, rows: Rows, masks: Mapping[int, Bools] | None) -> WindowResults:
         """Outputs of the core for the rows of one window: all rows, or those of the masks."""
@@ -337,22 +339,26 @@ class Recipe:
         names = (*self.core.keys, *self.core.once_per)
         return place[np.sort(numbered([rows.column(name)[place] for name in names])[1])]
 
-    def _aggregate_of(self, rows: Rows, found: WindowResults) -> WindowResults:
+    def _aggregate_of(self, rows: Rows, window_results: WindowResults) -> WindowResults:
         """An aggregate of pairs. Each record contributes once, however many pairs it is in."""
-        if not len(found):
+        if not len(window_results):
             return no_results()
-        assert found.members is not None
-        number, first = numbered([found.columns[name].values for name in self.last.keys])
-        columns = {name: taken(found.columns[name], first) for name in self.last.keys}
-        texts = {name for name in self.last.keys if name in found.texts}
+        assert window_results.members is not None
+        number, first = numbered([window_results.columns[name].values for name in self.last.keys])
+        columns = {name: taken(window_results.columns[name], first) for name in self.last.keys}
+        texts = {name for name in self.last.keys if name in window_results.texts}
         for spec in self.last.aggregates:
-            values = found.columns[spec.of[0]].values
-            times = self._pair_order(rows, found) if spec.function == "first" else found.latest_ms
+            values = window_results.columns[spec.of[0]].values
+            times = (
+                self._pair_order(rows, window_results)
+                if spec.function == "first"
+                else window_results.latest_ms
+            )
             columns[spec.column] = by_group(spec, values, number, times, len(first))
-            if spec.of[0] in found.texts and spec.function == "first":
+            if spec.of[0] in window_results.texts and spec.function == "first":
                 texts.add(spec.column)
         groups, appended_ms, scheduled_us = [], [], []
-        for kind, place in found.members.items():
+        for kind, place in window_results.members.items():
             mine = rows[kind]
             assert mine is not None
             member = np.unique(number * len(mine) + place)
@@ -367,11 +373,11 @@ class Recipe:
             np.concatenate(scheduled_us),
         )
 
-    def _pair_order(self, rows: Rows, found: WindowResults) -> Ints:
+    def _pair_order(self, rows: Rows, window_results: WindowResults) -> Ints:
         """A number for each pair: pairs are ordered by their record that was appended later, and
         those of the same by the other one."""
-        assert found.members is not None
-        every = [(rows[kind], place) for kind, place in sorted(found.members.items())]
+        assert window_results.members is not None
+        every = [(rows[kind], place) for kind, place in sorted(window_results.members.items())]
         times = [np.empty(0, np.int64) if each is None else each.appended_ms for each, _ in every]
         order = np.argsort(np.concatenate(times), kind="stable")
         rank = np.empty(len(order), np.int64)
@@ -472,13 +478,17 @@ def by_group(
     return ExpectedColumn(total / records, size / records)
 
 
-def _applied(steps: RowSteps, found: WindowResults) -> WindowResults:
+def _applied(steps: RowSteps, window_results: WindowResults) -> WindowResults:
     """Outputs that pass the filters, with the columns of the tables."""
-    if not steps.changes_rows or not len(found):
-        return found
-    codes = {n: v.values for n, v in found.columns.items() if n in found.texts}
-    numbers = {n: v.values for n, v in found.columns.items() if n not in found.texts}
-    keep, codes, numbers = steps.apply(codes, numbers, len(found))
-    added = (codes | numbers).keys() - found.columns.keys()
-    columns = found.columns | {name: ExpectedColumn((codes | numbers)[name]) for name in added}
-    return replace(found, columns=columns, texts=frozenset(codes)).take(keep)
+    if not steps.changes_rows or not len(window_results):
+        return window_results
+    codes = {n: v.values for n, v in window_results.columns.items() if n in window_results.texts}
+    numbers = {
+        n: v.values for n, v in window_results.columns.items() if n not in window_results.texts
+    }
+    keep, codes, numbers = steps.apply(codes, numbers, len(window_results))
+    added = (codes | numbers).keys() - window_results.columns.keys()
+    columns = window_results.columns | {
+        name: ExpectedColumn((codes | numbers)[name]) for name in added
+    }
+    return replace(window_results, columns=columns, texts=frozenset(codes)).take(keep)

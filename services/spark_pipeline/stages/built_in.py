@@ -59,15 +59,19 @@ def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
     return tuple(name for name in inputs.names if name in named)
 
 
-def _aggregated(one: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
+def _aggregated(each: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
     """Counts all instead of distinct values if each value occurs once per window, which is
     cheaper."""
-    column = inputs.column(one.of)
+    column = inputs.column(each.of)
     assert stage.window is not None
-    if stage.complete and stage.window.size_s == stage.complete.every_s and counts_once(one, stage):
-        is_of_one_input = len(one.of) == 1 and "." in one.of[0]
-        return F.count(inputs.marker(one.of[0].split(".")[0]) if is_of_one_input else column)
-    return over_group(one.function, column)
+    if (
+        stage.complete
+        and stage.window.size_s == stage.complete.every_s
+        and counts_once(each, stage)
+    ):
+        is_of_one_input = len(each.of) == 1 and "." in each.of[0]
+        return F.count(inputs.marker(each.of[0].split(".")[0]) if is_of_one_input else column)
+    return over_group(each.function, column)
 
 
 def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:

@@ -320,15 +320,15 @@ class _Judge:
         elif name.lower() in OF_QUERIES:
             scan(text)
 
-    def _set_of(self, found: Node | None) -> None:
+    def _set_of(self, node: Node | None) -> None:
         """A name after IN refers to a table."""
-        if found is None or found["type"] != "Identifier":
+        if node is None or node["type"] != "Identifier":
             return
-        parts = _parts(found)
+        parts = _parts(node)
         is_elsewhere = len(parts) == 1 and self._database != DATABASE
         hidden = is_elsewhere and not is_table(parts, self._database)
         if hidden or ".".join(parts) in WITH_PATHS or any("/" in part for part in parts):
-            raise RefusedError(f"{found['name']} cannot be read here.")
+            raise RefusedError(f"{node['name']} cannot be read here.")
 
     def _transformer(self, node: Node, _place: str, _parent: Node) -> None:
         name = str(node.get("func_name") or "")

@@ -254,10 +254,10 @@ class Projector:
         self._is_whole = chosen.issuperset(bounds)
         self._bus.begin(self._next)
 
-    def _tell_lost(self, found: Iterable[Lost]) -> None:
+    def _tell_lost(self, ranges: Iterable[Lost]) -> None:
         """Report records that are in no table. The rebuild reports those that had been projected
         before it."""
-        for lost in found:
+        for lost in ranges:
             if lost.end <= self._replayed.get(lost.place, 0):
                 continue
             topic, partition = lost.place

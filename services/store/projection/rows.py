@@ -166,21 +166,21 @@ def column_blocks(
     ]
 
 
-def _lengths(table: RawTable, found: pa.RecordBatch) -> Ints | None:
+def _lengths(table: RawTable, record_batch: pa.RecordBatch) -> Ints | None:
     """Rows of each record; None if a record has none, or arrays that differ in length."""
-    first, *others = (pc.list_value_length(found.column(name)) for name in table.explode)
+    first, *others = (pc.list_value_length(record_batch.column(name)) for name in table.explode)
     if any(not other.equals(first) for other in others) or pc.min(first).as_py() == 0:
         return None
     return np.asarray(first.to_numpy(), np.int64)
 
 
-def _is_valid(table: RawTable, found: pa.RecordBatch) -> bool:
+def _is_valid(table: RawTable, record_batch: pa.RecordBatch) -> bool:
     """Whether all times and counts are possible."""
     for name in table.times:
-        bounds = pc.min_max(found.column(name).cast(pa.int64())).as_py()
+        bounds = pc.min_max(record_batch.column(name).cast(pa.int64())).as_py()
         if bounds["min"] < 0 or bounds["max"] >= YEAR_2100_MS:
             return False
-    return all(pc.min(found.column(name).flatten()).as_py() > 0 for name in table.counts)
+    return all(pc.min(record_batch.column(name).flatten()).as_py() > 0 for name in table.counts)
 
 
 def _spans(lengths: Ints, months: Ints, max_rows: int) -> Iterator[tuple[int, int]]:
@@ -195,7 +195,7 @@ def _spans(lengths: Ints, months: Ints, max_rows: int) -> Iterator[tuple[int, in
 
 
 def _block(
-    table: RawTable, records: Sequence[ConsumedRecord], found: pa.RecordBatch, lengths: Ints
+    table: RawTable, records: Sequence[ConsumedRecord], record_batch: pa.RecordBatch, lengths: Ints
 ) -> pa.Table:
     """One block, as `blocks.block` makes it."""
     sources = {column: name for name, column in table.explode.items()}
@@ -207,9 +207,13 @@ def _block(
     arrays = []
     for name, kind in zip(table.columns.names, table.columns.types, strict=True):
         if name in sources:
-            arrays.append(found.column(sources[name]).flatten().cast(kind))
+            arrays.append(record_batch.column(sources[name]).flatten().cast(kind))
         else:
-            column = pa.array(place[name], kind) if name in place else found.column(name).cast(kind)
+            column = (
+                pa.array(place[name], kind)
+                if name in place
+                else record_batch.column(name).cast(kind)
+            )
             arrays.append(_repeated(column, lengths))
     return pa.Table.from_arrays(arrays, names=table.columns.names)
 
@@ -257,14 +261,14 @@ def block(table: RawTable, records: Sequence[TableRows]) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=table.columns.names)
 
 
-def halves(found: pa.Table) -> tuple[pa.Table, pa.Table] | None:
+def halves(table: pa.Table) -> tuple[pa.Table, pa.Table] | None:
     """Split a block in two, never within a record; None if it contains only one record."""
-    places = list(zip(found["_partition"].to_pylist(), found["_offset"].to_pylist(), strict=True))
+    places = list(zip(table["_partition"].to_pylist(), table["_offset"].to_pylist(), strict=True))
     cuts = [row for row in range(1, len(places)) if places[row] != places[row - 1]]
     if not cuts:
         return None
     cut = cuts[len(cuts) // 2]
-    return found.slice(0, cut), found.slice(cut)
+    return table.slice(0, cut), table.slice(cut)
 
 
 @dataclass(frozen=True)

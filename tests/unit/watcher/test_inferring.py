@@ -98,7 +98,7 @@ def test_keys_that_are_numbers_are_told_from_texts():
     sides = seen("a", inputs, None), seen("b", outputs, None)
     assert [one.key for one in sides] == ["long", "text"]
     best = guesses(*sides)[0]
-    assert (best.input_path, best.output_path, best.found) == ("key", "value.id", 1.0)
+    assert (best.input_path, best.output_path, best.share) == ("key", "value.id", 1.0)
 
 
 def test_topics_that_share_nothing_say_so():

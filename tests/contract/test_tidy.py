@@ -1,0 +1,138 @@
+"""The house rules that a program can check (ARCHITECTURE.md, "Rules of the house")."""
+
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from services.runtime.settings import ROOT
+
+pytestmark = pytest.mark.contract
+PRODUCT = ("schemas", "services", "analysis", "deploy", "engines", "domains")
+# Programs of their own: started in another environment, or imported by the name of their folder.
+PROGRAMS = ("engines", "domains")
+STARTED = {
+    "services/conductor/notices/trial.py",  # by `doctor --notify`
+}
+# SQL is asked in the read model and run in the store. What a person may type stands in help texts.
+WITH_SQL = ("services/readmodel/", "services/store/", "deploy/", "engines/")
+SHOWN = {"services/console/doctor.py", "services/console/help.py"}
+EXPANDED = {"services/runtime/grafana_macros.py"}
+MOST_LINES = 70
+BANNED = {"found", "one"}
+SQL = re.compile(r"\bSELECT\b.*\bFROM\b", re.DOTALL)
+
+
+@cache
+def sources() -> dict[str, ast.Module]:
+    """The modules of the product by their path."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-c", "-o", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = (path for path in listed.stdout.splitlines() if (ROOT / path).exists())
+    return {path: ast.parse((ROOT / path).read_text()) for path in paths}
+
+
+def product() -> Iterator[tuple[str, ast.Module]]:
+    return ((path, tree) for path, tree in sources().items() if path.split("/")[0] in PRODUCT)
+
+
+def imported() -> set[str]:
+    """Dotted names that any source imports."""
+    names = set()
+    for tree in sources().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names |= {node.module, *(f"{node.module}.{name.name}" for name in node.names)}
+            elif isinstance(node, ast.Import):
+                names |= {name.name for name in node.names}
+    return names
+
+
+def test_every_module_is_imported_or_started() -> None:
+    names = imported()
+    alone = {
+        path
+        for path, _ in product()
+        if path.split("/")[0] not in PROGRAMS
+        and Path(path).name not in ("__init__.py", "__main__.py")
+        and path.removesuffix(".py").replace("/", ".") not in names
+    }
+    assert alone == STARTED
+
+
+def test_no_class_name_is_used_twice() -> None:
+    places = defaultdict(list)
+    for path, tree in product():
+        if path.split("/")[0] not in PROGRAMS:
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef):
+                    places[node.name].append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_sql_is_in_the_read_model_and_the_store() -> None:
+    paths = {
+        path
+        for path, tree in product()
+        if not path.startswith(WITH_SQL)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
+    }
+    assert paths - EXPANDED == SHOWN
+
+
+def test_no_function_is_long() -> None:
+    long = {
+        f"{path}: {node.name}": lines
+        for path, tree in product()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (lines := lines_of_code(node)) > MOST_LINES
+    }
+    assert long == {}
+
+
+def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines of a function without those of texts, such as the query of a panel."""
+    assert function.end_lineno is not None
+    texts = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.JoinedStr | ast.Constant) and node.end_lineno is not None:
+            texts |= set(range(node.lineno, node.end_lineno))
+    return function.end_lineno - function.lineno + 1 - len(texts)
+
+
+def test_no_variable_has_a_name_that_says_nothing() -> None:
+    places = {
+        f"{path}: {name}"
+        for path, tree in product()
+        if path.split("/")[0] not in PROGRAMS
+        for node in ast.walk(tree)
+        for name in stored(node)
+        if name in BANNED
+    }
+    assert places == set()
+
+
+def stored(node: ast.AST) -> tuple[str, ...]:
+    """The name that a node gives a value to."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        return (node.id,)
+    return (node.arg,) if isinstance(node, ast.arg) else ()
+
+
+def test_the_code_map_names_files_that_there_are() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    there = {path.rsplit("/", 1)[-1] for path in sources()} | {"spark.py"}
+    named = re.findall(r"`(?:[\w/]+/)?(\w+\.py)`", text)
+    assert set(named) - there == set()
