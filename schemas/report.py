@@ -177,7 +177,7 @@ class WarmUp(ReportPart):
 
 
 class Late(EventPart):
-    """Late seconds by the part that caused them (analysis/attribution.py), and a summary."""
+    """Late seconds by the part that caused them (analysis/lateness.py), and a summary."""
 
     seconds: int = 0
     of_seconds: int = 0

@@ -94,7 +94,7 @@ class Validity(Model):
     during the run: max_steal_share, used by other machines on the same host; max_others_share, used
     by processes outside the stack. must_be_steady: every stage was steady when the measure
     phase began; must_be_undisturbed: only the pipeline caused late seconds
-    (analysis/attribution.py). A rule is violated if its value is unknown, except max_others_share
+    (analysis/lateness.py). A rule is violated if its value is unknown, except max_others_share
     if the collector sees no process but its own, as in a container.
     """
 

@@ -30,9 +30,8 @@ from schemas.events import (
 )
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
-from services.conductor.evidence import CollectedEvidence
-from services.conductor.measured import BUS as MORE
-from services.conductor.measured import PhaseFigures
+from services.conductor.evidence import BUS as MORE
+from services.conductor.evidence import CollectedEvidence, PhaseFigures
 from services.conductor.warming import Steadiness, Warming
 
 # Services that cannot resume a run after a restart, and the event until which they are needed.

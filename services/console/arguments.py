@@ -11,7 +11,7 @@ from typing import TypeAlias, get_args
 from schemas.content import TimeUnit
 from schemas.protocol import CITATION
 from schemas.workload import AUTO, KillTarget, Transport
-from services.console.benchmarks import benchmark_names
+from services.console.checks import benchmark_names
 from services.console.help import HELP, NONE
 from services.runtime.files import read_toml
 from services.runtime.settings import ROOT

@@ -23,7 +23,7 @@ from schemas.protocol import Phases, Workload
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S, Validity
-from services.console.benchmarks import benchmark_names
+from services.console.checks import benchmark_names
 from services.console.files import write_file
 from services.console.lists import position_sentence, skipped_sentences
 from services.console.report.words import SHOWN

@@ -24,13 +24,12 @@ from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.events import Failed, LoadFinished, Ready
 from schemas.protocol import PhasePlan, RunPlan, probe_run_id
-from services.definitions.csv_files import InputError
+from services.definitions.recordings import InputError
 from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
-from services.generator.frame_backend import FrameBackend
 from services.generator.librdkafka import ClientError
-from services.generator.producer_backend import ProducerBackend, open_backend
+from services.generator.producer_backend import FrameBackend, ProducerBackend, open_backend
 from services.generator.sender import LoadThread, PlannedLoad
 from services.generator.settings import GeneratorSettings
 from services.generator.statistics import Statistics, load_summary

@@ -27,7 +27,7 @@ from schemas.validation_errors import DefinitionError
 from services.runtime.process import stop_on_signals
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
-from services.spark_pipeline.own import Own, own_functions
+from services.spark_pipeline.outputs import Own, own_functions
 from services.spark_pipeline.progress import ProgressReporter, meters_of
 from services.spark_pipeline.queries import (
     Failure,

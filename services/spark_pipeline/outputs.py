@@ -1,33 +1,45 @@
-"""Composes the output rows of a stage from its input topics, by kind and implementation."""
+"""Composes the output rows of a stage from its input topics, by kind and implementation.
+
+A domain may compute stages itself: `spark.py` in its folder has a function for each.
+
+    def revenue(rows: DataFrame, stage: StageSpec) -> DataFrame: ...
+
+It receives the decoded records of the stage's inputs, with a watermark and the column `_input`, the
+name of a row's input, and returns rows with the columns of the stage's record.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import dropwhile
+from pathlib import Path
 
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame
 
 from schemas import catalogue
 from schemas.domain import ROW_KINDS, WINDOW_START, DomainSpec, StageSpec
-from services.spark_pipeline.own import Own
+from schemas.validation_errors import DefinitionError
+from services.definitions.domains import domain_module
+from services.definitions.trusted import trusted_domain
 from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.stages.built_in import WINDOW_TIME, window_join
 from services.spark_pipeline.stages.built_in import aggregate as builtin_aggregate
 from services.spark_pipeline.stages.built_in import change as builtin_change
 from services.spark_pipeline.stages.built_in import join as builtin_join
 from services.spark_pipeline.stages.customised import aggregate, change, change_of_windows, join
-from services.spark_pipeline.stages.decode import decode_or_refuse, published, records
-from services.spark_pipeline.stages.inputs import Inputs
+from services.spark_pipeline.stages.decode import Inputs, decode_or_refuse, published, records
 from services.spark_pipeline.stages.rows import copy, filtered, looked_up
 from services.spark_pipeline.stages.with_state import aggregate as aggregate_with_state
 from services.spark_pipeline.stages.with_state import change as change_with_state
 from services.spark_pipeline.stages.with_state import join as join_with_state
 from services.spark_pipeline.wire import encoded
 
+MODULE = "spark"
+Own = Mapping[str, Callable[[DataFrame, StageSpec], DataFrame]]
 # Topics → their Kafka rows as one DataFrame.
 Read = Callable[[tuple[str, ...]], DataFrame]
 Kinds = Mapping[str, Callable[..., DataFrame]]
-
 CUSTOMISED: Kinds = {"join": join, "aggregate": aggregate, "change": change}
 STATE: Kinds = {
     "join": join_with_state,
@@ -36,6 +48,30 @@ STATE: Kinds = {
 }
 BUILT_IN_JOINS: Kinds = {"join": builtin_join, "window_join": window_join}
 OF_ROWS: Kinds = {"filter": filtered, "lookup": looked_up}
+
+
+def own_functions(domain: DomainSpec, data: Path) -> Own:
+    """The stage functions in the folder of this machine that defines the domain, by stage.
+
+    Raises DefinitionError without such a folder or a usable function.
+    """
+    result = trusted_domain(domain, data)
+    path = result.folder / f"{MODULE}.py"
+    module = domain_module(result, MODULE)
+    if module is None:
+        raise DefinitionError(f"{path} does not exist, and implementation is own.")
+    # Spark workers cannot import the module, so its functions are pickled by value.
+    cloudpickle.register_pickle_by_value(module)
+    named = {name: getattr(module, name, None) for name in domain.stage_names}
+    functions = {name: each for name, each in named.items() if callable(each)}
+    if not functions:
+        stages = ", ".join(domain.stage_names)
+        raise DefinitionError(f"{path} has no function that is named after a stage: {stages}.")
+    for name in functions:
+        kind = domain.stage(name).kind
+        if kind in ("copy", "decode"):
+            raise DefinitionError(f"{path}: a {kind} such as {name} cannot be replaced.")
+    return functions
 
 
 @dataclass(frozen=True)

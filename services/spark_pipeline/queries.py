@@ -18,8 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
 from schemas.engine import EnginePlan
-from services.spark_pipeline.outputs import StageSource, outputs
-from services.spark_pipeline.own import Own
+from services.spark_pipeline.outputs import Own, StageSource, outputs
 from services.spark_pipeline.progress import group_prefix
 from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.wire import topic_of

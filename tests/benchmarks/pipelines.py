@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from schemas.model import Stage, parse_stages
-from services.console.benchmarks import number
+from services.console.checks import number
 from services.definitions.pipelines import load_pipeline
 from tests.benchmarks._catch_up import catch_up, copy
 from tests.benchmarks._measured import Measured

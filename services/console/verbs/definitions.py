@@ -13,7 +13,7 @@ from schemas.domain import DomainSpec, StageSpec
 from schemas.validation_errors import DefinitionError
 from services.console import listing, lists
 from services.console.arguments import build_parser, script
-from services.console.benchmarks import run_benchmarks
+from services.console.checks import run_benchmarks
 from services.console.lists import show_engines, show_suites
 from services.console.terminal import Terminal, headed, is_quiet
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller

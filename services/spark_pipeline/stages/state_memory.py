@@ -32,7 +32,7 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import StructType
 
 from schemas.domain import SEQUENCE, Aggregate, Function, StageSpec
-from services.spark_pipeline.stages.inputs import Inputs
+from services.spark_pipeline.stages.decode import Inputs
 from services.spark_pipeline.wire import fields_of, is_nullable, spark_type
 
 Row = tuple[Any, ...]

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from schemas.domain import RUN_ID, SEQUENCE, StageSpec
-from services.spark_pipeline.stages.inputs import Inputs
+from services.spark_pipeline.stages.decode import Inputs
 from services.spark_pipeline.stages.state_memory import (
     Layout,
     Made,

@@ -23,10 +23,12 @@ from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids, watermarks
 from services.runtime.process import Clock, now_ms, return_arrow_memory
 from services.store.engine import SqlEngine
-from services.store.projection.inserting import Inserter, ProjectionError, Writer
-from services.store.projection.positions import (
+from services.store.projection.inserting import (
+    Inserter,
     Lost,
     Place,
+    ProjectionError,
+    Writer,
     kept_dead_letters,
     lost_before,
     read_positions,

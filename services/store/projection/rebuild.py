@@ -16,7 +16,7 @@ from typing import Any
 
 from services.store.engine import SqlEngine
 from services.store.engines.schema import ROLLUPS, bring_up
-from services.store.projection.positions import Place
+from services.store.projection.inserting import Place
 from services.store.projection.projector import Projector
 from services.store.settings import StoreSettings
 from services.store.tables import DATABASE, POSITIONS, TABLES

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from analysis.attribution import attribute, limited_by
-from analysis.lateness import Evidence, late_above_ms
+from analysis.lateness import Evidence, attribute, late_above_ms, limited_by
 from analysis.room import Use
 
 pytestmark = pytest.mark.unit

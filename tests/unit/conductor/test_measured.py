@@ -9,7 +9,7 @@ from analysis.thresholds import ENDED
 from schemas import protocol
 from schemas.events import Drained, FigureColumns
 from schemas.protocol import Interleaving, PhasePlan, Phases
-from services.conductor.measured import EARLY, PhaseFigures
+from services.conductor.evidence import EARLY, PhaseFigures
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import conclude
 from tests.unit.conductor.good_run import STAGES, drain, finish_load, lifecycle, send_delays

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
-from services.console import benchmarks
-from services.console.benchmarks import fallen, run_benchmarks
+from services.console import checks
+from services.console.checks import fallen, run_benchmarks
 from services.console.terminal import Terminal
 from tests.benchmarks._measured import Measured, averaged, quotient, ratio
 
@@ -68,8 +68,8 @@ def test_a_benchmark_that_fails_is_told_after_the_others(
 
         return Module
 
-    monkeypatch.setattr(benchmarks, "benchmark_names", lambda: ("broken", "whole"))
-    monkeypatch.setattr(benchmarks.importlib, "import_module", module)
+    monkeypatch.setattr(checks, "benchmark_names", lambda: ("broken", "whole"))
+    monkeypatch.setattr(checks.importlib, "import_module", module)
     path, said = tmp_path / "found.json", "The benchmark broken failed: tidegauge: summary: Field"
     with pytest.raises(DefinitionError, match=said):
         run_benchmarks((), path, None, Console(file=io.StringIO()))
@@ -86,8 +86,8 @@ def one(monkeypatch: pytest.MonkeyPatch) -> None:
             say("round 1 of 9")
             return Measured({"b_ms": 3.0, "b_ms_low": 2.0, "b_ms_high": 4.0}, {"a": 0.5})
 
-    monkeypatch.setattr(benchmarks, "benchmark_names", lambda: ("one",))
-    monkeypatch.setattr(benchmarks.importlib, "import_module", lambda _name: Module)
+    monkeypatch.setattr(checks, "benchmark_names", lambda: ("one",))
+    monkeypatch.setattr(checks.importlib, "import_module", lambda _name: Module)
 
 
 @pytest.mark.usefixtures("one")

@@ -8,8 +8,7 @@ import pytest
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
-from services.spark_pipeline.outputs import StageSource, outputs
-from services.spark_pipeline.own import own_functions
+from services.spark_pipeline.outputs import StageSource, outputs, own_functions
 from services.spark_pipeline.settings import SparkPipeline
 from tests.unit.spark_pipeline.observations import START_MS, at
 

@@ -7,7 +7,7 @@ from services.store.engine import EngineError, Query
 from services.store.engines.schema import ddl_statements, split_statements
 from services.store.policy.permissions import is_function, quoted, refused_setting
 from services.store.policy.query_policy import JUDGE
-from services.store.projection.positions import starts
+from services.store.projection.inserting import starts
 from services.store.settings import PARSING, StoreSettings, bounds
 
 pytestmark = pytest.mark.unit
