@@ -174,15 +174,16 @@ class EngineProcesses(Model):
 class EngineSpec(Model):
     """An engine (`engine.toml`).
 
-    module: a Python module that is the program; command: a program, looked up in the folder of
-    `engine.toml` and on the PATH; `{name}` in its words is replaced by an integer or choice setting
-    of the pipeline. environment: names of variables passed in addition to those of every program,
-    as regular expressions. secrets: variables for secret settings; the first is for settings of
-    pipelines.
+    summary: one line, for lists; details: more sentences. module: a Python module that is the
+    program; command: a program, looked up in the folder of `engine.toml` and on the PATH; `{name}`
+    in its words is replaced by an integer or choice setting of the pipeline. environment: names of
+    variables passed in addition to those of every program, as regular expressions. secrets:
+    variables for secret settings; the first is for settings of pipelines.
     """
 
     name: Name
     summary: str
+    details: str = ""
     install: Install
     module: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*)?$")
     command: tuple[str, ...] = ()

@@ -27,7 +27,7 @@ from services.console.checks import benchmark_names
 from services.console.files import write_file
 from services.console.lists import position_sentence, skipped_sentences
 from services.console.report.words import SHOWN
-from services.console.terminal import harmless, headed
+from services.console.terminal import harmless, headed, show_entries
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import load_engines
 from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, defined_in, load_pipeline, names
@@ -202,20 +202,22 @@ def show_workloads(console: Console, name: str | None, domain: str | None = None
         result, workload = chosen_workload(name, domain)
         _explain_workload(console, workload, result.spec)
         return
-    for each in names(WORKLOADS_DIR):
-        console.print(headed(each, load_workload(each).summary), soft_wrap=True)
+    entries = [(each, load_workload(each).summary) for each in names(WORKLOADS_DIR)]
     for of_domain in map(load_domain, domain_names()):
         own = of_domain.folder / "workloads"
-        for each in names(own):
-            head = f"{each} --domain {of_domain.spec.name}"
-            console.print(headed(head, load_workload(each, own).summary), soft_wrap=True)
+        entries += [
+            (f"{each} --domain {of_domain.spec.name}", load_workload(each, own).summary)
+            for each in names(own)
+        ]
+    show_entries(console, entries)
 
 
 def show_pipelines(console: Console, name: str | None) -> None:
     """List all pipelines with their summaries, or describe one. Raises DefinitionError."""
     if not name:
-        for each in names(PIPELINES_DIR):
-            console.print(headed(each, load_pipeline(each).summary), soft_wrap=True)
+        show_entries(
+            console, ((each, load_pipeline(each).summary) for each in names(PIPELINES_DIR))
+        )
         return
     pipeline = load_pipeline(name)
     console.print(headed(pipeline.name, pipeline.summary), soft_wrap=True)

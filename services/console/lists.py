@@ -11,7 +11,7 @@ from schemas.commands import RunSuite
 from schemas.engine import Ability, EngineSpec, Setting
 from schemas.pipeline import Pipeline
 from schemas.suite import Pace, Suite
-from services.console.terminal import headed
+from services.console.terminal import headed, show_entries
 from services.definitions.domains import domain_names, load_domain
 from services.definitions.engines import Engine, Installed, installed, load_engine, load_engines
 from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
@@ -38,9 +38,11 @@ def show_engines(console: Console, name: str | None, settings: ServiceSettings) 
     if name:
         _explain(console, load_engine(name), settings)
         return
-    for each in load_engines().values():
-        state = installation_state(installed(each, settings))
-        console.print(headed(each.spec.name, f"{each.spec.summary} ({state})"), soft_wrap=True)
+    states = (
+        (each.spec, installation_state(installed(each, settings)))
+        for each in load_engines().values()
+    )
+    show_entries(console, ((spec.name, f"{spec.summary} ({state})") for spec, state in states))
 
 
 def installation_state(place: Installed) -> str:
@@ -65,7 +67,8 @@ def installation_state(place: Installed) -> str:
 def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> None:
     spec = engine.spec
     console.print(headed(spec.name, spec.summary), soft_wrap=True)
-    lines = [line for ability in spec.abilities for line in _ability(ability)]
+    lines = [spec.details] if spec.details else []
+    lines += [line for ability in spec.abilities for line in _ability(ability)]
     lines += ["Settings of its pipelines:"] if spec.settings else []
     lines += [f"  {_setting(name, each)}" for name, each in spec.settings.items()]
     lines += [f"Pipelines: {', '.join(_pipelines(spec)) or 'none'}", spec.install.note]
@@ -185,8 +188,7 @@ def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
 def show_suites(console: Console, name: str | None) -> None:
     """List all suites with their summaries, or the steps of one. Raises DefinitionError."""
     if not name:
-        for each in names(SUITES_DIR):
-            console.print(headed(each, load_suite(each).summary), soft_wrap=True)
+        show_entries(console, ((each, load_suite(each).summary) for each in names(SUITES_DIR)))
         return
     suite = load_suite(name)
     pace = suite.pace

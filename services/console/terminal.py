@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO
 
 from rich.box import SIMPLE_HEAD
@@ -48,9 +48,17 @@ def say_unless_quiet(console: Console, text: str) -> None:
         console.print(text, soft_wrap=True)
 
 
-def headed(name: str, text: str) -> Text:
-    """A line that begins with a name in bold."""
-    return Text.assemble((name, "bold"), f"  {text}")
+def headed(name: str, text: str, width: int = 0) -> Text:
+    """A line that begins with a name in bold, at least `width` characters wide."""
+    return Text.assemble((name.ljust(width), "bold"), f"  {text}")
+
+
+def show_entries(console: Console, entries: Iterable[tuple[str, str]]) -> None:
+    """A list of names with a text each, one line an entry, the texts one below the other."""
+    entries = list(entries)
+    width = max((len(name) for name, _ in entries), default=0)
+    for name, text in entries:
+        console.print(headed(name, text, width), soft_wrap=True)
 
 
 def harmless(text: str) -> str:

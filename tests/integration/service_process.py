@@ -30,6 +30,7 @@ class Reader:
 
     def __init__(self, settings: ServiceSettings, topic: str) -> None:
         self.messages: list[Message] = []
+        self._decoded: list[dict[str, Any]] = []
         self._topic = topic
         self._consumer = assigned_consumer(settings, "tests-reader", **{"fetch.min.bytes": 1})
         partitions = partition_ids(self._consumer, topic)
@@ -42,8 +43,9 @@ class Reader:
     def records(self, run_id: str) -> list[dict[str, Any]]:
         """Decoded records of a run, in the order read. Runs with different input formats share the
         topics."""
-        decoded = [_decoded(message) for message in self.messages]
-        return [record for record in decoded if record["run_id"] == run_id]
+        new = self.messages[len(self._decoded) :]
+        self._decoded += map(_decoded, new)  # once each: a shared topic may have many
+        return [record for record in self._decoded if record["run_id"] == run_id]
 
     def until(
         self,

@@ -15,7 +15,7 @@ from services.console import listing, lists
 from services.console.arguments import build_parser, script
 from services.console.checks import run_benchmarks
 from services.console.lists import show_engines, show_suites
-from services.console.terminal import Terminal, headed, is_quiet
+from services.console.terminal import Terminal, headed, is_quiet, show_entries
 from services.console.verbs.common import EXIT_THRESHOLD, print_json, teller
 from services.definitions.domains import Domain, domain_names, load_domain
 from services.definitions.engines import load_engine
@@ -109,8 +109,7 @@ def show_domains(console: Console, name: str | None) -> None:
     if name:
         _explain(console, load_domain(name))
         return
-    for each in domain_names():
-        console.print(headed(each, load_domain(each).spec.summary), soft_wrap=True)
+    show_entries(console, ((each, load_domain(each).spec.summary) for each in domain_names()))
 
 
 def new_domain(name: str, folder: Path | None) -> Path:
