@@ -33,6 +33,7 @@ CHANCE = 0.02  # false positive rate for one figure; half of it below ENOUGH_VAL
 # method late in a run takes a tenth of some seconds.
 JIT_SHARE = 0.20
 Points = Mapping[int, float]
+"""Values by second."""
 
 
 @dataclass(frozen=True)
@@ -79,9 +80,6 @@ def risen(values: Mapping[int, float]) -> tuple[float, float]:
     part = max(1, len(ordered) // THIRD)
     first = median(ordered[:part])
     return first, median(ordered[-part:]) - first
-
-
-"""Values by second."""
 
 
 @dataclass(frozen=True)

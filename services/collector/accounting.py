@@ -24,6 +24,7 @@ MeasuresT = TypeVar("MeasuresT", "Counters", "Gauges")
 # Beyond the interval in which a process has gone: its parent may have been sampled before that.
 DEBT_INTERVALS = 2
 Identity = tuple[int, float]
+"""Process id and creation time (epoch seconds): ids are reused, the pair is not."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,6 @@ def _each(
         known = [v for m in measures if (v := getattr(m, field.name)) is not None]
         combined[field.name] = combine(known) if known else None
     return kind(**combined)
-
-
-"""Process id and creation time (epoch seconds): ids are reused, the pair is not."""
 
 
 @dataclass(frozen=True)

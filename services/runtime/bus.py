@@ -41,6 +41,7 @@ READ_S = 0.1
 _RECORDS = {catalogue.CONTROL: "control_command", catalogue.DEAD_LETTER: "dead_letter"}
 Record = dict[str, Any]
 Spans = dict[tuple[str, int], tuple[int, int]]
+"""First and end offset by topic and partition."""
 
 
 class Bus:
@@ -96,9 +97,6 @@ class Bus:
         """Stop reading."""
         self._consumer.close()
         self._asking.close()
-
-
-"""First and end offset by topic and partition."""
 
 
 def unfinished(commands: list[Command | Malformed], now_ms: int) -> list[Command | Malformed]:

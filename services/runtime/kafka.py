@@ -42,6 +42,7 @@ SILENT = {"log_level": NO_LOGS}
 DELETE_TIMEOUT_S = 5
 LAG: Final = "kafka_consumergroup_lag"
 Place = tuple[str, int]
+"""Topic and partition."""
 
 
 class KafkaUnavailableError(RuntimeError):
@@ -289,9 +290,6 @@ def _await_topics(admin: AdminClient, names: set[str]) -> None:
         if time.monotonic() > deadline:
             raise KafkaUnavailableError(f"topics {sorted(names)} did not appear")
         time.sleep(0.05)
-
-
-"""Topic and partition."""
 
 
 def committed_offsets(admin: AdminClient, group: str, timeout_s: float) -> dict[Place, int]:

@@ -25,13 +25,12 @@ from services.runtime.kafka import (
 from services.runtime.settings import ServiceSettings
 from services.watcher.troubles import Trouble
 
-"""Topic and partition."""
-
 MOST_BEHIND_MS: Final = 5_000
 SPAN_MS: Final = 60_000  # a minimum is of a span of this length and of the span before
 TIMEOUT_S: Final = 5.0
 MAX_PARTITIONS: Final = 5_000
 _Answers = tuple[list[tuple[str, Place, int]], dict[str, str]]
+"""Group, place and lag; and why a group could not be read."""
 
 
 def client_properties(kafka: WatchedKafka, name: str, settings: ServiceSettings) -> dict[str, Any]:
@@ -128,9 +127,6 @@ def _note(delays: dict[int, _Least], leader: int, took_ms: int, now: int) -> Non
         delays[leader] = _Least(now, took_ms, least.now_ms)
     else:
         least.now_ms = min(least.now_ms, took_ms)
-
-
-"""Group, place and lag; and why a group could not be read."""
 
 
 @dataclass

@@ -6,6 +6,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,18 @@ def stored(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         return (node.id,)
     return (node.arg,) if isinstance(node, ast.arg) else ()
+
+
+def test_no_text_stands_by_itself() -> None:
+    stray = {
+        f"{path}:{node.lineno}"
+        for path, tree in product()
+        for before, node in pairwise(tree.body)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and not isinstance(before, ast.Assign | ast.AnnAssign)
+    }
+    assert stray == set()
 
 
 def test_the_code_map_names_files_that_there_are() -> None:
