@@ -14,8 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from clients import java_properties
-from cluster import Job, JobEndedError, Jvm, Source, configuration, free_port
+from cluster import Job, JobEndedError, Jvm, Source, configuration, free_port, java_properties
 from sql import CannotError
 from statements import Statements
 

@@ -213,7 +213,7 @@ def test_a_login_is_one_for_javas_clients(flink: Any) -> None:
         "sasl.password": 'a"b',
         "ssl.ca.location": "/ca.pem",
     }
-    assert flink("clients").java_properties(login) == {
+    assert flink("cluster").java_properties(login) == {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.jaas.config": "org.apache.flink.kafka.shaded.org.apache.kafka.common.security.plain"
@@ -222,7 +222,7 @@ def test_a_login_is_one_for_javas_clients(flink: Any) -> None:
         "ssl.truststore.location": "/ca.pem",
     }
     with pytest.raises(flink("sql").CannotError, match="client certificate"):
-        flink("clients").java_properties({"ssl.certificate.location": "/me.pem"})
+        flink("cluster").java_properties({"ssl.certificate.location": "/me.pem"})
 
 
 def test_its_jvm_has_the_collector_that_the_runner_names(
