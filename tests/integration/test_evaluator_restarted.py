@@ -34,10 +34,10 @@ GONE = "The first records of the run in traffic.flow are no longer retained"
 BREAKS = """
 import sys
 from services.evaluator import __main__
-from services.evaluator.run.session import RunSession
+from services.evaluator.run.session import EvaluatorSession
 def fail(*_):
     raise RuntimeError("nobody foresaw this")
-setattr(RunSession, sys.argv.pop(), fail)
+setattr(EvaluatorSession, sys.argv.pop(), fail)
 __main__.main()
 """
 
