@@ -13,12 +13,16 @@ from confluent_kafka import Message, TopicPartition
 
 from schemas import catalogue, protocol
 from schemas.codec import decode_json
+from schemas.commands import Stop
+from services.runtime.bus import read_commands, unfinished
+from services.runtime.events import open_events
 from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
     idempotent_producer,
     partition_ids,
 )
+from services.runtime.process import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.traffic import FLOW, INPUTS, RELEASED
 
@@ -105,6 +109,14 @@ def send_probes(
         value = encode("traffic_flow", fields | {"measurement_id": site})
         producer.produce(FLOW, value, site)
     assert producer.flush(10) == 0
+
+
+def end_open_run(settings: ServiceSettings) -> None:
+    """Stop a run that a test before has left open on a shared broker: a service that starts now
+    would resume it."""
+    commands, _end = read_commands(settings, "tests-history")
+    for command in unfinished(commands, now_ms())[:1]:
+        open_events(settings, "tests").send(Stop(run_id=command.run_id))
 
 
 def has_event(event: str) -> Callable[[list[dict[str, Any]]], bool]:

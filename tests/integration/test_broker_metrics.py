@@ -20,7 +20,7 @@ from services.runtime.kafka import (
 )
 from services.runtime.settings import ServiceSettings
 from tests.integration.kafka_broker import breakable_broker, free_base_port
-from tests.integration.service_process import Reader, running_service
+from tests.integration.service_process import Reader, end_open_run, running_service
 
 pytestmark = pytest.mark.integration
 
@@ -121,6 +121,7 @@ def test_an_endpoint_that_is_not_there_is_down_and_the_samples_of_processes_go_o
     nowhere = {"broker": {"url": "http://127.0.0.1:1/metrics", "metrics": ["*"]}}
     targets = {"TIDEGAUGE_COLLECTOR_TARGETS": json.dumps(nowhere)}
     resources, found = Reader(broker, catalogue.RESOURCES), Reader(broker, catalogue.METRICS)
+    end_open_run(broker)
     with running_service(broker, "collector", data=tmp_path, **targets) as collector:
         events = found.until(
             "",

@@ -20,7 +20,7 @@ from schemas.protocol import RunPlan
 from services.collector.processes import StackProcesses, StackService
 from services.runtime.events import open_events
 from services.runtime.process import birth_of
-from tests.integration.service_process import Reader, has_event, running_service
+from tests.integration.service_process import Reader, end_open_run, has_event, running_service
 from tests.unit.requests import a_request
 
 pytestmark = pytest.mark.integration
@@ -45,6 +45,7 @@ def test_use_is_published_per_service_and_pipeline_and_labelled_with_the_run(bro
     bus = open_events(broker, "tests")
     lifecycle = Reader(broker, catalogue.LIFECYCLE)
     resources = Reader(broker, catalogue.RESOURCES)
+    end_open_run(broker)
     with running_service(broker, "collector", data=tmp_path) as collector:
         lifecycle.until("", has_event(ServiceStarted.name))
         resources.until("", lambda events: {"runner"} <= names(events))
@@ -84,6 +85,7 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     service = {"name": "kafka", "pid": java.pid, "birth": birth_of(java.pid)}
     (tmp_path / "stack.json").write_text(json.dumps({"services": [service]}))
     resources = Reader(broker, catalogue.RESOURCES)
+    end_open_run(broker)
     with running_service(broker, "collector", data=tmp_path):
         found = resources.until("", lambda events: "kafka" in names(events))
     resources.close()
