@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from analysis.intervals import LEAST_ABOVE, Histograms, Interval, figure_difference, run_difference
+from analysis.bootstrap import Histograms, figure_difference
+from analysis.intervals import LEAST_ABOVE, Interval, run_difference
 from schemas.validation_errors import DefinitionError
 
 CONFIDENCE = 0.95  # joint confidence of all decided figures of a comparison (Bonferroni)

@@ -92,12 +92,12 @@ def blocks(
     ]
 
 
-def paired(matches: Sequence[Block], first: str, second: str) -> list[tuple[Block, Block]]:
+def paired(blocks: Sequence[Block], first: str, second: str) -> list[tuple[Block, Block]]:
     """Pairs of neighbouring blocks of different pipelines, each block once; the first pipeline
     first."""
     pairs, place = [], 0
-    while place + 1 < len(matches):
-        two = {each.pipeline: each for each in matches[place : place + 2]}
+    while place + 1 < len(blocks):
+        two = {each.pipeline: each for each in blocks[place : place + 2]}
         if set(two) == {first, second}:
             pairs.append((two[first], two[second]))
             place += 2
@@ -107,14 +107,14 @@ def paired(matches: Sequence[Block], first: str, second: str) -> list[tuple[Bloc
 
 
 def outputs_of(
-    seconds: Latencies, matches: Sequence[Block], edge_s: int
+    seconds: Latencies, blocks: Sequence[Block], edge_s: int
 ) -> dict[Block, Counter[int]]:
     """Latencies of the outputs whose latest input was appended within each block, except within
     edge_s of its ends: there the pipeline has just begun, or waits for input in its next block."""
-    outputs: dict[Block, Counter[int]] = {block: Counter() for block in matches}
+    outputs: dict[Block, Counter[int]] = {block: Counter() for block in blocks}
     inside = {
         second: block
-        for block in matches
+        for block in blocks
         for second in range(block.start_s + edge_s, block.end_s - edge_s)
     }
     for at_s, latencies in seconds.items():
@@ -247,22 +247,22 @@ def pooled(reports: Sequence[Report]) -> Interleaved | None:
 def as_said(
     first: str,
     second: str,
-    matches: Mapping[str, Mapping[str, PairDifference]],
+    differences: Mapping[str, Mapping[str, PairDifference]],
     levels: Mapping[str, Mapping[str, float]],
     doubts: Sequence[str],
 ) -> str:
     """The result in words. levels: the first pipeline's values by stage and figure, ms."""
-    if not matches:
+    if not differences:
         least = f"at least {LEAST_PAIRS} pairs are required"
         return f"Too few blocks to compare {second} with {first}: {least}."
     real = [
         (stage, figure, item)
-        for stage, figures in matches.items()
+        for stage, figures in differences.items()
         for figure, item in figures.items()
         if item.is_real
     ]
     if not real:
-        return f"No significant difference between {second} and {first}. {_would_be(matches)}"
+        return f"No significant difference between {second} and {first}. {_would_be(differences)}"
     parts = []
     for word, sign in (("slower", 1), ("faster", -1)):
         cells = [_cell(*each, levels) for each in real if each[2].value * sign > 0]
@@ -285,12 +285,12 @@ def _cell(
     return f"{stage} {figure} ({pair_difference.value:+.3g} ms{share}; {between})"
 
 
-def _would_be(matches: Mapping[str, Mapping[str, PairDifference]]) -> str:
+def _would_be(differences: Mapping[str, Mapping[str, PairDifference]]) -> str:
     """The largest difference that may have remained undetected, by the mean: if most outputs take
     the same whole millisecond, `middle` does not move."""
     sizes = [
         f"{stage} {max(abs(each['mean'].low), abs(each['mean'].high)):.2g} ms"
-        for stage, each in matches.items()
+        for stage, each in differences.items()
         if "mean" in each
     ]
     return f"The mean differs by at most: {', '.join(sizes)}." if sizes else ""

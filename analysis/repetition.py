@@ -6,10 +6,10 @@ Invalid runs are listed but not counted.
 from collections import defaultdict
 from statistics import median
 
+from analysis.bootstrap import median_confidence, median_interval
 from analysis.comparability import doubts_of
 from analysis.costs import COST
 from analysis.interleaving import pooled
-from analysis.intervals import median_confidence, median_interval
 from analysis.thresholds import outcome
 from schemas.protocol import DEFINITIONS
 from schemas.report import (

@@ -160,29 +160,29 @@ def waited_for_cores(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(waited, key=lambda part: -parts[part])
 
 
-def _is_full(result: Mapping[str, Mapping[str, Any]]) -> bool:
-    return _taken_share(result) >= FULL_SHARE
+def _is_full(parts: Mapping[str, Mapping[str, Any]]) -> bool:
+    return _taken_share(parts) >= FULL_SHARE
 
 
-def _is_crowded(result: Mapping[str, Mapping[str, Any]]) -> bool:
-    pressure = result.get(MACHINE, {}).get("cpu_pressure_share")
-    if pressure is None or _is_full(result):
-        return _taken_share(result) >= CROWDED_SHARE
+def _is_crowded(parts: Mapping[str, Mapping[str, Any]]) -> bool:
+    pressure = parts.get(MACHINE, {}).get("cpu_pressure_share")
+    if pressure is None or _is_full(parts):
+        return _taken_share(parts) >= CROWDED_SHARE
     return bool(pressure >= PRESSURE_SHARE)
 
 
-def _taken_share(result: Mapping[str, Mapping[str, Any]]) -> float:
+def _taken_share(parts: Mapping[str, Mapping[str, Any]]) -> float:
     """Share of all processor time that was used or given to others by a hypervisor."""
-    machine = result.get(MACHINE, {})
+    machine = parts.get(MACHINE, {})
     return float(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0))
 
 
-def room_sentence(result: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
+def room_sentence(parts: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
     """Whether the machine is saturated, and which parts waited; empty if it is not."""
-    machine = result.get(MACHINE, {})
+    machine = parts.get(MACHINE, {})
     if not machine.get("saturated"):
         return ""
-    waits = [f"{part} {result[part]['waiting_share']:.0%}" for part in machine["waited"]]
+    waits = [f"{part} {parts[part]['waiting_share']:.0%}" for part in machine["waited"]]
     of = f" of {cores:g}" if cores else ""
     said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
     if not waits:
@@ -225,21 +225,21 @@ def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
     }
 
 
-def limited_pipelines(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def limited_pipelines(heaps: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The pipelines that their heap limited."""
-    return [name for name, each in result.items() if each["limited"]]
+    return [name for name, each in heaps.items() if each["limited"]]
 
 
-def heap_sentence(result: Mapping[str, Mapping[str, Any]]) -> str:
+def heap_sentence(heaps: Mapping[str, Mapping[str, Any]]) -> str:
     """Which pipelines their heap limited, and by which sign; empty if none."""
-    return " ".join(_sentence(name, result[name]) for name in limited_pipelines(result))
+    return " ".join(_sentence(name, heaps[name]) for name in limited_pipelines(heaps))
 
 
-def _sentence(name: str, result: Mapping[str, Any]) -> str:
-    size = size_in_words(result["max_bytes"])
-    sign = f"garbage collection took {result['gc_share']:.0%} of its processor time"
-    if result["gc_share"] <= GC_SHARE:
-        sign = f"{result['used_share']:.0%} of it were in use after collections"
+def _sentence(name: str, heap_of_pipeline: Mapping[str, Any]) -> str:
+    size = size_in_words(heap_of_pipeline["max_bytes"])
+    sign = f"garbage collection took {heap_of_pipeline['gc_share']:.0%} of its processor time"
+    if heap_of_pipeline["gc_share"] <= GC_SHARE:
+        sign = f"{heap_of_pipeline['used_share']:.0%} of it were in use after collections"
     return f"{name} was limited by its heap{f' of {size}' if size else ''}: {sign}."
 
 

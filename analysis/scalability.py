@@ -21,7 +21,7 @@ from itertools import product
 
 import numpy as np
 
-from analysis.intervals import SEED
+from analysis.bootstrap import SEED
 from analysis.lateness import PIPELINE
 from schemas import report as result
 from schemas.report import Bounded, Predicted, Scalability, Workers

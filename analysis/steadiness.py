@@ -96,9 +96,9 @@ class SteadyFigure:
     share: float
     only_falls: bool = False
 
-    def differ(self, each: float, other: float) -> bool:
+    def differ(self, level: float, other: float) -> bool:
         """Whether two levels differ by a relevant amount."""
-        return abs(each - other) > max(self.least, self.share * min(each, other))
+        return abs(level - other) > max(self.least, self.share * min(level, other))
 
 
 # The rounding of timestamps alone makes a difference of one.

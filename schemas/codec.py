@@ -258,13 +258,13 @@ def records_of(schemas: tuple[str, ...]) -> RecordSchemas:
     return RecordSchemas(schema_of(text) for text in schemas)
 
 
-def _check_ints(result: Schema, record: dict[str, Any]) -> None:
+def _check_ints(schema: Schema, record: dict[str, Any]) -> None:
     """Raise ValueError for an int beyond 32 bits, which fastavro reads and writes."""
-    for name in result.ints:
+    for name in schema.ints:
         value = record.get(name)
         if isinstance(value, int) and not INT_MIN <= value <= INT_MAX:
             raise ValueError(f"{name} {value} does not fit into Avro's int")
-    for name in result.int_arrays:
+    for name in schema.int_arrays:
         values = record.get(name)
         if values and not INT_MIN <= min(values) <= max(values) <= INT_MAX:
             raise ValueError(f"{name} has values that do not fit into Avro's int")

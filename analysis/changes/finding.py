@@ -1,4 +1,4 @@
-"""Describes changes: levels before and after, place, likely causes, and a sentence. Pure."""
+"""Describes changes: levels before and after, place, and likely causes. Pure."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -9,17 +9,11 @@ from analysis.change_points import ChangePointConfig, change_points
 from analysis.changes.causes import likely_causes, without_machine
 from analysis.changes.series import HIGHER_IS_BETTER, LATENCIES, TYPICAL, Point, Series
 from analysis.changes.week import without_season, without_week
-from analysis.described import plain
 
 NEAR_RUNS = 2  # tolerance for the place of a change when more runs are known
 # Minimum difference of medians, in the metric's unit. Timestamps are whole milliseconds, whose
 # rounding cancels only in means.
 LEAST_STEPS = {TYPICAL: 0.1}
-METRICS = {
-    "middle_ms": ("typical latency (mean of the middle half)", "ms"),
-    "p99_ms": ("99th percentile of latency", "ms"),
-    "sustainable_rate_per_second": ("sustainable rate", "records/s"),
-}
 
 
 @dataclass(frozen=True)
@@ -123,18 +117,3 @@ def _level(points: Sequence[Point]) -> dict[str, Any]:
         "high": values[-1],
         "runs": len(values),
     }
-
-
-def change_sentence(change: dict[str, Any]) -> str:
-    """`join of spark-realtime, latency at 400/s: the sustainable rate fell from …`."""
-    before, after = change["before"]["median"], change["after"]["median"]
-    metric, unit = METRICS[change["metric"]]
-    by = "" if change["change"] is None else f" ({change['change']:+.0%})"
-    verb = "rose" if after > before else "fell"
-    causes = "likely causes:" if change["likely_causes"] else "no recorded setting changed."
-    return (
-        f"{change['stage']} of {change['pipeline']}, {change['workload']}: the "
-        f"{metric} {verb} from {plain(before)} to {plain(after)} {unit}{by} with run "
-        f"{change['first_run_after']} ({change['before']['runs']} runs before, "
-        f"{change['after']['runs']} since); {causes}"
-    )

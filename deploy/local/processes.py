@@ -28,7 +28,7 @@ from deploy.local.state import (
     StackState,
     StateFile,
 )
-from services.runtime.process import birth_of
+from services.runtime.process_identity import birth_of
 
 MARK = "TIDEGAUGE_STACK_ID"
 LEFTOVER_GRACE_S = 2.0

@@ -11,7 +11,7 @@ The file is replaced atomically at every change and removed when the stack is do
      "detached": false,            true if the owner has no terminal
      "services": [{"name": "kafka", "pid": 2, "birth": "…/4712", "state": "ready", "restarts": 0}]}
 
-birth distinguishes a process from later ones with its pid (services/runtime/process.py). A
+birth distinguishes a process from later ones with its pid (services/runtime/process_identity.py). A
 service's state is "starting", "ready" or "restarting" (it has ended and will be restarted);
 restarts counts its restarts. Services are in the order of their first start; each leads a session
 whose id is its pid.
@@ -146,7 +146,7 @@ class LockTimeoutError(Exception):
 
 @dataclass(frozen=True)
 class Identity:
-    """Unique identity of a process: pid and birth (services/runtime/process.py)."""
+    """Unique identity of a process: pid and birth (services/runtime/process_identity.py)."""
 
     pid: int
     birth: str

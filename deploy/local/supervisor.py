@@ -37,7 +37,7 @@ from deploy.local.state import (
 from schemas.events import LifecycleEvent, PartDown, PartUp
 from services.runtime.events import Events, open_events
 from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.process import bound_log
+from services.runtime.logs import bound_log
 from services.runtime.settings import ServiceSettings
 
 PRODUCER = "stack"

@@ -10,7 +10,7 @@ from services.collector.collecting import Collecting
 from services.collector.settings import CollectorSettings
 from services.collector.sources import ConsumerGroups, Endpoint, MetricsSource, SourcePolling
 from services.runtime.kafka import admin_client
-from services.runtime.process import configure_logs
+from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from schemas.protocol import COLLECTOR
 from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
 from services.collector.jvm import JvmCounters
-from services.runtime.process import birth_of, parent_of
+from services.runtime.process_identity import birth_of, parent_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"

@@ -36,7 +36,8 @@ from services.conductor.suites.suite_state import SuiteState
 from services.definitions.trusted import keep_suite
 from services.definitions.workloads import load_suite
 from services.runtime.events import Events
-from services.runtime.process import configure_logs, now_ms, release_memory
+from services.runtime.logs import configure_logs
+from services.runtime.process import now_ms, release_memory
 from services.runtime.serving import Service, serving
 from services.runtime.settings import EXIT_USAGE, load_settings
 

@@ -13,7 +13,7 @@ import psutil
 from schemas.protocol import Pipeline
 from schemas.workload import KillTarget
 from services.definitions.engines import engine_of
-from services.runtime.process import birth_of
+from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of
 
 SERVICE_OF: dict[KillTarget, str] = {

@@ -127,15 +127,15 @@ def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | Non
     write_file("--output", output, data)
 
 
-def show_status(console: Console, settings: ServiceSettings, result: Any, as_json: bool) -> None:
-    """Print what runs and where; `result` is the local stack's status."""
-    fields = dataclasses.asdict(result)
-    run, suite = _state(store_url(settings)) if result.running else (None, None)
+def show_status(console: Console, settings: ServiceSettings, status: Any, as_json: bool) -> None:
+    """Print what runs and where; `status` is the local stack's status."""
+    fields = dataclasses.asdict(status)
+    run, suite = _state(store_url(settings)) if status.running else (None, None)
     fields |= {"run": run and dataclasses.asdict(run), "suite": suite}
     if as_json:
         print(json.dumps(fields, indent=2))
         return
-    if not result.running:
+    if not status.running:
         console.print("The stack is not running.")
         return
     if fields["services"]:

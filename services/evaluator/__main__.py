@@ -20,7 +20,8 @@ from services.evaluator.run.session import EvaluatorSession
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.process import configure_logs, warm_up_process
+from services.runtime.logs import configure_logs
+from services.runtime.process import warm_up_process
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import load_settings
 

@@ -16,7 +16,7 @@ from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
 from services.runtime.events import DeadLetter, Events
 from services.runtime.kafka import KafkaUnavailableError, frame_tag, idempotent_producer
-from services.runtime.process import configure_logs
+from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
 

@@ -9,7 +9,8 @@ which publishes `load_finished` when it is done.
 import sys
 
 from services.generator.settings import GeneratorSettings
-from services.runtime.process import configure_logs, leave_out_pandas, let_arrow_use_malloc
+from services.runtime.logs import configure_logs
+from services.runtime.process import leave_out_pandas, let_arrow_use_malloc
 from services.runtime.serving import serving
 from services.runtime.settings import load_settings
 

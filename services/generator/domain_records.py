@@ -23,8 +23,9 @@ from schemas.records import (
     Values,
     probe_time_ms,
 )
+from services.definitions.csv_files import InputError
 from services.definitions.domains import Domain, content_of, domain_module
-from services.definitions.recordings import FieldSpec, InputError, Read, read_rows
+from services.definitions.recordings import FieldSpec, Read, read_rows
 from services.generator.message_batch import arrow_types
 from services.runtime.events import DeadLetter
 

@@ -11,7 +11,7 @@ from schemas.events import Failed
 from services.runner.agent import Agent
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client, delete_topics
-from services.runtime.process import configure_logs
+from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
 

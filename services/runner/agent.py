@@ -55,7 +55,8 @@ from services.runner.session import (
 )
 from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.limits import limits
-from services.runtime.process import bound_log, now_ms
+from services.runtime.logs import bound_log
+from services.runtime.process import now_ms
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 

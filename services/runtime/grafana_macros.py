@@ -85,15 +85,15 @@ def _is_all(value: Value) -> bool:
 
 
 def _replace_variables(sql: str, variables: Mapping[str, Value]) -> str:
-    def replaced(result: re.Match[str]) -> str:
-        name = result[1] or result[2]
+    def replaced(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
         value = _value(name, variables)
         values = [value] if isinstance(value, str) else list(value)
         if ALL in values:
             raise MacroError(f"${name} is used outside $__conditionalAll, but its value is All.")
-        if result[3] not in FORMATS:
-            raise MacroError(f"${{{name}:{result[3]}}}: formats are sqlstring, csv and raw.")
-        return FORMATS[result[3]](values)
+        if match[3] not in FORMATS:
+            raise MacroError(f"${{{name}:{match[3]}}}: formats are sqlstring, csv and raw.")
+        return FORMATS[match[3]](values)
 
     return _VARIABLE.sub(replaced, sql)
 

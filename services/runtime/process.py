@@ -1,66 +1,29 @@
-"""What every service process sets up: logs, the clock, a graceful stop, memory.
+"""What a process sets up before anything else: the clock, a graceful stop, memory. Standard library
+only: a pipeline's own process imports it.
 
-A log is one JSON line per event on standard error and has a maximum size. The clock is passed as an
-argument so that tests can replace it. SIGTERM and SIGINT set an event that loops check. A process
-is identified beyond its pid and its parent, which are reused.
+The clock is passed as an argument so that tests can replace it. SIGTERM and SIGINT set an event
+that loops check.
 """
 
 import ctypes
 import gc
-import logging
 import os
-import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Final
 
-import psutil
-import structlog
-
-MAX_LOG_BYTES = 64 * 1024 * 1024
 Clock = Callable[[], int]
 YOUNG_OBJECTS: Final = 200_000  # more than the messages of one batch
 M_ARENA_MAX: Final = -8  # of <malloc.h>
 M_MMAP_THRESHOLD: Final = -3
 LARGE_BYTES: Final = 128 * 1024  # glibc's initial threshold
 ARENAS: Final = 2
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-PARENT, START_TICKS = 1, 19  # indexes of `ppid` and `starttime` after the command's name
-
-
-def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundLogger:
-    """Log to standard error as JSON lines; returns the bound logger."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            structlog.processors.JSONRenderer(),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelName(level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(service=service)
-    return logger
-
-
-def bound_log(log: Path) -> None:
-    """Truncate a log larger than MAX_LOG_BYTES; its writers append, so they continue."""
-    with suppress(FileNotFoundError):
-        if log.stat().st_size > MAX_LOG_BYTES:
-            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-            os.truncate(log, 0)
 
 
 def now_ms() -> int:
@@ -182,41 +145,3 @@ def _set_malloc_option(name: int, value: int) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(name, value)
-
-
-def birth_of(pid: int) -> str:
-    """Start time of a process: on Linux the boot id and the clock ticks since boot, which clock
-    changes do not affect; elsewhere epoch seconds.
-
-    Raises psutil.NoSuchProcess. Source: proc(5), /proc/PID/stat.
-    """
-    if not psutil.LINUX:
-        return str(psutil.Process(pid).create_time())
-    return f"{_boot()}/{_status(pid)[START_TICKS].decode()}"
-
-
-def parent_of(pid: int) -> int:
-    """Process id of the parent. `psutil.Process.ppid` reads two more files per process, to check
-    that the pid was not reused.
-
-    Raises psutil.NoSuchProcess.
-    """
-    if not psutil.LINUX:
-        return int(psutil.Process(pid).ppid())
-    return int(_status(pid)[PARENT])
-
-
-def _status(pid: int) -> list[bytes]:
-    """Fields of /proc/PID/stat after the command's name."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError) as error:
-        raise psutil.NoSuchProcess(pid) from error
-
-
-@cache
-def _boot() -> str:
-    with suppress(OSError):
-        return BOOT_ID.read_text().strip()
-    return ""

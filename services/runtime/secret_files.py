@@ -112,10 +112,10 @@ def _text(data: bytes) -> str | None:
     return result if is_line else None
 
 
-def _mistake(result: str | None) -> str:
-    if result is None:
+def _mistake(secret: str | None) -> str:
+    if secret is None:
         return "is not a single line of text"
-    return f"has fewer than {MIN_CHARACTERS} characters" if result else "is empty"
+    return f"has fewer than {MIN_CHARACTERS} characters" if secret else "is empty"
 
 
 def _make(path: Path) -> None:

@@ -10,8 +10,8 @@ from schemas import catalogue
 from schemas.events import ServiceStarted, ServiceStopped
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError, admin_client, ensure_topics
+from services.runtime.logs import configure_logs
 from services.runtime.process import (
-    configure_logs,
     leave_out_pandas,
     limit_arenas,
     map_large_blocks,

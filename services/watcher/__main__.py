@@ -13,7 +13,7 @@ from pathlib import Path
 
 from schemas.validation_errors import DefinitionError
 from services.definitions.watches import end_watch, keep_watch, read_watch
-from services.runtime.process import configure_logs
+from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.processes import WatchProcesses

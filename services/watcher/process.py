@@ -21,13 +21,8 @@ from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
 from services.runtime.events import Events
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
-from services.runtime.process import (
-    configure_logs,
-    expect_batches,
-    limit_arenas,
-    now_ms,
-    stop_on_signals,
-)
+from services.runtime.logs import configure_logs
+from services.runtime.process import expect_batches, limit_arenas, now_ms, stop_on_signals
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings

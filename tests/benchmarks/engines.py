@@ -26,8 +26,8 @@ from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
 
+from analysis.bootstrap import median_interval
 from analysis.comparability import is_doubtful
-from analysis.intervals import median_interval
 from analysis.room import heap_sentence, limited_pipelines
 from deploy.local.engines import install_engines
 from deploy.local.install import InstallError

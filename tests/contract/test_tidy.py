@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -130,6 +131,25 @@ def stored(node: ast.AST) -> tuple[str, ...]:
     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
         return (node.id,)
     return (node.arg,) if isinstance(node, ast.arg) else ()
+
+
+@pytest.mark.parametrize(
+    ("program", "heavy"),
+    [
+        ("services.console", {"numpy", "pyarrow"}),  # every command would wait for them
+        ("services.conductor", {"numpy", "pyarrow"}),
+        ("services.runner", {"numpy", "pyarrow"}),
+        ("services.generator", {"numpy", "pyarrow"}),
+        ("services.store", {"numpy", "pyarrow", "structlog"}),
+        ("services.external_pipeline", {"numpy", "pyarrow", "psutil", "structlog"}),
+    ],
+)
+def test_a_program_starts_without_what_it_may_never_need(program: str, heavy: set[str]) -> None:
+    script = f"import sys; import {program}.__main__; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert heavy & set(done.stdout.split()) == set()
 
 
 def test_no_text_stands_by_itself() -> None:

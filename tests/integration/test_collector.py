@@ -19,7 +19,7 @@ from schemas.events import Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import RunPlan
 from services.collector.processes import StackProcesses, StackService
 from services.runtime.events import open_events
-from services.runtime.process import birth_of
+from services.runtime.process_identity import birth_of
 from tests.integration.service_process import Reader, end_open_run, has_event, running_service
 from tests.unit.requests import a_request
 

@@ -70,8 +70,8 @@ def as_model(dashboard: Dashboard) -> dict[str, Any]:
     return plain
 
 
-def _text(result: dict[str, Any]) -> str:
-    return json.dumps(result, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+def _text(content: dict[str, Any]) -> str:
+    return json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def write_contact_points(path: Path) -> None:

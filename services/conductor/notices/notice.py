@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
-from analysis.changes.finding import change_sentence
+from analysis.changes.words import change_sentence
 from analysis.thresholds import left_to_thresholds, not_exact, sentence
 from schemas import catalogue, protocol
 from schemas.events import (

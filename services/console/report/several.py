@@ -442,7 +442,7 @@ def _over_runs(figures: Sequence[Bounded | None]) -> Bounded | None:
     known = [figure for figure in figures if figure is not None]
     if len(known) < 2:
         return known[0] if known else None
-    from analysis.intervals import median_confidence, median_interval
+    from analysis.bootstrap import median_confidence, median_interval
 
     interval = median_interval([figure.value for figure in known])
     return Bounded(

@@ -31,6 +31,7 @@ from schemas.protocol import (
 from schemas.report import Report
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
+from services.console.baselines import Baseline, against_baseline, check_baseline, with_baseline
 from services.console.choosing import (
     MEASURE_S,
     ChosenRun,
@@ -50,12 +51,6 @@ from services.console.choosing import (
 from services.console.files import check_file, report_files, write_file
 from services.console.remote_stack import RemoteStack, open_stack
 from services.console.report.build import build_whole_report
-from services.console.report.compare import (
-    Baseline,
-    against_baseline,
-    check_baseline,
-    with_baseline,
-)
 from services.console.report.several import conclusions_of
 from services.console.report.terminal import show_report
 from services.console.report.words import is_clean, verdict

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Console
 
-from analysis.changes.finding import change_sentence
+from analysis.changes.words import change_sentence
 from schemas.events import ChangePointFound
 from schemas.validation_errors import DefinitionError
 from services.console import listing

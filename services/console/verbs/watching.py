@@ -350,7 +350,7 @@ def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
     return False
 
 
-def checked(options: Namespace, result: Watch) -> Watch:
+def checked(options: Namespace, watch: Watch) -> Watch:
     """The watch with the thresholds of the command. Raises DefinitionError for wrong options."""
     if options.detach:
         raise DefinitionError("--duration and --detach: a watch in the background has no end.")
@@ -358,24 +358,24 @@ def checked(options: Namespace, result: Watch) -> Watch:
         raise DefinitionError(
             f"--duration must be from {LEAST_DURATION_S} to {MOST_DURATION_S} seconds."
         )
-    if result.begin != "now":
+    if watch.begin != "now":
         raise DefinitionError('--duration needs begin = "now" in the file.')
     for option, path, _ in report_files(options):
         check_file(option, path)
-    changed = {"thresholds": (*result.thresholds, *options.threshold)}
+    changed = {"thresholds": (*watch.thresholds, *options.threshold)}
     try:
-        return Watch.model_validate(result.model_dump() | changed)
+        return Watch.model_validate(watch.model_dump() | changed)
     except ValidationError as error:
         raise DefinitionError(f"--threshold: {first_mistake(error)}.") from error
 
 
-def in_one_run(result: Watch, duration_s: int) -> Watch:
+def in_one_run(watch: Watch, duration_s: int) -> Watch:
     """The watch with runs so long that one contains all of it, and what is read before and after:
     the first inputs are older than the watch, and clocks of producers may be ahead."""
     first_s = int(time.time()) - BEFORE_S
     last_s = first_s + BEFORE_S + duration_s + AFTER_S
     run_s = next(each for each in count(last_s - first_s) if first_s // each == last_s // each)
-    return result.model_copy(update={"run_s": run_s})
+    return watch.model_copy(update={"run_s": run_s})
 
 
 def refuse_without_duration(options: Namespace) -> None:

@@ -233,12 +233,12 @@ def _own_members(schemas: tuple[str, ...]) -> tuple[tuple[bytes, ...], ...]:
     )
 
 
-def _batch(schema_json: str, result: list[tuple[int, dict[str, object]]]) -> pa.RecordBatch:
+def _batch(schema_json: str, records: list[tuple[int, dict[str, object]]]) -> pa.RecordBatch:
     schema = pyruhvro.avro_to_arrow_schema(schema_json)
     columns = []
     for field in schema:
         is_time = pa.types.is_temporal(field.type)
         plain = _whole(pa.array([], field.type)).type if is_time else field.type
-        column = pa.array([fields[field.name] for _, fields in result], plain)
+        column = pa.array([fields[field.name] for _, fields in records], plain)
         columns.append(column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -33,7 +33,8 @@ from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import read_commands
 from services.runtime.counting import CountDifference, CountReconciler
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
-from services.runtime.process import configure_logs, warm_up_process
+from services.runtime.logs import configure_logs
+from services.runtime.process import warm_up_process
 from services.runtime.settings import EXIT_USAGE, load_settings
 
 MAX_LINES = 20

@@ -59,19 +59,19 @@ def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
     return tuple(name for name in inputs.names if name in named)
 
 
-def _aggregated(each: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
-    """Counts all instead of distinct values if each value occurs once per window, which is
+def _aggregated(spec: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
+    """Counts all instead of distinct values if spec value occurs once per window, which is
     cheaper."""
-    column = inputs.column(each.of)
+    column = inputs.column(spec.of)
     assert stage.window is not None
     if (
         stage.complete
         and stage.window.size_s == stage.complete.every_s
-        and counts_once(each, stage)
+        and counts_once(spec, stage)
     ):
-        is_of_one_input = len(each.of) == 1 and "." in each.of[0]
-        return F.count(inputs.marker(each.of[0].split(".")[0]) if is_of_one_input else column)
-    return over_group(each.function, column)
+        is_of_one_input = len(spec.of) == 1 and "." in spec.of[0]
+        return F.count(inputs.marker(spec.of[0].split(".")[0]) if is_of_one_input else column)
+    return over_group(spec.function, column)
 
 
 def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:

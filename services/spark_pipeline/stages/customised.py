@@ -122,11 +122,11 @@ def bounds() -> tuple[Column, Column]:
     return F.col("window.start").alias("window_start"), F.col("window.end").alias("window_end")
 
 
-def counts_once(each: Aggregate, stage: StageSpec) -> bool:
+def counts_once(spec: Aggregate, stage: StageSpec) -> bool:
     """Whether an aggregate counts distinct values of what a record is counted once per: in a
     complete window that equals `complete.column`, which is cheaper."""
-    columns = {source.split(".")[-1] for source in each.of}
-    return each.function == "count_distinct" and columns == set(stage.once_per)
+    columns = {source.split(".")[-1] for source in spec.of}
+    return spec.function == "count_distinct" and columns == set(stage.once_per)
 
 
 def change(rows: DataFrame, stage: StageSpec, base: StageSpec, inputs: Inputs) -> DataFrame:

@@ -436,11 +436,11 @@ def _statistics(answer: Answer, given: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _as_killed(client: Client, name: str, result: bool) -> str:
+def _as_killed(client: Client, name: str, was_running: bool) -> str:
     """A query with the result of KILL QUERY."""
     columns = {"kill_status": "waiting", "query_id": name, "user": client.name, "query": ""}
     written = ", ".join(f"{quoted(value)} AS {column}" for column, value in columns.items())
-    return f"SELECT {written} WHERE {int(result)}"
+    return f"SELECT {written} WHERE {int(was_running)}"
 
 
 def _version(given: Mapping[str, str]) -> int:

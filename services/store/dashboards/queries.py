@@ -216,7 +216,7 @@ def asked_from(body: bytes) -> DashboardQuery:
         raise AskingError(f"{first_mistake(error, 'request')}.") from error
 
 
-def query_for(asked: DashboardQuery, result: Dashboard) -> tuple[Query, int]:
+def query_for(asked: DashboardQuery, dashboard: Dashboard) -> tuple[Query, int]:
     """The reader's query with its macros expanded, and the interval between points of a graph in
     seconds.
 
@@ -224,9 +224,9 @@ def query_for(asked: DashboardQuery, result: Dashboard) -> tuple[Query, int]:
     """
     time_range = TimeRange(asked.from_ms, asked.to_ms)
     try:
-        sql, panel = _sql_of(asked, result.model)
+        sql, panel = _sql_of(asked, dashboard.model)
         interval_s = interval_for(time_range, _points(asked, panel), _least_s(panel))
-        text = expand(sql, time_range, interval_s, _values(asked, result.model, sql))
+        text = expand(sql, time_range, interval_s, _values(asked, dashboard.model, sql))
     except (NotThereError, MacroError) as error:
         raise AskingError(str(error)) from error
     return Query(text, "JSONCompact", settings=LIMITS | FORMAT), interval_s

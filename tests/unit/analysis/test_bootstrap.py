@@ -5,12 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.intervals import (
-    Histograms,
-    figure_difference,
-    median_confidence,
-    median_interval,
-)
+from analysis.bootstrap import Histograms, figure_difference, median_confidence, median_interval
 
 pytestmark = pytest.mark.unit
 

@@ -8,9 +8,10 @@ import pytest
 
 from analysis.changes import series as histories_of
 from analysis.changes.causes import likely_causes
-from analysis.changes.finding import change_sentence, find_changes, is_known
+from analysis.changes.finding import find_changes, is_known
 from analysis.changes.series import METRICS, Figure, Point, RunFacts, Series, steady_ones
 from analysis.changes.week import without_season
+from analysis.changes.words import change_sentence
 from tests.traffic import STAGES
 from tests.unit.analysis.histories import a_point, a_series
 from tests.unit.requests import a_request

@@ -10,7 +10,7 @@ import pytest
 
 from schemas.pipeline import Pipeline
 from services.conductor.fault_injection import kill, processes_of
-from services.runtime.process import birth_of
+from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
 

@@ -13,9 +13,10 @@ from schemas.protocol import VERDICTS
 from schemas.report import BaselineComparison, Figures
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
+from services.console import baselines
+from services.console.baselines import Baseline, check_baseline, with_baseline
 from services.console.choosing import Overrides, with_overrides
-from services.console.report import ci, compare
-from services.console.report.compare import Baseline, check_baseline, with_baseline
+from services.console.report import ci
 from services.console.report.words import baseline_sentence
 from services.console.verbs import measuring
 from services.console.verbs.common import EXIT_THRESHOLD
@@ -30,7 +31,7 @@ COMPARED = ["join.p99_ms <= baseline"]
 def against_baseline(
     report: dict[str, Any], baseline: Baseline, required: bool = False
 ) -> dict[str, Any]:
-    return compare.against_baseline(report_of(report), baseline, required).as_json()
+    return baselines.against_baseline(report_of(report), baseline, required).as_json()
 
 
 def _exit_code(reports: list[dict[str, Any]], shown: dict[str, Any]) -> int:

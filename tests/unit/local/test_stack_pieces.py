@@ -25,7 +25,7 @@ from deploy.local.state import (
     tail,
     worn_out,
 )
-from services.runtime import process
+from services.runtime import logs
 from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ServiceSettings
 
@@ -175,11 +175,11 @@ def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(
     log = tmp_path / "x.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"0123456789")
-        monkeypatch.setattr(process, "MAX_LOG_BYTES", 10)
-        process.bound_log(log)
+        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 10)
+        logs.bound_log(log)
         assert log.read_bytes() == b"0123456789"
-        monkeypatch.setattr(process, "MAX_LOG_BYTES", 9)
-        process.bound_log(log)
+        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 9)
+        logs.bound_log(log)
         writer.write(b"new")
     assert log.read_bytes() == b"new"
     assert (tmp_path / "x.log.1").read_bytes() == b"0123456789"

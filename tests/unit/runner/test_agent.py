@@ -249,7 +249,7 @@ def test_the_log_of_a_failed_program_is_kept_if_the_run_is_stopped_before_it_end
 
 
 def test_the_log_of_a_running_program_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.runtime.process.MAX_LOG_BYTES", 1_000)
+    monkeypatch.setattr("services.runtime.logs.MAX_LOG_BYTES", 1_000)
     starter = Starter(log="x" * 2_000)
     agent = an_agent(tmp_path, Said(), starter)
     agent.prepare(plan("r1", "a"))

@@ -7,7 +7,7 @@ import sys
 import psutil
 import pytest
 
-from services.runtime.process import birth_of, parent_of
+from services.runtime.process_identity import birth_of, parent_of
 
 pytestmark = pytest.mark.unit
 

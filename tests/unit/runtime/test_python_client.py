@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.wheel import client
-from services.runtime.process import birth_of
+from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
 SECRET = {"X-ClickHouse-User": "reader", "X-ClickHouse-Key": "of-this-folder"}

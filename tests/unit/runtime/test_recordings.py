@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from services.definitions.recordings import FieldSpec, InputError, read_rows
+from services.definitions.csv_files import InputError
+from services.definitions.recordings import FieldSpec, read_rows
 
 FIELDS = (
     FieldSpec("customer", "text"),
