@@ -27,7 +27,7 @@ from services.evaluator.columnar.columns import (
     first_of_each,
 )
 from services.evaluator.columnar.decode import Decoded
-from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
+from services.evaluator.columnar.outputs import Context, OutputColumns
 from services.evaluator.columnar.value_codes import KeyCodes
 from services.evaluator.expected.stages import GROUP_CELLS, NEVER, Expected, KeyedOracle, kinds_of
 from services.runtime.counting import by_value
@@ -285,20 +285,13 @@ def _mark_first(seen: Bools, at: Ints) -> Bools:
 class _OverCountedWindows(KeyedOracle):
     """Addresses outputs of both stages by window start and keys."""
 
-    spec: StageSpec
     state: WindowState
-    columns: OutputColumns
 
     @property
     def compared(self) -> list[str]:
         """Columns that outputs are compared by."""
         made = [aggregate.column for aggregate in self.spec.aggregates]
         return [WINDOW_END, *made, *(change.column for change in self.spec.changes)]
-
-    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
-        """Addresses and compared columns of decoded output records."""
-        content = self.columns.content(decoded, self.compared)
-        return Outputs(*self.addresses(decoded), appended_ms, content)
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
         """Window starts and key codes."""

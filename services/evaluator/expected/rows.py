@@ -424,11 +424,6 @@ class JoinOracle(KeyedOracle):
         self.columns = OutputColumns(context, spec)
         self._event_time = context.domain.inputs_of(spec.name)[0].event_time
 
-    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
-        """Addresses and compared columns of decoded output records."""
-        content = self.columns.content(decoded, self.compared)
-        return Outputs(*self.addresses(decoded), appended_ms, content)
-
     @property
     def compared(self) -> list[str]:
         """Columns that outputs are compared by."""

@@ -245,6 +245,20 @@ class KeyedOracle(Oracle):
     """An oracle whose outputs have the code of their keys as index, until they are located in a
     group of cells."""
 
+    @property
+    def compared(self) -> list[str]:
+        """Columns that outputs are compared by."""
+        raise NotImplementedError
+
+    def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
+        """Groups and key codes of decoded output records."""
+        raise NotImplementedError
+
+    def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
+        """Addresses and compared columns of decoded output records."""
+        content = self.columns.content(decoded, self.compared)
+        return Outputs(*self.addresses(decoded), appended_ms, content)
+
     def cells_of(self, group: int) -> Group | None:
         """The cells at whose positions the outputs of a group are."""
         raise NotImplementedError

@@ -60,7 +60,7 @@ def _named_inputs(stage: StageSpec, inputs: Inputs) -> tuple[str, ...]:
 
 
 def _aggregated(spec: Aggregate, stage: StageSpec, inputs: Inputs) -> Column:
-    """Counts all instead of distinct values if spec value occurs once per window, which is
+    """Counts all instead of distinct values if each value occurs once per window, which is
     cheaper."""
     column = inputs.column(spec.of)
     assert stage.window is not None
