@@ -31,7 +31,7 @@ from tests.integration.store_http import password
 from tests.integration.store_process import until_ready
 from tests.integration.test_python_client import WRITE
 
-pytestmark = [pytest.mark.clients, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.clients
 
 PROGRAM_TIMEOUT_S = 600  # clickhouse-sqlalchemy takes minutes for a million rows
 CANCELLED = "394"

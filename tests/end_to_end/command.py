@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+import pytest
 
 from tests.end_to_end.documented import of_the_machine
 from tests.listening import tree
 
 ROOT = Path(__file__).resolve().parents[2]
 
+LIMIT_S = 1_500  # shorter than pytest's limit of a test, far above what any command needs
 WATCH_INTERVAL_S = 0.1
 MOST_RUNS = 3
 
@@ -35,23 +37,26 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class CommandLine:
-    """`./tidegauge` with its own data folder and ports. timeout_s: time limit of a command; must be
-    shorter than pytest's limit for the test."""
+    """`./tidegauge` with its own data folder and ports."""
 
     data: Path
     base_port: int
-    timeout_s: float = 280
 
     def __call__(self, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [str(ROOT / "tidegauge"), *arguments],
-            env=self.environment | environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=self.timeout_s,
-            check=False,
-        )
+        """Run a command to its end. One that takes LIMIT_S fails the test with its output."""
+        try:
+            return subprocess.run(
+                [str(ROOT / "tidegauge"), *arguments],
+                env=self.environment | environment,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=LIMIT_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as expired:
+            printed = b"".join(each for each in (expired.stdout, expired.stderr) if each)
+            pytest.fail(f"{arguments} took {LIMIT_S} s and printed:\n{printed.decode()}")
 
     def measured(
         self,

@@ -48,7 +48,7 @@ def finished() -> Iterator[Finished]:
     name."""
     place = Path(tempfile.mkdtemp(prefix="tidegauge-run-"))
     place.chmod(0o755)
-    command = CommandLine(place / "dätä folder", BASE_PORT, timeout_s=540)
+    command = CommandLine(place / "dätä folder", BASE_PORT)
     path = place / "report.json"
     try:
         with command.watched() as seen, all_on_loopback(command.all_processes):

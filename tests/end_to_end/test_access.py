@@ -11,7 +11,7 @@ import pytest
 
 from tests.end_to_end.conftest import SECRET
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.end_to_end
 
 UNINFORMED = (
     "kafka.Kafka",

@@ -22,7 +22,7 @@ from tests.end_to_end.implied import judged_by_brute_force
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.end_to_end
 
 BASE_PORT = free_base_port()
 DEADLINE_MS = 5_000
@@ -47,7 +47,7 @@ delay_ms = {delay_ms}
 
 @pytest.fixture(scope="module")
 def tidegauge(tmp_path_factory):
-    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=540)
+    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT)
     with command.stack():
         yield command
 

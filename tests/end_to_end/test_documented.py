@@ -25,7 +25,7 @@ from tests.end_to_end.documented import (
 )
 from tests.end_to_end.reader import Reader
 
-pytestmark = [pytest.mark.documented, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.documented
 
 WRITTEN = ("--html", "--junit", "--output", "--report")
 

@@ -14,7 +14,7 @@ from services.definitions.domains import domain_names, load_domain
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 BASE_PORT = free_base_port()
 TOY = 'name = "mine"\nsummary = "-"\nengine = "toy"\nlinger_ms = 1\n'
@@ -43,7 +43,7 @@ def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]
     shutil.copytree(ROOT / "engines" / "python", folder / "engines" / "python")
     (folder / "mine.toml").write_text(TOY)
     (folder / "faulty.toml").write_text(FAULTY)
-    command = CommandLine(folder, BASE_PORT, timeout_s=280)
+    command = CommandLine(folder, BASE_PORT)
     up = command("up", "--detach", TIDEGAUGE_ENGINES=str(folder / "engines"))
     assert up.returncode == 0, up.stdout + up.stderr
     yield command

@@ -19,7 +19,7 @@ from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.faults]
 
 BASE_PORT = free_base_port()
 # Long enough for five restarts, the last of which is delayed by 8 s, even on a busy machine.
@@ -84,7 +84,7 @@ def decoded(reader):
 
 
 def test_a_run_whose_evaluator_is_killed_five_times_has_the_totals_of_its_topics(tmp_path):
-    tidegauge = CommandLine(tmp_path, BASE_PORT, timeout_s=540)
+    tidegauge = CommandLine(tmp_path, BASE_PORT)
     settings = ServiceSettings(base_port=BASE_PORT, data=tmp_path)
     pipeline, path = tmp_path / "lossy.toml", tmp_path / "report.json"
     pipeline.write_text(PIPELINE)

@@ -16,7 +16,7 @@ from tests.end_to_end.workload_files import changed_workload
 from tests.integration.kafka_broker import free_base_port
 from tests.receiver import receiving
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.end_to_end
 
 SLOWED = 'name = "slowed"\nsummary = "-"\nengine = "calibration"\ndelay_ms = 80\n'
 LIMIT = "parse.p50_ms <= 60"
@@ -48,7 +48,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Ended, Ende
     folder = tmp_path_factory.mktemp("stack")
     with receiving() as away:
         port, url = away.server_port, away.url
-    command = CommandLine(folder, free_base_port(), timeout_s=160)
+    command = CommandLine(folder, free_base_port())
     webhooks = {
         "TIDEGAUGE_WEBHOOKS": json.dumps({"team": {"url": url}}),
         "TIDEGAUGE_WEBHOOK_MOST_RETRY_S": "2",

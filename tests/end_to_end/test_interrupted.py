@@ -14,10 +14,10 @@ from tests.end_to_end.command import CommandLine
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.end_to_end
 
 BASE_PORT = free_base_port()
-DEADLINE_S = 120
+DEADLINE_S = 400
 EXIT_INTERRUPTED = 130
 REASON = "The run was interrupted."
 

@@ -14,10 +14,10 @@ from tests.end_to_end.command import ROOT
 from tests.end_to_end.workload_files import NEVER_LATE, changed_workload
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 
 BASE_PORT = free_base_port()
-DEADLINE_S = 240
+DEADLINE_S = 400
 
 
 def driver_of(pipeline: str, data: Path) -> psutil.Process | None:

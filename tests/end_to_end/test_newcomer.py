@@ -9,19 +9,18 @@ import pytest
 from services.runtime.settings import ROOT
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.fresh, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.fresh
 
 BASE_PORT = free_base_port()
-INSTALL_AND_RUN_S, UNIT_TESTS_S = 600, 600
 
 
 def test_a_clone_runs_and_tests_itself(tmp_path: Path) -> None:
     clone = tmp_path / "tidegauge"
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-    ran = _command(clone, "run", "smoke", timeout_s=INSTALL_AND_RUN_S)
+    ran = _command(clone, "run", "smoke")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "VALID: every expected output was published once, exact and in time." in ran.stdout
-    tested = _command(clone, "test", "unit", timeout_s=UNIT_TESTS_S)
+    tested = _command(clone, "test", "unit")
     assert tested.returncode == 0, tested.stdout + tested.stderr
     left = subprocess.run(
         ["git", "status", "--porcelain"], cwd=clone, capture_output=True, text=True, check=True
@@ -29,7 +28,7 @@ def test_a_clone_runs_and_tests_itself(tmp_path: Path) -> None:
     assert left.stdout == "", "what it makes is not for the repository"
 
 
-def _command(clone: Path, *arguments: str, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def _command(clone: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """`./tidegauge` of the clone, without the variables of this process's environment."""
     ours = {name: value for name, value in os.environ.items() if name[:10] != "TIDEGAUGE_"}
     return subprocess.run(
@@ -39,6 +38,5 @@ def _command(clone: Path, *arguments: str, timeout_s: float) -> "subprocess.Comp
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=timeout_s,
         check=False,
     )

@@ -12,7 +12,7 @@ from tests.end_to_end.command import CommandLine
 from tests.end_to_end.conftest import BASE_PORT, MEASURE_S, RATE, Finished
 from tests.traffic import STAGES
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.end_to_end
 
 
 @pytest.fixture

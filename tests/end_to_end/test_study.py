@@ -12,10 +12,10 @@ import pytest
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.end_to_end
 
 BASE_PORT = free_base_port()
-DEADLINE_S = 250
+DEADLINE_S = 400
 STUDY = f"""
 name = "mine"
 title = "A loop, twice"
@@ -63,7 +63,7 @@ def test_a_study_that_is_interrupted_goes_on(
 ) -> None:
     monkeypatch.setenv("TIDEGAUGE_ENGINES", str(ROOT / "examples"))
     (tmp_path / "mine.toml").write_text(STUDY)
-    tidegauge = CommandLine(tmp_path / "data", BASE_PORT, timeout_s=DEADLINE_S)
+    tidegauge = CommandLine(tmp_path / "data", BASE_PORT)
     study = ("study", str(tmp_path / "mine.toml"), "--scale", "tiny", "--folder", str(tmp_path))
     output = tmp_path / "output.txt"
     with tidegauge.stack():

@@ -19,7 +19,7 @@ from tests.documentation import blocks
 from tests.end_to_end.workload_files import changed_text
 from tests.integration.kafka_broker import free_base_port, running_broker
 
-pytestmark = [pytest.mark.documented, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.documented
 
 PAGE = ROOT / "docs" / "watch-your-pipeline.md"
 SHOP, INFER, WATCH, AROUND, GATE = blocks(PAGE, "sh")

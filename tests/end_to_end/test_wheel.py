@@ -12,7 +12,7 @@ from services.runtime.jvm import FOLDER as ARCHIVES
 from services.runtime.settings import ROOT
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.end_to_end
 
 BASE_PORT = free_base_port()
 UV = Path(sys.executable).with_name("uv")

@@ -19,7 +19,7 @@ from tests.end_to_end.command import CommandLine
 from tests.end_to_end.documented import of_the_machine, told_invalid
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.workloads, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.workloads
 
 BASE_PORT = free_base_port()
 SHORT = {
@@ -63,7 +63,7 @@ ORDER = (*(name for name in names(ROOT / "workloads") if name not in LAST), *LAS
 
 @pytest.fixture(scope="module")
 def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT, timeout_s=800)
+    command = CommandLine(tmp_path_factory.mktemp("stack"), BASE_PORT)
     yield command
     command("down")  # an aborted run leaves its stack running
 

@@ -12,7 +12,7 @@ from services.runtime.settings import ROOT
 from tests.end_to_end.workload_files import changed_text
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.documented, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.documented
 
 PAGE = ROOT / "docs" / "write-a-domain.md"
 BASE_PORT = free_base_port()

@@ -121,7 +121,7 @@ def _no_records(settings: ServiceSettings, since: Ends) -> Iterator[bytes]:
 @contextmanager
 def runs_of(pipeline: str, data: Path, base_port: int) -> Iterator[Runs]:
     """Runs on a stack that is up while the context lasts."""
-    command = CommandLine(data, base_port, timeout_s=280)
+    command = CommandLine(data, base_port)
     up = command("up", "--detach")
     assert up.returncode == 0, up.stdout + up.stderr
     try:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.engines.runs import Runs, runs_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 
 @pytest.fixture(scope="module")

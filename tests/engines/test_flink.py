@@ -10,7 +10,7 @@ from services.runtime.settings import ROOT
 from tests.end_to_end.workload_files import changed_workload
 from tests.engines.runs import Runs, runs_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 BASE_PORT = 22_870
 TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]

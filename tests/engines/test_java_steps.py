@@ -24,7 +24,7 @@ from services.definitions.engines import installed, load_engine
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.engine_plans import write_plan
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.engines
 
 BEGIN_MS = 1_800_000_000_000
 SECONDS = 40

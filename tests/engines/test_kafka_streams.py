@@ -15,7 +15,7 @@ from tests.end_to_end.documented import of_the_machine, told_invalid
 from tests.end_to_end.workload_files import changed_workload
 from tests.engines.runs import Runs, runs_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 PROCESSORS, DSL = "kafka-streams", "kafka-streams-dsl"
 TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]

@@ -7,7 +7,7 @@ import pytest
 from services.definitions.domains import load_domain
 from tests.engines.runs import Runs, runs_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 BASE_PORT = 22_470
 TRAFFIC = list(load_domain("traffic").spec.stage_names)

@@ -11,7 +11,7 @@ from schemas.protocol import VERDICTS
 from services.definitions.domains import load_domain
 from tests.end_to_end.command import CommandLine
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 BASE_PORT = 21_770
 CHAINED, VIA_TOPICS = "spark-microbatch-chained", "spark-realtime-via-topics"
@@ -20,7 +20,7 @@ TRAFFIC = load_domain("traffic").spec.stage_names
 
 @pytest.fixture(scope="module")
 def tidegauge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
-    command = CommandLine(tmp_path_factory.mktemp("topologies"), BASE_PORT, timeout_s=280)
+    command = CommandLine(tmp_path_factory.mktemp("topologies"), BASE_PORT)
     up = command("up", "--detach")
     assert up.returncode == 0, up.stdout + up.stderr
     yield command

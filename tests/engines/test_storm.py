@@ -8,7 +8,7 @@ import pytest
 from services.definitions.domains import domain_names, load_domain
 from tests.engines.runs import Runs, runs_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.engines
 
 SEVERAL = 'name = "several"\nsummary = "-"\nengine = "storm"\ntasks = 3\n'
 

@@ -30,7 +30,7 @@ from tests.integration.watched_pipeline import (
 )
 from tests.unit.watcher.one_by_one import windows_of
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.engines
 
 PROGRAM = ROOT / "tests" / "engines" / "watched_spark.py"
 PAYMENTS, PER_SECOND = 6_000, 400

@@ -28,7 +28,7 @@ from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import Reader
 from tests.traffic import INPUTS
 
-DEADLINE_S = 120
+DEADLINE_S = 400
 PIPELINE = "calibration"
 STAGES = ("ingest", "parse", "tumbling")
 DEADLINE_MS = 60_000

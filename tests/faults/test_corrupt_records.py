@@ -20,7 +20,7 @@ from tests.faults.breakable_stack import (
 from tests.integration.service_process import Reader
 from tests.traffic import RELEASED, input_topics, output_topics
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 NOISE = bytes.fromhex("9f3c5e00ff17a2d4886b")
 OUTPUTS = output_topics(PIPELINE, STAGES)

@@ -18,7 +18,7 @@ from tests.faults.breakable_stack import (
     nothing_twice,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 DISK_MEBIBYTES = 256
 TRIES = 3

@@ -17,7 +17,7 @@ from tests.end_to_end.command import CommandLine
 from tests.end_to_end.workload_files import patient_workload
 from tests.integration.kafka_broker import PROPERTIES, Broker, free_base_port
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 
 PASSWORD = "only for this test"
 LOGIN = (

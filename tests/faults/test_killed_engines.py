@@ -19,7 +19,7 @@ from tests.end_to_end.workload_files import changed_workload
 from tests.faults.killed_engines import RESULTS, Row, keep, measured_pipelines
 from tests.integration.kafka_broker import free_base_port
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 
 # Shorter, and tolerant of a slow machine: correctness is tested, durations are only recorded.
 CHANGES = {
@@ -52,7 +52,7 @@ def test_an_engine_that_resumes_loses_nothing_and_any_other_ends_the_run(
         install_engines([engine], ServiceSettings(), print)
     except InstallError as error:
         pytest.skip(str(error))
-    tidegauge = CommandLine(tmp_path / "stack", free_base_port(), timeout_s=400)
+    tidegauge = CommandLine(tmp_path / "stack", free_base_port())
     workload = changed_workload("failure", tmp_path / "failure.toml", CHANGES)
     path = tmp_path / "report.json"
     done = tidegauge("run", str(workload), "--pipeline", name, "--report", str(path))

@@ -13,7 +13,7 @@ from tests.faults.breakable_stack import (
     every_event_once,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 
 KILLS = 10
 

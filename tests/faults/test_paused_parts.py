@@ -15,7 +15,7 @@ from tests.faults.breakable_stack import (
     sequences,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 PAUSE_S = 5
 RATE = 100

@@ -16,7 +16,7 @@ from tests.faults.planted import (
     planted_run,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 SEARCH = f"""
 name = "capped"
 summary = "-"

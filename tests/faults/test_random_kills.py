@@ -21,7 +21,7 @@ from tests.faults.breakable_stack import (
 )
 from tests.traffic import FLOW
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 SEED = int(os.environ.get("TIDEGAUGE_FAULTS_SEED") or secrets.randbelow(1_000_000))
 # Records on traffic.flow since the start of a run: at least this much probe traffic, then the load.

@@ -24,7 +24,7 @@ from tests.faults.breakable_stack import (
     every_event_once,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(1_800)]
+pytestmark = pytest.mark.faults
 
 SEED = int(os.environ.get("TIDEGAUGE_FAULTS_SEED") or secrets.randbelow(1_000_000))
 KILLS = 8

@@ -11,7 +11,7 @@ import pytest
 from tests.faults.breakable_stack import FOR_EVER, BreakableStack, eventually
 from tests.faults.packed_folder import DATA, Json, answer, answers
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 RELEASES = sorted(path.stem for path in DATA.glob("*.json"))
 

@@ -19,7 +19,7 @@ from tests.integration.watched_pipeline import (
     told_by,
 )
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.faults
 
 RATE, MOST = 200, 1_000_000
 JUDGED = """

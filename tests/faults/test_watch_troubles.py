@@ -34,7 +34,7 @@ from tests.integration.watched_pipeline import (
 )
 from tests.unit.watcher.records import datum
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.faults
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 KNOWN, UNKNOWN = b"\0\0\0\0\x07", b"\0\0\0\0\x63"

@@ -23,7 +23,7 @@ from services.runtime.ports import PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.traffic import input_topics
 
-START_DEADLINE_S = 120
+START_DEADLINE_S = 400
 # Below the ephemeral ports: the system may assign one of those to a client at any time.
 FIRST_PORT, LAST_PORT = 23_000, 32_700
 # It starts often and runs briefly: the first compiler only.

@@ -26,7 +26,7 @@ from services.runtime.process import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.traffic import FLOW, INPUTS, RELEASED
 
-DEADLINE_S = 90.0  # a busy machine needs several times as long as an idle one
+DEADLINE_S = 400  # a busy machine needs several times as long as an idle one
 
 
 class Reader:

@@ -10,7 +10,7 @@ from deploy.local.java import find_java
 from services.runtime.jvm import ClassArchive, class_archive
 from services.runtime.settings import ROOT
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.integration
 SHARED = "source: shared objects file"
 
 

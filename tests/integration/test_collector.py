@@ -113,7 +113,7 @@ JVM = [
 ]
 LAUNCHER = "import subprocess, sys\nsubprocess.run(sys.argv[2:])"
 BELOW = [sys.executable, "-c", LAUNCHER, PLAN, *(word for word in JVM if PLAN not in word)]
-DEADLINE_S = 90
+DEADLINE_S = 400
 
 
 @pytest.mark.parametrize("command", [JVM, BELOW], ids=["a JVM itself", "a JVM below it"])

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 # In the order in which they wait for each other.
 STARTED = ("conductor", "generator", "gateway", "runner", "evaluator", "collector", "store")
-READY_DEADLINE_S = 90
+READY_DEADLINE_S = 400
 SET_UP = PARTS["access"]["command"]
 
 

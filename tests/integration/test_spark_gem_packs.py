@@ -35,7 +35,7 @@ pytestmark = pytest.mark.integration
 
 GEM_PACKS = load_domain("gem_packs").spec
 PURCHASES, ADS = GEM_PACKS.topics
-DEADLINE_S = 240
+DEADLINE_S = 400
 T0 = 1_767_225_600_000  # the start of a window of 8 s
 SECONDS = 12
 CLOSING_S = 60  # after this time all windows of earlier records are closed

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.integration
 MODES = ("spark-realtime", "spark-microbatch")
 OTHERS = ("spark-microbatch-state", "spark-microbatch-builtin", "spark-continuous")
 
-START_DEADLINE_S = 240
+START_DEADLINE_S = 400
 STOP_DEADLINE_S = 60
 T0 = 1_767_225_600_000
 LATER = T0 + 10_000

@@ -12,7 +12,7 @@ from tests.integration.watched_pipeline import client, make_topics
 
 pytestmark = pytest.mark.integration
 PLACE = ("watch_sink", 0)
-DEADLINE_S = 90
+DEADLINE_S = 400
 
 
 def read(reader):

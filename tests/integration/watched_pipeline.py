@@ -23,7 +23,7 @@ NAMES = {
     DUPLICATE: "duplicate",
     UNEXPECTED: "unexpected",
 }
-DEADLINE_S = 120
+DEADLINE_S = 400
 
 
 def client(kafka):
