@@ -5,102 +5,92 @@
 """
 
 import os
-import signal
 import sys
-from argparse import Namespace
-from itertools import takewhile
-from pathlib import Path
-from types import FrameType
 
-from deploy.local.install import InstallError
-from deploy.local.java import JavaMissingError
-from deploy.local.stack import StackError
-from deploy.local.state import UMASK
-from schemas.validation_errors import DefinitionError
-from services.console.arguments import build_parser
-from services.console.checks import run_tests
+import click
+from click.shell_completion import shell_complete
+
+from services.console.arguments import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED, PROGRAM, VARIABLE
 from services.console.files import begin_files, tell_unfinished
-from services.console.run_command import RunError
-from services.console.terminal import Terminal, harmless
-from services.console.verbs import VERBS
-from services.console.verbs.common import EXIT_INTERRUPTED, EXIT_PIPE_CLOSED
-from services.definitions.engines import make_folders_absolute
-from services.runtime.clickhouse import QueryError
-from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.secret_files import SecretFileError
-from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+from services.console.verbs import tidegauge
 
-NOT_DONE = (
-    *(DefinitionError, InstallError, KafkaUnavailableError, QueryError, RunError),
-    *(JavaMissingError, SecretFileError, StackError, OSError),
-)
+EXIT_MISTAKE = 2
 
 
 def main(arguments: list[str]) -> int:
     """Execute one command; returns the exit code."""
-    before = [*takewhile(lambda each: each.startswith("-"), arguments)]
-    verb, rest = arguments[len(before) :][:1], arguments[len(before) + 1 :]
-    if verb == ["test"] and rest not in (["--help"], ["-h"]):
-        build_parser().parse_args([*before, *verb])
-        return run_tests(rest)
-    options, junit = _begun(arguments)
-    if options.verb == "test":
-        return run_tests(options.arguments)
-    os.umask(UMASK)
-    if options.data is not None:
-        os.environ["TIDEGAUGE_DATA"] = str(options.data)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        is_nohup = number == signal.SIGHUP and signal.getsignal(number) is signal.SIG_IGN
-        if not is_nohup:
-            signal.signal(number, _interrupt)
+    if VARIABLE in os.environ:
+        return shell_complete(tidegauge, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     try:
-        make_folders_absolute()
-        settings = load_settings(ServiceSettings)
-        terminal = Terminal(options.quiet, not options.no_color)
-        code = VERBS[options.verb](options, settings, terminal)
+        code = _code(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # such as `… | head`, which closes the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE_CLOSED
-    except NOT_DONE as error:
-        said = [harmless(line) for line in _said(error)]
-        print(*said, sep="\n", file=sys.stderr)
-        tell_unfinished(junit, said[-1].removeprefix("tidegauge: "))
-        return EXIT_USAGE
     except KeyboardInterrupt:
         print("tidegauge: interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
 
 
-def _begun(arguments: list[str]) -> tuple[Namespace, Path | None]:
-    """The options, and the JUnit file that says so if the command is not done. Exits if they are
-    wrong."""
+def _code(arguments: list[str]) -> int:
+    """Execute the command, and tell why if it cannot be done; returns the exit code."""
+    junit = None
     try:
-        junit = begin_files(arguments)
-    except DefinitionError as error:
-        print(f"tidegauge: {harmless(str(error))}", file=sys.stderr)
-        raise SystemExit(EXIT_USAGE) from error
-    try:
-        return build_parser().parse_args(arguments), junit
-    except SystemExit as ended:
-        if ended.code:
-            tell_unfinished(junit)
+        junit = begin_files(tidegauge.commands, arguments)
+        return _carry_out(arguments)
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else PROGRAM
+        is_help = isinstance(error, click.exceptions.NoArgsIsHelpError)
+        _tell([error.format_message() if is_help else f"{path}: {error.format_message()}"])
+        tell_unfinished(junit)
+    except BrokenPipeError:
         raise
+    except Exception as error:
+        lines = _reason(error)
+        _tell(lines)
+        tell_unfinished(junit, lines[-1].removeprefix("tidegauge: "))
+    return EXIT_MISTAKE
 
 
-def _said(error: Exception) -> list[str]:
-    """The lines that explain why a command could not be done."""
+def _carry_out(arguments: list[str]) -> int:
+    try:
+        with tidegauge.make_context(PROGRAM, [*arguments]) as context:
+            tidegauge.invoke(context)
+    except click.exceptions.Exit as ended:
+        return ended.exit_code
+    return 0
+
+
+def _tell(lines: list[str]) -> None:
+    from services.console.terminal import harmless
+
+    print(*map(harmless, lines), sep="\n", file=sys.stderr)
+
+
+def _reason(error: Exception) -> list[str]:
+    """The lines that explain why a command could not be done. Raises the error if it is a
+    defect."""
+    from deploy.local.install import InstallError
+    from deploy.local.java import JavaMissingError
+    from deploy.local.stack import StackError
+    from schemas.validation_errors import DefinitionError
+    from services.console.run_command import RunError
+    from services.runtime.clickhouse import QueryError
+    from services.runtime.kafka import KafkaUnavailableError
+    from services.runtime.secret_files import SecretFileError
+
     if isinstance(error, OSError):  # such as a full disk, or a folder of another user
         where = f"{error.filename}: " if error.filename else ""
         return [f"tidegauge: {where}{error.strerror or error}."]
-    lines = [f"  {line}" for line in error.log_tail] if isinstance(error, StackError) else []
-    end = "." if isinstance(error, InstallError) else ""
-    return [*lines, f"tidegauge: {error}{end}"]
-
-
-def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+    if isinstance(error, StackError):
+        return [*(f"  {line}" for line in error.log_tail), f"tidegauge: {error}"]
+    if isinstance(error, InstallError):
+        return [f"tidegauge: {error}."]
+    known = (DefinitionError, KafkaUnavailableError, QueryError, RunError)
+    if isinstance(error, (*known, JavaMissingError, SecretFileError)):
+        return [f"tidegauge: {error}"]
+    raise error
 
 
 if __name__ == "__main__":

@@ -3,64 +3,80 @@ can fail, they are checked before the work and written after it."""
 
 import json
 import os
-from argparse import ArgumentError, ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from schemas.report import Report
-from schemas.validation_errors import DefinitionError
-from services.console.report.ci import benchmark, junit, junit_error, markdown
+import click
+
+if TYPE_CHECKING:
+    from schemas.report import Report
+    from services.console.series import RunOptions
+    from services.console.watching import WatchOptions
 
 _JUNIT: Final = "--junit"
-_OF_REPORT: Final = ("--report", "--markdown", _JUNIT, "--benchmark")
-OUTPUTS: Final = {
-    "run": _OF_REPORT,
-    "watch": _OF_REPORT,
-    "report": ("--html", _JUNIT),
-    "sql": ("--output",),
-    "bench": ("--json",),
-}
-"""By verb, the options that name a file to write."""
 _UNFINISHED: Final = "The command did not finish: it was stopped, or it still runs."
 _UNDONE: Final = "The command could not be executed; its output has the reason."
 
 
-def begin_files(arguments: Sequence[str]) -> Path | None:
+class FileToWrite(click.Path):
+    """The type of an option that names a file to write."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, _ctx: object
+    ) -> Path:
+        """Its path. Raises DefinitionError if it cannot be written."""
+        path = Path(value)
+        check_file(param.opts[0] if param else "", path)
+        return path
+
+
+def begin_files(verbs: Mapping[str, click.Command], arguments: Sequence[str]) -> Path | None:
     """Remove the files that a command is to write, so that those of an earlier command never pass
     for its own, also if it is killed or its options are wrong. JUnit's gets a test case with an
     error instead; returns its path. Raises DefinitionError if the command also reads one."""
-    verb = next((argument for argument in arguments if argument in OUTPUTS), None)
+    words = [word for before, word in pairwise(["", *arguments]) if before != "--data"]
+    verb = next((verbs[word] for word in words if word in verbs), None)
     if verb is None or {"-h", "--help"} & {*arguments}:
         return None
-    named = _named(OUTPUTS[verb], arguments)
+    named = _named(verb, arguments)
     for option, path in named.items():
         if sum(_is_same(path, value) for value in _values(arguments)) > 1:
-            raise DefinitionError(f"{option} {path}: the command names this file twice.")
+            raise _refusal(f"{option} {path}: the command names this file twice.")
     remove_files(named.values())
     if (result := named.get(_JUNIT)) is not None:
         tell_unfinished(result, _UNFINISHED)
     return result
 
 
+def _refusal(text: str) -> Exception:
+    from schemas.validation_errors import DefinitionError
+
+    return DefinitionError(text)
+
+
 def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:
     """Write a JUnit file with one error: why there is no result."""
     if path is not None and (path.is_file() or not path.exists()):
+        from services.console.report.ci import junit_error
+
         with suppress(OSError):  # a file that cannot be written is refused by check_file
             path.write_bytes(junit_error(reason))
 
 
-def _named(options: Sequence[str], arguments: Sequence[str]) -> dict[str, Path]:
-    """The files that some options name, although the other arguments may be wrong."""
-    parser = ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    for option in options:
-        parser.add_argument(option, type=Path)
-    try:
-        result, _ = parser.parse_known_args(list(arguments))
-    except (ArgumentError, SystemExit):
-        return {}
-    given = {option: getattr(result, option.removeprefix("--")) for option in options}
+def _named(verb: click.Command, arguments: Sequence[str]) -> dict[str, Path]:
+    """The files that options of a verb name, although the other arguments may be wrong."""
+    options = [each.opts[0] for each in verb.params if isinstance(each.type, FileToWrite)]
+    params = [click.Option([option], type=click.Path(path_type=Path)) for option in options]
+    settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+    reader = click.Command("files", settings, params=[*params], add_help_option=False)
+    context = reader.make_context("files", [*arguments], resilient_parsing=True)
+    given = {option: context.params[option.removeprefix("--")] for option in options}
     return {option: path for option, path in given.items() if path is not None}
 
 
@@ -99,11 +115,11 @@ def check_file(option: str, path: Path | None) -> None:
         return
     folder = path.absolute().parent
     if os.path.isdir(path):  # unlike pathlib's, false without permission
-        raise DefinitionError(f"{option} {path}: that is a folder.")
+        raise _refusal(f"{option} {path}: that is a folder.")
     if not os.path.isdir(folder):
-        raise DefinitionError(f"{option} {path}: there is no folder {folder}.")
+        raise _refusal(f"{option} {path}: there is no folder {folder}.")
     if not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        raise DefinitionError(f"{option} {path}: it cannot be written.")
+        raise _refusal(f"{option} {path}: it cannot be written.")
 
 
 def write_file(option: str, path: Path, data: bytes) -> None:
@@ -111,20 +127,22 @@ def write_file(option: str, path: Path, data: bytes) -> None:
     try:
         path.write_bytes(data)
     except OSError as error:
-        raise DefinitionError(f"{option} {path}: {error.strerror}.") from error
+        raise _refusal(f"{option} {path}: {error.strerror}.") from error
 
 
 def report_files(
-    options: Namespace,
-) -> tuple[tuple[str, Path | None, Callable[[Report], bytes]], ...]:
+    options: "RunOptions | WatchOptions",
+) -> "tuple[tuple[str, Path | None, Callable[[Report], bytes]], ...]":
     """Files that a report is written to: option, path or None, and the writer."""
+    from services.console.report.ci import benchmark, junit, markdown
+
     return (
         ("--report", options.report, _as_json),
         ("--markdown", options.markdown, lambda report: markdown(report).encode()),
-        ("--junit", options.junit, junit),
+        (_JUNIT, options.junit, junit),
         ("--benchmark", options.benchmark, benchmark),
     )
 
 
-def _as_json(report: Report) -> bytes:
+def _as_json(report: "Report") -> bytes:
     return (json.dumps(report.as_json(), indent=2) + "\n").encode()

@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import time
-from argparse import Namespace
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -281,32 +280,39 @@ def _rows(
     return rows
 
 
-def grafana(options: Namespace, clickhouse: str, console: Console) -> int:
+def grafana(
+    console: Console,
+    store: str,
+    action: str,
+    url: str,
+    *,
+    clickhouse: str | None = None,
+    user: str | None = None,
+) -> int:
     """Push and verify, or only verify; 0 only if everything is installed and every query works.
 
-    clickhouse: HTTP address of the store, unless overridden by the options.
+    store: HTTP address of the store. url: of Grafana. clickhouse, user: what the data source uses;
+    None: the store, and `default`.
     """
     token = os.environ.get(TOKEN, "")
     if not token:
         raise DefinitionError(
             f"Set {TOKEN} to a token of a Grafana service account with the role Admin."
         )
-    if urlsplit(options.url).scheme not in ("http", "https") or not urlsplit(options.url).hostname:
-        raise DefinitionError(f"--url: {options.url} is not a URL such as http://grafana:3000")
-    if options.action != "push" and (options.clickhouse or options.user):
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise DefinitionError(f"--url: {url} is not a URL such as http://grafana:3000")
+    if action != "push" and (clickhouse or user):
         raise DefinitionError("--clickhouse and --user apply to `grafana push` only.")
-    there = Grafana(options.url, token)
+    there = Grafana(url, token)
     now_ms = int(time.time() * 1000)
     try:
         outcomes = []
-        if options.action == "push":
-            address, password = options.clickhouse or clickhouse, os.environ.get(PASSWORD, "")
-            outcomes.append(
-                push(there, wanted_datasource(address, options.user or "default", password))
-            )
+        if action == "push":
+            address, password = clickhouse or store, os.environ.get(PASSWORD, "")
+            outcomes.append(push(there, wanted_datasource(address, user or "default", password)))
         outcomes.append(verify(there, TimeRange(now_ms - LOOKS_BACK_MS, now_ms)))
     except GrafanaError as error:
-        raise DefinitionError(f"{options.url}: {error}") from error
+        raise DefinitionError(f"{url}: {error}") from error
     return _show(console, outcomes)
 
 

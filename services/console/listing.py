@@ -1,5 +1,5 @@
-"""Lists: status, runs, workloads, pipelines; and a workload in words: its load, what it measures,
-how that is judged, and its source.
+"""Lists: status, runs, changes, workloads, pipelines; and a workload in words: its load, what it
+measures, how that is judged, and its source.
 
 Also the verb `sql`: one query, printed or written to a file, and example queries.
 """
@@ -17,23 +17,20 @@ from rich.console import Console
 from rich.syntax import Syntax
 from rich.table import Table
 
+from analysis.changes.words import change_sentence
 from schemas.domain import DomainSpec
 from schemas.load import Combined, Shape
 from schemas.protocol import Phases, Workload
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S, Validity
-from services.console.checks import benchmark_names
 from services.console.files import write_file
 from services.console.lists import position_sentence, skipped_sentences
 from services.console.report.words import SHOWN
 from services.console.terminal import harmless, headed, show_entries
 from services.definitions.domains import domain_names, load_domain
-from services.definitions.engines import load_engines
 from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, defined_in, load_pipeline, names
 from services.definitions.workloads import (
-    STUDIES_DIR,
-    SUITES_DIR,
     WORKLOADS_DIR,
     chosen_workload,
     load_workload,
@@ -54,6 +51,7 @@ FORMATS = {
 }
 BINARY = ("Arrow", "ArrowStream", "Avro", "Native", "ORC", "Parquet", "RowBinary")
 MAX_WIDTH = 400  # of a list that is piped
+SHOWN_CAUSES = 2
 MIN_RESULT = 30  # on a narrow terminal, with the gaps between columns
 
 
@@ -229,26 +227,6 @@ def show_pipelines(console: Console, name: str | None) -> None:
         console.print(f"Defined in {defined_in(name, PIPELINES_DIR)}", soft_wrap=True)
 
 
-def completions() -> dict[str, tuple[str, ...]]:
-    """Possible values of arguments, by verb and argument."""
-    workloads, pipelines = names(WORKLOADS_DIR), names(PIPELINES_DIR)
-    return {
-        "run.workload": workloads,
-        "run.pipeline": pipelines,
-        "workloads.name": workloads,
-        "pipelines.name": pipelines,
-        "domains.name": domain_names(),
-        "engines.name": tuple(load_engines()),
-        "run.domain": domain_names(),
-        "workloads.domain": domain_names(),
-        "suites.name": names(SUITES_DIR),
-        "up.suite": names(SUITES_DIR),
-        "study.name": names(STUDIES_DIR),
-        "bench.names": benchmark_names(),
-        "sql.format": tuple(FORMATS),
-    }
-
-
 def _explain_workload(console: Console, workload: Workload, domain: DomainSpec) -> None:
     console.print(headed(workload.name, workload.summary), soft_wrap=True)
     for line in explained(workload, domain):
@@ -391,3 +369,30 @@ def _given(load: Shape) -> str:
     if isinstance(load, Combined):
         texts += [f"{part.shape} ({_given(part)})" for part in load.parts]
     return ", ".join(texts) or "as recorded"
+
+
+def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool = False) -> None:
+    """One paragraph per change. explains: also print both levels, the confidence, and all that
+    changed."""
+    if not changes:
+        console.print("No change point in the history of any workload.")
+    for change in changes:
+        console.print(change_sentence(change), soft_wrap=True)
+        causes = change["likely_causes"]
+        for line in (*levels(change), *causes) if explains else causes[:SHOWN_CAUSES]:
+            console.print(f"    {line}", soft_wrap=True)
+        if len(causes) > SHOWN_CAUSES and not explains:
+            more = len(causes) - SHOWN_CAUSES
+            console.print(f"    and {more} more: ./tidegauge changes --explain", soft_wrap=True)
+
+
+def levels(change: dict[str, Any]) -> list[str]:
+    """`before: median 5.1, 4.9 to 5.6 in 12 runs`, the same for after, and the confidence."""
+    result = [
+        f"{side}: median {at['median']:.4g}, {at['low']:.4g} to {at['high']:.4g}"
+        f" in {at['runs']} runs"
+        for side, at in (("before", change["before"]), ("since", change["after"]))
+    ]
+    adjusted = "Latencies are adjusted for the pace of the machine and the time of day."
+    odds = f"Of shuffled histories {change['p_value']:.2%} show as great a change."
+    return [*result, adjusted, odds]

@@ -1,4 +1,4 @@
-"""Definitions as plain values for `--json`, and the verbs `engines` and `suites` as tables.
+"""Definitions as plain values for `--json`; domains, engines and suites as tables.
 
 All with their main fields, or one in full. Raises DefinitionError if the name does not exist.
 """
@@ -8,11 +8,12 @@ from typing import Any
 from rich.console import Console
 
 from schemas.commands import RunSuite
+from schemas.domain import DomainSpec, StageSpec
 from schemas.engine import Ability, EngineSpec, Setting
 from schemas.pipeline import Pipeline
 from schemas.suite import Pace, Suite
 from services.console.terminal import headed, show_entries
-from services.definitions.domains import domain_names, load_domain
+from services.definitions.domains import Domain, domain_names, load_domain
 from services.definitions.engines import Engine, Installed, installed, load_engine, load_engines
 from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names
 from services.definitions.trusted import keep_suite
@@ -43,6 +44,40 @@ def show_engines(console: Console, name: str | None, settings: ServiceSettings) 
         for each in load_engines().values()
     )
     show_entries(console, ((spec.name, f"{spec.summary} ({state})") for spec, state in states))
+
+
+def show_domains(console: Console, name: str | None) -> None:
+    """List all domains with their summaries, or describe one. Raises DefinitionError."""
+    if name:
+        _explain_domain(console, load_domain(name))
+        return
+    show_entries(console, ((each, load_domain(each).spec.summary) for each in domain_names()))
+
+
+def _explain_domain(console: Console, domain: Domain) -> None:
+    spec = domain.spec
+    console.print(headed(spec.name, spec.summary), soft_wrap=True)
+    for each in spec.inputs:
+        text = f"{each.topic}, {each.record} by {each.key}, event time {each.event_time}"
+        console.print(f"  input {each.name}: {text}", soft_wrap=True)
+    for number, stage in enumerate(spec.stages):
+        console.print(f"  {number} {_sentence(spec, stage)}", soft_wrap=True)
+    workloads = names(domain.folder / "workloads")
+    if workloads:
+        console.print(f"  Workloads: {', '.join(workloads)}", soft_wrap=True)
+    console.print(f"  Defined in {domain.folder}", soft_wrap=True)
+
+
+def _sentence(spec: DomainSpec, stage: StageSpec) -> str:
+    """`revenue: aggregate of purchases by gem_pack_id, 8 s sliding by 4 s. SUM(price) …`"""
+    inputs = " and ".join(each.name for each in spec.inputs_of(stage.name))
+    keys = f" by {', '.join(stage.keys)}" if stage.keys else ""
+    window = ""
+    if stage.window:
+        slides = stage.window.slide_s != stage.window.size_s
+        window = f", {stage.window.size_s} s"
+        window += f" sliding by {stage.window.slide_s} s" if slides else ""
+    return f"{stage.name}: {stage.kind} of {inputs}{keys}{window}. {stage.summary}".rstrip()
 
 
 def installation_state(place: Installed) -> str:

@@ -7,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.local.broker import known_to
@@ -16,6 +17,7 @@ from deploy.local.stack import Stack, StackError, StackStatus
 from deploy.local.startup import check_ports
 from deploy.local.state import make_private
 from services.runtime.clickhouse import QueryError, answer_to, store_url
+from services.runtime.process import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
 
 READY_TIMEOUT_S = 5.0
@@ -39,6 +41,28 @@ def open_stack(
 def public_address(settings: ServiceSettings) -> str:
     """Public address of the store, which may differ from the one that services use."""
     return settings.public_url or str(store_url(settings))
+
+
+def dashboards(settings: ServiceSettings) -> str:
+    """Address of the dashboards."""
+    return f"{public_address(settings)}/dashboards/"
+
+
+def run_page(settings: ServiceSettings, run_id: str) -> str:
+    """Address of the dashboard about a run, with the time from its request until now."""
+    asked = datetime.strptime(run_id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
+    span = f"from={1000 * int(asked.timestamp())}&to={now_ms() + 5000}"
+    return f"{dashboards(settings)}d/tidegauge-run?var-run={run_id}&{span}"
+
+
+def watch_page(settings: ServiceSettings) -> str:
+    """Address of the dashboard about watches."""
+    return f"{dashboards(settings)}d/tidegauge-watch"
+
+
+def answering(settings: ServiceSettings) -> AbstractContextManager[str]:
+    """The store's URL; starts a temporary store if none is running."""
+    return store_session(settings, lambda: open_stack(settings).status().running)
 
 
 class RemoteStack:

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import IO
 
 from rich.box import SIMPLE_HEAD
@@ -46,6 +46,13 @@ def say_unless_quiet(console: Console, text: str) -> None:
     """Print a line of progress, unless only results and errors are printed."""
     if not is_quiet(console):
         console.print(text, soft_wrap=True)
+
+
+def teller(console: Console) -> Callable[[str], None]:
+    """Prints progress as dim lines, or nothing if quiet."""
+    if is_quiet(console):
+        return lambda _text: None
+    return lambda text: console.print(text, style="dim", soft_wrap=True)
 
 
 def headed(name: str, text: str, width: int = 0) -> Text:

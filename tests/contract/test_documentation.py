@@ -8,12 +8,12 @@ import signal
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from deploy.local.startup import known_settings
 from schemas.protocol import Workload
 from services.console.__main__ import main
-from services.console.arguments import build_parser
 from services.definitions import engines
 from services.definitions.domains import domain_names
 from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
@@ -21,6 +21,7 @@ from services.definitions.workloads import chosen_workload
 from services.external_pipeline import __main__ as external
 from services.runner import processes
 from services.runtime.settings import ROOT
+from tests.command_line import parsed
 from tests.contract.service_settings import PREFIX
 from tests.documentation import COMMANDS, PAGES, blocks, words_of
 from tests.end_to_end.documented import (
@@ -36,8 +37,6 @@ from tests.end_to_end.documented import (
 from tests.faults.killed_engines import RESULTS
 
 pytestmark = pytest.mark.contract
-
-PARSER = build_parser()
 
 
 @pytest.fixture(autouse=True)
@@ -56,14 +55,13 @@ def check_tidegauge(words: list[str], mounted: Path = PIPELINES_DIR) -> None:
     """mounted: folder with additional pipelines."""
     if words[0] == "test":
         return
-    options = PARSER.parse_args(words)  # exits, and so fails, for invalid arguments
-    if options.verb in ("run", "workloads"):
-        name = options.workload if options.verb == "run" else options.name
-        domain = getattr(options, "domain", None)
+    verb, options = parsed(words)  # raises, and so fails, for invalid arguments
+    if verb in ("run", "workloads"):
+        name, domain = options["workload" if verb == "run" else "name"], options["domain"]
         if name and name not in THEIRS:
             chosen_workload(name, domain if domain in domain_names() else None)
-    if options.verb in ("run", "pipelines"):
-        names = options.pipeline if options.verb == "run" else options.name
+    if verb in ("run", "pipelines"):
+        names = options["pipeline" if verb == "run" else "name"]
         for name in (names or "").split(","):
             if name and not {name, names} & THEIRS:
                 is_mounted = (mounted / f"{name}.toml").is_file()
@@ -106,7 +104,7 @@ def test_there_are_commands_on_every_page_for_newcomers() -> None:
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
-    with pytest.raises(SystemExit):
+    with pytest.raises(click.UsageError):
         check_tidegauge(["run", "--no-such-option"])
     with pytest.raises(ValueError, match="no-such-pipeline"):
         check_tidegauge(["run", "--pipeline", "no-such-pipeline"])

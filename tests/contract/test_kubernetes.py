@@ -12,10 +12,10 @@ import yaml
 from deploy.dependencies.lock import SERVICES
 from deploy.local.broker import access_properties
 from services.collector.settings import CollectorSettings
-from services.console.arguments import build_parser
 from services.generator.settings import GeneratorSettings
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
+from tests.command_line import parsed
 from tests.contract.kustomize import Resource, build
 from tests.contract.service_settings import service_of, unknown_settings
 
@@ -291,8 +291,8 @@ def test_five_brokers_keep_three_copies_and_several_processes_share_the_work() -
 def test_the_run_job_is_a_command_that_the_console_understands() -> None:
     container = RUN["spec"]["template"]["spec"]["containers"][0]
     assert service_of(container["command"]) == "console"
-    options = build_parser().parse_args(container["args"])
-    assert (options.verb, options.workload, options.duration) == ("run", "latency", 60)
+    verb, options = parsed(container["args"])
+    assert (verb, options["workload"], options["duration"]) == ("run", "latency", 60)
     env = {each["name"]: each["value"] for each in container["env"]}
     assert unknown_settings("console", set(env)) == set()
     host, port = env["TIDEGAUGE_STORE_URL"].removeprefix("http://").split(":")

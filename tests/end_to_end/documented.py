@@ -251,7 +251,7 @@ CHANGES = (
     Change(r"tidegauge test(?=$|    # )", "tidegauge test --collect-only -q"),
     Change(r"tidegauge test (faults \S+|documented)$", r"\g<0> --collect-only -q"),
     # It prints nothing; check its effect.
-    Change("^eval .*", r"\g<0>; complete -p ./tidegauge"),
+    Change("^eval .*", r"\g<0>; complete -p tidegauge"),
 )
 
 # The smallest settings of `bench`, which still take some ten minutes.

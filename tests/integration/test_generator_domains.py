@@ -9,7 +9,7 @@ from schemas import catalogue
 from schemas.catalogue import domain_topics
 from schemas.commands import Prepare, Start, Stop
 from schemas.events import Failed, LoadFinished, Ready
-from services.console.verbs.definitions import new_domain
+from services.console.new_domain import new_domain
 from services.definitions.domains import load_domain
 from services.definitions.trusted import keep_definitions
 from services.runtime.events import open_events

@@ -1,7 +1,6 @@
 """`tidegauge grafana` with a double of Grafana's HTTP API."""
 
 import json
-from argparse import Namespace
 from io import StringIO
 
 import pytest
@@ -28,8 +27,8 @@ def double(monkeypatch):
 def asked(double, action, **more):
     """(exit code, output)."""
     text = StringIO()
-    options = {"action": action, "url": double.url, "clickhouse": None, "user": None}
-    code = grafana(Namespace(**(options | more)), STORE, Console(file=text, width=200))
+    options = {"url": double.url} | more
+    code = grafana(Console(file=text, width=200), STORE, action, **options)
     return code, text.getvalue()
 
 

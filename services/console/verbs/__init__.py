@@ -1,29 +1,59 @@
-"""The verbs: each takes its options, the settings and a console, and returns the exit code."""
+"""The command `tidegauge` and its verbs, in the order of its help."""
 
-from services.console.verbs import definitions, measuring, results, stack, studying, watching
+from importlib.metadata import version as version_of
+from pathlib import Path
 
-VERBS = {
-    "run": measuring.run,
-    "study": studying.study,
-    "watch": watching.watch,
-    "up": stack.up,
-    "down": stack.down,
-    "status": stack.status,
-    "doctor": stack.doctor,
-    "bench": definitions.bench,
-    "completion": definitions.completion,
-    "sql": results.sql,
-    "evaluate": measuring.evaluate,
-    "rebuild": stack.rebuild,
-    "report": results.report,
-    "changes": results.changes,
-    "compare": results.compare,
-    "runs": results.runs,
-    "workloads": definitions.workloads,
-    "pipelines": definitions.pipelines,
-    "domains": definitions.domains,
-    "engines": definitions.engines,
-    "new": definitions.new,
-    "suites": definitions.suites,
-    "grafana": results.grafana,
-}
+import click
+
+from services.console.arguments import COMMON, CONTEXT, VerbGroup
+from services.console.verbs import definitions, measuring, results, stack
+
+PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+
+
+def _show_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    """The version of the checkout, or of the installed package."""
+    if is_asked:
+        from services.runtime.files import read_toml
+
+        is_checkout = PROJECT.is_file()
+        shown = read_toml(PROJECT)["project"]["version"] if is_checkout else version_of("tidegauge")
+        click.echo(f"tidegauge {shown}")
+        context.exit()
+
+
+@click.group(
+    cls=VerbGroup,
+    context_settings=CONTEXT,
+    subcommand_metavar="VERB …",
+    epilog="""\
+Exit codes: 0 success (run: valid, every output correct), 1 the run or check did not pass, 2 the
+command could not be carried out, 3 a threshold failed or a figure is worse than the baseline, 130
+interrupted.
+
+State is kept in --data DIR or TIDEGAUGE_DATA (default .tidegauge). Ports start at
+TIDEGAUGE_BASE_PORT (default 17070), so several stacks can run side by side.""",
+)
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_version,
+    help="print the version",
+)
+def tidegauge() -> None:
+    """Benchmark stream processing pipelines from outside, through Kafka."""
+
+
+tidegauge.params += COMMON
+for each in (
+    *(measuring.run, measuring.study, measuring.watch),
+    *(stack.up, stack.down, stack.status, stack.doctor),
+    *(results.sql, measuring.evaluate, stack.rebuild),
+    *(results.report, results.compare, results.changes, results.runs),
+    *(definitions.workloads, definitions.pipelines, definitions.domains, definitions.engines),
+    *(definitions.suites, results.grafana, definitions.new),
+    *(definitions.bench, definitions.test, definitions.completion),
+):
+    tidegauge.add_command(each)

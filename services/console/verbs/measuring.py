@@ -1,346 +1,268 @@
-"""Verbs that measure: `run` and `evaluate`."""
+"""Verbs that measure: `run`, `study`, `watch`, `evaluate`."""
 
-import os
-import subprocess
-import sys
-from argparse import Namespace
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+import click
+from click import argument, option
 
-from analysis.interleaving import LEAST_PAIRS
-from analysis.thresholds import ended_by_threshold
-from deploy.local.archiving import make_archives
-from deploy.local.engines import install_engines
-from deploy.local.java import use_java
-from deploy.local.parts import GATEWAY, stack_parts
-from deploy.local.stack import Stack
-from schemas.protocol import (
-    Interleaving,
-    Pipeline,
-    Profile,
-    RunRequest,
-    Stage,
-    Workload,
-    parse_stages,
-)
-from schemas.report import Report
-from schemas.threshold import parse_threshold
-from schemas.validation_errors import DefinitionError
-from services.console.baselines import Baseline, against_baseline, check_baseline, with_baseline
-from services.console.choosing import (
-    MEASURE_S,
-    ChosenRun,
-    Overrides,
-    check_quiet,
-    chosen_pipelines,
-    cited,
-    cited_pipelines,
-    cited_workload,
-    long_enough,
-    look_into_files,
-    parts_of,
-    runs_of,
-    scaling_of,
-    with_overrides,
-)
-from services.console.files import check_file, report_files, write_file
-from services.console.remote_stack import RemoteStack, open_stack
-from services.console.report.build import build_whole_report
-from services.console.report.several import conclusions_of
-from services.console.report.terminal import show_report
-from services.console.report.words import is_clean, verdict
-from services.console.run_command import FollowedRun, RunError, ask, perform, publish
-from services.console.verbs.common import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_THRESHOLD,
-    dashboards,
-    run_page,
-    teller,
-)
-from services.definitions.domains import Domain, checked
-from services.definitions.engines import load_engine
-from services.definitions.pipelines import load_pipelines
-from services.definitions.requests import new_request, not_published
-from services.definitions.trusted import keep_definitions
-from services.definitions.workloads import chosen_workload
-from services.readmodel.history import at_sustainable_share
-from services.runtime.clickhouse import store_url
-from services.runtime.settings import ServiceSettings
+from services.console.arguments import ConsoleSession, names_of, print_json, verb, with_session
+from services.console.files import FileToWrite
 
-MOST_REPEATS = 100
+AUTO = "auto"
+FILE = click.Path(path_type=Path)
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What to measure. ask: creates the request of a run from a workload and pipelines. baseline:
-    what thresholds refer to and the report is compared with. measured: the stages of each pipeline,
-    by the name that the command gave it."""
-
-    options: Namespace
-    workload: Workload
-    pipelines: tuple[Pipeline, ...]
-    domain: Domain
-    ask: Callable[[Workload, tuple[Pipeline, ...]], RunRequest]
-    baseline: Baseline | None = None
-    measured: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
-
-    @property
-    def needs_results(self) -> bool:
-        """Whether its request depends on earlier results, and so on the store."""
-        thresholds = map(parse_threshold, self.workload.thresholds)
-        at_share = self.workload.sustainable_share is not None
-        is_run = self.baseline is not None and not self.baseline.is_file
-        return at_share or is_run or any(threshold.of_baseline for threshold in thresholds)
-
-    @property
-    def parts(self) -> tuple[ChosenRun, ...]:
-        """The runs of one round."""
-        return parts_of(self.workload, self.pipelines)
-
-    def keep(self, data: Path) -> None:
-        """Record what was read from files, so that services trust it."""
-        measured = [pipeline for part in self.parts for pipeline in part.pipelines]
-        keep_definitions(data, [self.workload], measured, [self.domain])
-
-    def request(self, reports: Sequence[Report]) -> RunRequest:
-        """The request of the next run, given the reports of those before it."""
-        part = self.parts[len(reports) % len(self.parts)]
-        request = part.of_series(self.ask(part.workload, part.pipelines), reports)
-        return request.model_copy(update={"profile": self.options.profile})
-
-
-def run(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """One run from start to report; 0 only if it is valid and the ledger clean. If one of several
-    runs cannot be done, those before it are reported first."""
-    wanted, say = _wanted(options, store_url(settings)), teller(console)
-    if not settings.store_url:
-        use_java(settings.jars)  # its version is part of the request
-    # Before anything starts: a request may be refused.
-    planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
-    own = zip(wanted.pipelines, planned.pipelines, strict=True)
-    measured = {each.name: planned.stages_of(named) for each, named in own}
-    wanted = replace(wanted, measured=measured)
-    look_into_files(planned, wanted.domain, settings, say)
-    for sentence in not_published(planned):
-        say(sentence)
-    if planned.interleaved is not None:
-        wanted = _in_turns(wanted, planned.interleaved, say)
-    more = (GATEWAY,) if wanted.workload.has_gateway else ()
-    parts = partial(stack_parts, more=more, is_optimised=wanted.workload.is_optimised)
-    stack = open_stack(settings, parts)
-    _look_whether_quiet(options, stack)
-    reports: list[Report] = []
-    if not settings.store_url:
-        install_engines(
-            (load_engine(pipeline.engine) for pipeline in wanted.pipelines), settings, say
-        )
+def _warm_up(text: str) -> int | str:
+    if text == AUTO:
+        return text
     try:
-        try:
-            interrupted = _measure(wanted, settings, console, stack, reports)
-        except BaseException as error:
-            before = [_tell(wanted, reports, console)] if reports else []
-            if isinstance(error, RunError):
-                with suppress(RunError):  # the first error counts
-                    _publish(before, settings, stack)
-            raise
-        report = _tell(wanted, reports, console)
-        _publish([report], settings, stack)
-        if stack.attached:  # otherwise the dashboards end with the stack
-            say(f"look at it at {run_page(settings, report.run_id)}")
-    finally:
-        stack.close(say)
-    if interrupted:
-        return EXIT_INTERRUPTED
-    if not stack.attached:  # its JVMs have ended
-        make_archives(settings.jars, say)
-    return _exit_code(reports, report)
-
-
-def _in_turns(wanted: Wanted, turns: Interleaving, say: Callable[[str], None]) -> Wanted:
-    """The same, measured for enough blocks, unless the command says how long."""
-    if wanted.options.duration is None:
-        wanted = replace(wanted, workload=long_enough(wanted.workload, turns))
-    measured_s = wanted.workload.phases.measure_s
-    say(f"in turns, blocks of {turns.block_s} s: {measured_s} s are measured")
-    least_s = 2 * turns.block_s * LEAST_PAIRS
-    if measured_s < least_s:
-        say(f"too few blocks for a comparison; it needs --duration {least_s} or longer")
-    return wanted
-
-
-def _wanted(options: Namespace, url: str) -> Wanted:
-    """The options as a value. url: of the store. Raises DefinitionError."""
-    domain, workload = chosen_workload(options.workload, options.domain)
-    overrides = Overrides(
-        rate=options.rate,
-        duration=options.duration,
-        warm_up=options.warm_up,
-        scale=options.scale,
-        input=options.input,
-        time_unit=options.time_unit,
-        format=options.format,
-        transport=options.transport,
-        kill=options.kill,
-        thresholds=options.threshold,
-        floor=options.floor,
-    )
-    chosen = with_overrides(workload, overrides)
-    workload = scaling_of(checked(chosen, domain), options.workers)
-    pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
-    workload, pipelines = _profiled(options, workload, pipelines)
-    stages = _stages(options, domain)
-    if not 1 <= options.repeat <= MOST_REPEATS:
-        raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
-    for option, path, _ in report_files(options):
-        check_file(option, path)
-    baseline = Baseline(options.baseline, url) if options.baseline else None
-    if baseline is not None:
-        baseline.check()
-    check_baseline(workload, baseline)
-    if options.require_comparison and baseline is None:
-        raise DefinitionError("--require-comparison needs --baseline.")
-    request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
-    return Wanted(options, workload, pipelines, domain, request, baseline)
-
-
-def _measure(
-    wanted: Wanted,
-    settings: ServiceSettings,
-    console: Console,
-    stack: Stack | RemoteStack,
-    reports: list[Report],
-) -> bool:
-    """Start the stack if needed, carry out the runs and append their reports; returns whether that
-    was interrupted. The first run begins before every part is ready if it needs no results."""
-    options, say, url = wanted.options, teller(console), store_url(settings)
-    begun: list[tuple[RunRequest, FollowedRun]] = []
-
-    def begin() -> None:
-        wanted.keep(settings.data)
-        request = wanted.request(reports)
-        begun.append((request, ask(request, settings)))
-
-    stack.up(say, None if wanted.needs_results else begin)
-    if not settings.store_url and not begun:
-        wanted.keep(settings.data)
-    first = begun[0][0] if begun else wanted.request(reports)
-    workload = with_baseline(wanted.workload, wanted.measured, wanted.baseline, first)
-    wanted = replace(wanted, workload=workload)
-    say(f"watch it at {dashboards(settings)}d/tidegauge-live")
-    planned_runs, interrupted = options.repeat * len(wanted.parts), False
-    while len(reports) < planned_runs and not interrupted:
-        asked = None
-        if begun:
-            request, asked = begun.pop()
-        else:
-            request = at_sustainable_share(wanted.request(reports), url)
-        interrupted = perform(request, settings, console, stack.check, asked).interrupted
-        reports.append(build_whole_report(url, request.run_id))
-        if planned_runs > 1:
-            say(f"run {len(reports)} of {planned_runs}: {verdict(reports[-1])[0]}")
-        if ended_by_threshold(reports[-1]):
-            break
-    return interrupted
-
-
-def _stages(options: Namespace, domain: Domain) -> tuple[Stage, ...]:
-    """The stages named by --stages. Raises DefinitionError."""
-    try:
-        if options.stages is None:
-            return ()
-        return parse_stages(options.stages, domain.spec.stage_names)
+        return int(text)
     except ValueError as error:
-        raise DefinitionError(f"--stages: {error}.") from error
+        raise click.BadParameter(f"must be seconds or {AUTO}, not {text!r}.") from error
 
 
-def _profiled(
-    options: Namespace, workload: Workload, pipelines: tuple[Pipeline, ...]
-) -> tuple[Workload, tuple[Pipeline, ...]]:
-    """The workload, pipelines and number of runs under a profile. Raises DefinitionError."""
-    if not options.profile:
-        options.repeat = 1 if options.repeat is None else options.repeat
-        return workload, pipelines
-    if workload.scaling is not None:
-        raise DefinitionError("--profile is not for a series with several numbers of workers.")
-    if options.warm_up is not None:
-        raise DefinitionError("--profile and --warm-up: the profile sets the warm-up.")
-    if options.duration is not None and options.duration < MEASURE_S:
-        raise DefinitionError(f"--profile measures at least {MEASURE_S} s; --duration is shorter.")
-    options.repeat = runs_of(options.repeat)
-    return cited_workload(workload), cited_pipelines(pipelines)
+def judging(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Options of the verbs that judge what they measured."""
+    for name, metavar, text in (
+        ("--benchmark", "FILE.json", "also write its figures for github-action-benchmark"),
+        ("--junit", "FILE.xml", "also write its checks as JUnit XML"),
+        ("--markdown", "FILE.md", "also write it as Markdown, such as a CI job summary"),
+        ("--report", "FILE.json", "also write the report as JSON"),
+    ):
+        function = option(name, type=FileToWrite(), metavar=metavar, help=text)(function)
+    return option(
+        "--threshold",
+        "thresholds",
+        multiple=True,
+        metavar='"FIGURE <= N"',
+        help='such as "join.p99_ms <= 50"; exit code 3 if it fails; may be repeated',
+    )(function)
 
 
-def _look_whether_quiet(options: Namespace, stack: Stack | RemoteStack) -> None:
-    """Check that the machine is quiet, if a profile requires it, before we start anything. Raises
-    DefinitionError."""
-    if options.profile and not stack.status().running:
-        check_quiet()
+@verb(
+    ("./tidegauge run", "workload latency on spark-realtime"),
+    ("./tidegauge run --pipeline spark-realtime,spark-microbatch", "both on the same input"),
+    ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s for a minute"),
+    ("./tidegauge run --domain gem_packs", "another domain: in-game purchases and ads"),
+    ("./tidegauge run --report report.json", "also write the report as JSON"),
+    ("./tidegauge run --warm-up 60", "a fixed warm-up of one minute"),
+    ('./tidegauge run --threshold "join.p99_ms <= 50"', "exit code 3 if it fails"),
+    ("./tidegauge run --repeat 5", "median of five runs, with confidence intervals"),
+    (
+        "./tidegauge run --pipeline spark-realtime,flink --interleave",
+        "alternating blocks; do they differ?",
+    ),
+)
+@argument("workload", default="latency", metavar="[WORKLOAD]", shell_complete=names_of("workload"))
+@option(
+    "--domain",
+    metavar="NAME",
+    shell_complete=names_of("domain"),
+    help="a name from `domains`, or the path of a folder (default: traffic)",
+)
+@option(
+    "--pipeline",
+    metavar="NAME[,NAME]",
+    shell_complete=names_of("pipeline"),
+    help="pipelines to measure (default: those of the workload, or spark-realtime)",
+)
+@option(
+    "--stages",
+    metavar="0-4",
+    help="stages by number from 0 or by name: 0-4, 2 or parse,join (`domains NAME` lists them)",
+)
+@option("--rate", type=float, metavar="N", help="input records per second")
+@option(
+    "--duration",
+    type=int,
+    metavar="S",
+    help="seconds measured; if shorter than the workload's, its other times are shortened, too",
+)
+@option("--warm-up", type=_warm_up, metavar="S|auto", help="seconds of warm-up, or until steady")
+@option(
+    "--scale",
+    type=float,
+    metavar="SHARE",
+    help="scale of the workload's bursts or backlog (default: 1)",
+)
+@option("--input", type=FILE, metavar="FILE", help="replay your own observations, CSV or Parquet")
+@option(
+    "--time-unit",
+    type=click.Choice(["s", "ms", "us", "ns"]),
+    help="unit of times in the file that are numbers since 1970 (default: milliseconds)",
+)
+@option(
+    "--format",
+    type=click.Choice(["avro", "json"]),
+    help="format of the input records (default: the workload's)",
+)
+@option(
+    "--transport",
+    type=click.Choice(["kafka", "tcp", "udp", "zeromq"]),
+    help="how records are sent; all but kafka go through the gateway (default: the workload's)",
+)
+@option(
+    "--workers", metavar="N[,N]", help="search the sustainable rate with each number of workers"
+)
+@option("--repeat", type=int, metavar="N", help="do N runs and report the median run (default: 1)")
+@option(
+    "--profile",
+    type=click.Choice(["citation"]),
+    help="strict rules for published figures: steady, undisturbed, at least five runs",
+)
+@option(
+    "--interleave",
+    is_flag=True,
+    help="measure two pipelines in alternating blocks and test whether they differ",
+)
+@option(
+    "--floor",
+    is_flag=True,
+    help="first measure a plain copy for 10 s: the latency of Tidegauge itself",
+)
+@option(
+    "--kill",
+    type=click.Choice(["driver", "worker", "broker", "evaluator"]),
+    help="kill this process at the workload's time, or after a third of the measured phase",
+)
+@option(
+    "--baseline",
+    metavar="FILE.json|RUN_ID",
+    help="earlier report or run to compare with; with five runs each, worse is exit code 3",
+)
+@option(
+    "--require-comparison",
+    is_flag=True,
+    help="exit code 3 also if the comparison with the baseline decides nothing",
+)
+@judging
+@with_session
+def run(session: ConsoleSession, **options: Any) -> int:
+    """Start the stack if needed, do one run, and print a report.
+
+    Starts the stack if it is not running. Prepares the pipelines until every stage publishes. Sends
+    the load: warm-up until all stages are steady, measured phase, cool-down. Waits until every
+    expected output has a verdict, and prints the report. Stops what it started. Ctrl-C ends the
+    run; its results are kept and marked INVALID.
+
+    WORKLOAD is a name from `./tidegauge workloads` or the path of a TOML file (default: latency). A
+    pipeline is a name from `./tidegauge pipelines`, a path, or external:NAME for a program that is
+    already running and writes to output.NAME.<stage>.
+    """
+    from services.console import series
+
+    return series.run(series.RunOptions(**options), session.settings, session.console)
 
 
-def _publish(
-    reports: Sequence[Report], settings: ServiceSettings, stack: Stack | RemoteStack
-) -> None:
-    """Publish what the reports say about several runs. Raises RunError."""
-    conclusions = [conclusion for report in reports for conclusion in conclusions_of(report)]
-    publish(conclusions, settings, stack.check)
+@verb(
+    ("./tidegauge study", "list studies, their scales and durations"),
+    ("./tidegauge study ospbench --scale small", "about an hour and a half"),
+)
+@argument("name", required=False, metavar="[NAME]", shell_complete=names_of("study"))
+@option("--scale", default="small", metavar="NAME", help="a scale from the list (default: small)")
+@option(
+    "--folder",
+    type=FILE,
+    default=Path(),
+    metavar="DIR",
+    help="folder for the page (default: current folder)",
+)
+@option("--json", "as_json", is_flag=True, help="print the list as JSON")
+@with_session
+def study(
+    session: ConsoleSession, name: str | None, scale: str, folder: Path, as_json: bool
+) -> int:
+    """Repeat the experiments of a paper, or list the studies.
+
+    Does all runs of a study: a list of experiments with the figures that a paper reports. Writes
+    the results as NAME-SCALE.html and NAME-SCALE.md. INVALID runs are repeated. After Ctrl-C the
+    same command resumes; finished runs are recorded in the data folder. Missing engines are
+    installed.
+
+    NAME is a name from `./tidegauge study` or the path of a TOML file (default: list the studies).
+    """
+    from services.console.lists import studies
+    from services.console.studies import studying
+
+    if name:
+        return studying.study(name, scale, folder, session.settings, session.console)
+    if as_json:
+        print_json(studies())
+    else:
+        studying.show_studies(session.console)
+    return 0
 
 
-def _exit_code(reports: list[Report], shown: Report) -> int:
-    """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
-    is worse than the baseline, or that was not compared with it as demanded. shown: the report that
-    was printed."""
-    failed = [report for report in reports if any(not row.passed for row in report.thresholds)]
-    if any(map(ended_by_threshold, reports)) or any(each.valid for each in failed):
-        return EXIT_THRESHOLD
-    compared = shown.baseline
-    if compared and (compared.passed is False or (compared.passed is None and compared.required)):
-        return EXIT_THRESHOLD
-    return 0 if all(report.valid and is_clean(report) for report in reports) else EXIT_FAILED
+@verb(
+    ("./tidegauge watch --infer orders shipped --kafka kafka:9092", "suggest a watch file"),
+    ("./tidegauge watch orders.toml", "watch until Ctrl-C"),
+    ("./tidegauge watch orders.toml --detach", "in the background"),
+    ('./tidegauge watch orders.toml --duration 120 --threshold "p99_ms <= 500"', "gate a CI job"),
+    ("./tidegauge watch", "list the watches"),
+    ("./tidegauge watch --end orders", "end a watch; its runs are kept"),
+)
+@argument("file", required=False, type=FILE, metavar="[FILE.toml]")
+@option("--detach", is_flag=True, help="watch in the background")
+@option(
+    "--duration",
+    type=int,
+    metavar="S",
+    help="watch for so many seconds, then print a report; exit codes as of `run`",
+)
+@judging
+@option("--json", is_flag=True, help="the list of watches as JSON")
+@option("--end", metavar="NAME", help="end a watch that runs in the background")
+@option(
+    "--infer",
+    nargs=2,
+    metavar="INPUT OUTPUT",
+    help="sample two topics and print a suggested watch file; FILE.toml may give their logins",
+)
+@option("--kafka", default="", metavar="HOST:PORT", help="bootstrap server of these topics")
+@option("--registry", default="", metavar="URL", help="schema registry of these topics")
+@with_session
+def watch(session: ConsoleSession, **options: Any) -> int:
+    """Measure your own pipeline as it runs, or list watches.
+
+    Reads the input and output topics of a pipeline that you run and pairs their records. Reports
+    latency, missing and duplicate outputs; every hour is a run. Writes nothing to these topics and
+    joins no consumer group. Starts the stack if it is not running. With --detach the watch runs
+    until it is ended, with --duration for some seconds, which are one run with a report and an exit
+    code. docs/watch-your-pipeline.md is a tutorial.
+
+    FILE.toml names the topics to watch (default: list the watches).
+    """
+    from services.console import watching
+
+    return watching.watch(watching.WatchOptions(**options), session.settings, session.console)
 
 
-def evaluate(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Evaluate a past run again; 0 only if every count equals the live one."""
-    stack, say = open_stack(settings), teller(console)
+@verb(("./tidegauge evaluate 20260101-120000-abcd", "an id from `./tidegauge runs`"))
+@argument("run_id", metavar="RUN_ID")
+@with_session
+def evaluate(session: ConsoleSession, run_id: str) -> int:
+    """Evaluate a past run again and compare with the live results.
+
+    Reads the inputs and outputs of a past run from Kafka, evaluates them again, and compares every
+    count with the live results. Exit code 0 if all are equal.
+    """
+    import os
+    import subprocess
+    import sys
+
+    from services.console.remote_stack import open_stack
+    from services.console.terminal import teller
+
+    settings = session.settings
+    stack, say = open_stack(settings), teller(session.console)
     try:
         stack.up(say)
-        return evaluate_again(settings, options.run_id)
+        return subprocess.run(
+            [sys.executable, "-m", "services.evaluator.run.reevaluation", run_id],
+            env=os.environ | settings.child_variables,
+            check=False,
+        ).returncode
     finally:
         stack.close(say)
-
-
-def _tell(wanted: Wanted, reports: list[Report], console: Console) -> Report:
-    """Print the report, and write the requested files; returns the report."""
-    options = wanted.options
-    # The last report of a series contains all its runs.
-    is_repeated = options.repeat > 1 and reports[-1].scalability is None
-    report = _summary(reports, options.profile) if is_repeated else reports[-1]
-    if wanted.baseline is not None:
-        report = against_baseline(report, wanted.baseline, options.require_comparison)
-    show_report(console, report)
-    for option, path, write in report_files(options):
-        if path is not None:
-            write_file(option, path, write(report))
-    return report
-
-
-def _summary(reports: list[Report], profile: Profile) -> Report:
-    from analysis import repetition  # slow: imports numpy
-
-    report = repetition.summarise(reports)
-    return cited(report, reports) if profile else report
-
-
-def evaluate_again(settings: ServiceSettings, run_id: str) -> int:
-    """Print the results beside the published ones. Returns the exit code: 0 equal, 1 different, 2
-    if the run can no longer be evaluated. The stack must be running."""
-    return subprocess.run(
-        [sys.executable, "-m", "services.evaluator.run.reevaluation", run_id],
-        env=os.environ | settings.child_variables,
-        check=False,
-    ).returncode

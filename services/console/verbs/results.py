@@ -1,164 +1,294 @@
 """Verbs that show results: `sql`, `report`, `compare`, `changes`, `runs`, `grafana`."""
 
-from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
+import click
+from click import argument, option
 
-from analysis.changes.words import change_sentence
-from schemas.events import ChangePointFound
-from schemas.validation_errors import DefinitionError
-from services.console import listing
-from services.console.files import check_file, write_file
-from services.console.remote_stack import open_stack
-from services.console.report.build import build_whole_report
-from services.console.report.ci import junit, markdown
-from services.console.report.html import page
-from services.console.report.terminal import show_report
-from services.console.verbs.common import answering, print_json
-from services.readmodel.history import published_changes, read_series
-from services.readmodel.runs import latest_run, newest_runs, request_of
-from services.readmodel.timelines import read_timelines
-from services.runtime.clickhouse import store_url
-from services.runtime.events import open_events
-from services.runtime.settings import ServiceSettings
-
-SHOWN_CAUSES = 2
+from services.console.arguments import (
+    ConsoleSession,
+    Verb,
+    names_of,
+    print_json,
+    verb,
+    with_session,
+)
+from services.console.files import FileToWrite
 
 
-def sql(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Run one query, or show example queries."""
-    if options.examples is not None and options.query:
-        raise DefinitionError("Give a query or --examples, not both.")
-    if options.json and options.format:
-        raise DefinitionError("Give --json or --format, not both.")
-    if options.examples == 0:
-        if options.output or options.format:
-            raise DefinitionError("--output and --format need a query or the number of an example.")
-        if options.json:
+class SqlVerb(Verb):
+    """A query may begin with a comment, which is no option: `-- Runs of today`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Move such a query to the end, after `--`."""
+        names = {name for each in self.params for name in each.opts}
+        queries = [
+            word
+            for word in args
+            if word.startswith("-")
+            and len(word.split()) > 1
+            and word.partition("=")[0] not in names
+        ]
+        if queries:
+            args = [*(word for word in args if word not in queries), "--", *queries]
+        return super().parse_args(ctx, args)
+
+
+@verb(
+    ('./tidegauge sql "SELECT * FROM latency_summary"', "percentiles of every run"),
+    ("./tidegauge sql --examples", "list example queries"),
+    ("./tidegauge sql --examples 3", "run the third"),
+    ('./tidegauge sql "SELECT * FROM runs" --output runs.csv', "CSV, by the file name"),
+    cls=SqlVerb,
+)
+@argument("query", required=False, metavar='["SELECT …"]')
+@option(
+    "--format",
+    metavar="NAME",
+    shell_complete=names_of("format"),
+    help="table (default), csv, json or jsonl (both one object per line), md, parquet, tsv, or any"
+    " ClickHouse format",
+)
+@option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="one JSON object per line; with --examples, a JSON list of them",
+)
+@option("--output", type=FileToWrite(), metavar="FILE", help="write the result to a file")
+@option(
+    "--examples",
+    type=int,
+    is_flag=False,
+    flag_value=0,
+    metavar="[NUMBER]",
+    help="list example queries, or run one",
+)
+@with_session
+def sql(
+    session: ConsoleSession,
+    *,
+    query: str | None,
+    format: str | None,
+    as_json: bool,
+    output: Path | None,
+    examples: int | None,
+) -> None:
+    """Query the results in SQL.
+
+    Runs one read-only query in ClickHouse SQL over the results. If the stack is not running, the
+    store is started for the query.
+    """
+    from services.console import listing
+    from services.console.remote_stack import answering
+
+    if examples is not None and query:
+        raise click.UsageError("Give a query or --examples, not both.")
+    if as_json and format:
+        raise click.UsageError("Give --json or --format, not both.")
+    if examples == 0:
+        if output or format:
+            raise click.UsageError(
+                "--output and --format need a query or the number of an example."
+            )
+        if as_json:
             print_json(listing.plain_examples())
         else:
-            listing.show_examples(console)
-        return 0
-    text = listing.example(options.examples).sql if options.examples else options.query
+            listing.show_examples(session.console)
+        return
+    text = listing.example(examples).sql if examples else query
     if not text:
-        raise DefinitionError("Give a query, or see: ./tidegauge sql --examples")
-    wanted = "json" if options.json else options.format
-    output_format = listing.format_of(wanted, options.output)
-    check_file("--output", options.output)
-    with answering(settings) as url:
-        listing.answer(url, text, output_format, options.output)
-    return 0
+        raise click.UsageError("Give a query, or see: ./tidegauge sql --examples")
+    output_format = listing.format_of("json" if as_json else format, output)
+    with answering(session.settings) as url:
+        listing.answer(url, text, output_format, output)
 
 
-def report(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Show the report of a run."""
-    if options.json and options.markdown:
-        raise DefinitionError("Give --json or --markdown, not both.")
-    if options.run_id and Path(options.run_id).suffix in (".json", ".md", ".html", ".xml"):
-        raise DefinitionError(
-            f"{options.run_id[:200]} is not a run id; --json and --markdown print to standard"
-            " output."
+@verb(
+    ("./tidegauge report", "the latest run"),
+    ("./tidegauge report 20260101-120000-abcd --json", "for scripts"),
+    ("./tidegauge report --html report.html", "a self-contained page with charts"),
+)
+@argument("run_id", required=False, metavar="[RUN_ID]")
+@option("--json", "as_json", is_flag=True, help="as JSON")
+@option("--markdown", "as_markdown", is_flag=True, help="as Markdown")
+@option("--html", type=FileToWrite(), metavar="FILE", help="write one HTML page with charts")
+@option("--junit", type=FileToWrite(), metavar="FILE.xml", help="write its checks as JUnit XML")
+@with_session
+def report(
+    session: ConsoleSession,
+    *,
+    run_id: str | None,
+    as_json: bool,
+    as_markdown: bool,
+    html: Path | None,
+    junit: Path | None,
+) -> None:
+    """Print the report of a run.
+
+    Prints the report of a run, by default the latest concluded one, from ClickHouse.
+    """
+    from services.console.files import write_file
+    from services.console.remote_stack import answering
+    from services.console.report import ci
+    from services.console.report.build import build_whole_report
+    from services.console.report.html import page
+    from services.console.report.terminal import show_report
+    from services.readmodel.runs import latest_run, request_of
+    from services.readmodel.timelines import read_timelines
+
+    if as_json and as_markdown:
+        raise click.UsageError("Give --json or --markdown, not both.")
+    if run_id and Path(run_id).suffix in (".json", ".md", ".html", ".xml"):
+        raise click.UsageError(
+            f"{run_id[:200]} is not a run id; --json and --markdown print to standard output."
         )
-    check_file("--html", options.html)
-    check_file("--junit", options.junit)
-    with answering(settings) as url:
-        run_id = options.run_id or latest_run(url)
-        report = build_whole_report(url, run_id)
-        if options.html:
-            lines = read_timelines(url, run_id, expired=report.seconds_expired)
-            text = page(report, request_of(url, run_id), lines)
-            write_file("--html", options.html, text.encode())
-    if options.junit:
-        write_file("--junit", options.junit, junit(report))
-    written = " and ".join(str(each) for each in (options.html, options.junit) if each)
-    if options.markdown:
-        print(markdown(report), end="")
-    elif options.json:
-        print_json(report.as_json())
+    with answering(session.settings) as url:
+        run_id = run_id or latest_run(url)
+        shown = build_whole_report(url, run_id)
+        if html:
+            lines = read_timelines(url, run_id, expired=shown.seconds_expired)
+            write_file("--html", html, page(shown, request_of(url, run_id), lines).encode())
+    if junit:
+        write_file("--junit", junit, ci.junit(shown))
+    written = " and ".join(str(path) for path in (html, junit) if path)
+    if as_markdown:
+        print(ci.markdown(shown), end="")
+    elif as_json:
+        print_json(shown.as_json())
     elif written:
-        console.print(f"Written to {written}", soft_wrap=True)
+        session.console.print(f"Written to {written}", soft_wrap=True)
     else:
-        show_report(console, report)
-    return 0
+        show_report(session.console, shown)
 
 
-def compare(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Compare two runs, several runs each, or the pipelines of one run."""
-    from services.console.report import compare as comparing  # slow: imports numpy
+@verb(
+    ("./tidegauge compare 20260101-120000-abcd 20260102-120000-abcd", "two runs"),
+    ("./tidegauge compare 20260101-120000-abcd", "the pipelines of one run"),
+)
+@argument("before", metavar="RUN[,RUN]")
+@argument("after", required=False, metavar="[RUN[,RUN]]")
+@option("--all", "whole", is_flag=True, help="also p95, p99.9, means and output rates of stages")
+@option("--json", "as_json", is_flag=True, help="all figures as JSON")
+@with_session
+def compare(
+    session: ConsoleSession, before: str, after: str | None, whole: bool, as_json: bool
+) -> None:
+    """Compare runs, or the pipelines of one run.
 
-    before = options.before.split(",")
-    after = options.after.split(",") if options.after else None
-    with answering(settings) as url:
-        if options.json:
-            print_json(comparing.as_json(comparing.compared(url, before, after)))
+    Shows the difference of the median and 99th percentile latency of each stage, with an interval
+    (95 % confidence for all of them together), and which settings differ. Only runs of the same
+    workload, rate, domain and machine are compared; the others are listed. A difference is
+    significant if five or more runs on each side show it, or, for the pipelines of a single run, if
+    it holds second by second, where disturbances cancel. None is significant if a run was invalid,
+    disturbed or not steady. Cost per record and the rates that searches found are described with an
+    interval of their own, and with --all also means, p95, p99.9 and output rates.
+
+    RUN is one run, or several of the same kind; without a second one, the same run.
+    """
+    from services.console.remote_stack import answering
+    from services.console.report import compare as comparing
+
+    sides = before.split(","), after.split(",") if after else None
+    with answering(session.settings) as url:
+        if as_json:
+            print_json(comparing.as_json(comparing.compared(url, *sides)))
         else:
-            comparing.show_comparison(console, url, before, after, whole=options.all)
-    return 0
+            comparing.show_comparison(session.console, url, *sides, whole=whole)
 
 
-def changes(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Show change points in the history; new ones become events while the stack is running."""
-    running = open_stack(settings).status().running
-    with answering(settings) as url:
-        from analysis.changes.finding import all_changes  # slow: imports numpy
+@verb(
+    ("./tidegauge changes", "did last night's upgrade slow the join?"),
+    ("./tidegauge changes --explain", "what else changed there?"),
+)
+@option("--explain", is_flag=True, help="also show what else changed at each point")
+@option("--json", "as_json", is_flag=True, help="as JSON")
+@with_session
+def changes(session: ConsoleSession, explain: bool, as_json: bool) -> None:
+    """Show change points in the history of all runs.
 
+    Searches the history for permanent changes of the typical latency (the mean of the middle half)
+    and the 99th percentile of each workload, pipeline and stage, and of sustainable rates: the
+    newest 250 valid runs of each load and its pipelines, without those that were not steady. Shows
+    the values before and after, the first run, and what else changed (settings, versions, host).
+    Suites search after each run; results are also in the view change_points.
+    """
+    from analysis.changes.finding import all_changes
+    from schemas.events import ChangePointFound
+    from services.console.listing import show_changes
+    from services.console.remote_stack import answering, open_stack
+    from services.readmodel.history import published_changes, read_series
+    from services.runtime.events import open_events
+
+    is_running = open_stack(session.settings).status().running
+    with answering(session.settings) as url:
         history = all_changes(read_series(url), published_changes(url))
-    if running:
-        events = open_events(settings, "conductor")
+    if is_running:  # new ones become events
+        events = open_events(session.settings, "conductor")
         for change, is_new in history:
             if is_new:
                 events.publish(ChangePointFound(run_id=change.first_run_id, **change.detail()))
-    result = [change.detail() | {"new": is_new} for change, is_new in history]
-    if options.json:
-        print_json(result)
+    rows = [change.detail() | {"new": is_new} for change, is_new in history]
+    if as_json:
+        print_json(rows)
     else:
-        show_changes(console, result, options.explain)
-    return 0
+        show_changes(session.console, rows, explain)
 
 
-def runs(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """List the runs."""
-    with answering(settings) as url:
-        result = newest_runs(url, options.limit)
-    if options.json:
-        print_json(result[: options.limit])
+@verb(
+    ("./tidegauge runs", "ids for `report` and `evaluate`"),
+    ("./tidegauge runs --limit 1000 --json", "many runs, for a program"),
+)
+@option("--json", "as_json", is_flag=True, help="as JSON")
+@option(
+    "--limit",
+    type=click.IntRange(1, 999_999),
+    default=200,
+    metavar="N",
+    help="newest runs to list (default: 200)",
+)
+@with_session
+def runs(session: ConsoleSession, as_json: bool, limit: int) -> None:
+    """List the runs.
+
+    Lists the newest runs and their results, newest first.
+    """
+    from services.console.listing import show_runs
+    from services.console.remote_stack import answering
+    from services.readmodel.runs import newest_runs
+
+    with answering(session.settings) as url:
+        rows = newest_runs(url, limit)
+    if as_json:
+        print_json(rows[:limit])
     else:
-        listing.show_runs(console, result, options.limit)
-    return 0
+        show_runs(session.console, rows, limit)
 
 
-def grafana(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Push the dashboards to an existing Grafana."""
-    # Imported here only: its client takes a second to import, which would delay every other verb.
-    from services.console.grafana import grafana as put_into_grafana
+@verb(
+    ("./tidegauge grafana push --url http://grafana:3000", "for this machine's stack"),
+    ("./tidegauge grafana verify --url http://grafana:3000", "run the query of every panel"),
+)
+@argument("action", type=click.Choice(["push", "verify"]))
+@option("--url", required=True, metavar="URL", help="address of Grafana")
+@option("--clickhouse", metavar="URL", help="address at which Grafana reaches ClickHouse")
+@option("--user", metavar="NAME", help="ClickHouse user (default: default)")
+@with_session
+def grafana(
+    session: ConsoleSession, action: str, url: str, clickhouse: str | None, user: str | None
+) -> int:
+    """Install the dashboards in Grafana, or check them.
 
-    return put_into_grafana(options, store_url(settings), console)
+    Installs the data source, folder and dashboards in Grafana 11.6 or newer through its API, and
+    runs the query of every panel; `verify` only runs the queries and changes nothing. Idempotent.
+    Failures are listed, and the exit code is 1.
 
+    GRAFANA_TOKEN is the token of a service account with the role Admin,
+    TIDEGAUGE_CLICKHOUSE_PASSWORD the ClickHouse password. Without Grafana, the store serves the
+    same dashboards at /dashboards/.
+    """
+    from services.console import grafana as dashboards
+    from services.runtime.clickhouse import store_url
 
-def show_changes(console: Console, changes: list[dict[str, Any]], explains: bool = False) -> None:
-    """One paragraph per change. explains: also print both levels, the confidence, and all that
-    changed."""
-    if not changes:
-        console.print("No change point in the history of any workload.")
-    for change in changes:
-        console.print(change_sentence(change), soft_wrap=True)
-        causes = change["likely_causes"]
-        for line in (*levels(change), *causes) if explains else causes[:SHOWN_CAUSES]:
-            console.print(f"    {line}", soft_wrap=True)
-        if len(causes) > SHOWN_CAUSES and not explains:
-            more = len(causes) - SHOWN_CAUSES
-            console.print(f"    and {more} more: ./tidegauge changes --explain", soft_wrap=True)
-
-
-def levels(change: dict[str, Any]) -> list[str]:
-    """`before: median 5.1, 4.9 to 5.6 in 12 runs`, the same for after, and the confidence."""
-    result = [
-        f"{side}: median {at['median']:.4g}, {at['low']:.4g} to {at['high']:.4g}"
-        f" in {at['runs']} runs"
-        for side, at in (("before", change["before"]), ("since", change["after"]))
-    ]
-    adjusted = "Latencies are adjusted for the pace of the machine and the time of day."
-    odds = f"Of shuffled histories {change['p_value']:.2%} show as great a change."
-    return [*result, adjusted, odds]
+    store = store_url(session.settings)
+    return dashboards.grafana(session.console, store, action, url, clickhouse=clickhouse, user=user)

@@ -1,156 +1,165 @@
 """Verbs about the stack itself: `up`, `down`, `status`, `doctor`, `rebuild`."""
 
-import json
 import time
-import urllib.request
-from argparse import Namespace
-from collections.abc import Callable
 from dataclasses import asdict
 from itertools import chain
-from typing import TypedDict
+from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from click import argument, option
 
-from deploy.local.engines import install_engines
-from deploy.local.parts import lasting_parts
-from services.console import listing
-from services.console.doctor import examine, notify, show
-from services.console.lists import ask_for_suite
-from services.console.remote_stack import open_stack
-from services.console.verbs.common import EXIT_FAILED, dashboards, print_json, teller
-from services.definitions.engines import load_engine
-from services.definitions.workloads import load_suite
-from services.runtime.clickhouse import QueryError, StoreUrl, answer_of_store, store_url
-from services.runtime.settings import ServiceSettings
+from services.console.arguments import (
+    EXIT_FAILED,
+    ConsoleSession,
+    names_of,
+    print_json,
+    verb,
+    with_session,
+)
 
-POLL_S = 0.5
-WATCH_S = 0.5
+if TYPE_CHECKING:
+    from deploy.local.stack import Stack
+    from services.console.remote_stack import RemoteStack
+
+LOOK_S = 0.5
 
 
-class TableStatus(TypedDict):
-    """A table before and after. equal: whether its digest is unchanged."""
+@verb(
+    ("./tidegauge up default --detach", "a run every few minutes"),
+    ("./tidegauge up --detach", "until `./tidegauge down`"),
+    ("TIDEGAUGE_BASE_PORT=18000 ./tidegauge --data other up", "a second stack"),
+)
+@argument("suite", required=False, metavar="[SUITE]", shell_complete=names_of("suite"))
+@option("--detach", is_flag=True, help="run in the background")
+@with_session
+def up(session: ConsoleSession, suite: str | None, detach: bool) -> int:
+    """Start the stack and keep it running until Ctrl-C.
 
-    table: str
-    rows_before: int
-    rows_after: int
-    equal: bool
-
-
-class RebuildAnswer(TypedDict):
-    """Of a rebuild. state: waiting, running, done or another end; sentence: its result."""
-
-    state: str
-    sentence: str
-    equal: bool
-    tables: list[TableStatus]
-
-
-def _rebuild_tables(url: StoreUrl, force: bool, check_stack: Callable[[], None]) -> RebuildAnswer:
-    """Request a rebuild and wait until it is done; returns the store's status.
-
-    `check_stack` is called repeatedly and raises if a part of the stack has died. Raises QueryError
-    if the store refuses, without changes, or cannot be reached.
+    Starts the broker and the services and stops them at Ctrl-C; with --detach it returns and they
+    keep running. Each `run` then uses them and starts faster. With SUITE, a name from
+    `./tidegauge suites` or the path of a TOML file, they run that suite continuously, from where it
+    stopped. `run` has priority: the suite's current run is cancelled and repeated.
     """
-    status = _ask(url, "POST", f"/rebuild?force={int(force)}")
-    while status["state"] in ("waiting", "running"):
-        time.sleep(POLL_S)
-        check_stack()
-        status = _ask(url, "GET", "/rebuild")
-    if status["state"] != "done":
-        raise QueryError(status["sentence"] or "The store did not finish the rebuild; see its log.")
-    return status
+    from deploy.local.engines import install_engines
+    from deploy.local.parts import lasting_parts
+    from services.console.lists import ask_for_suite
+    from services.console.remote_stack import open_stack
+    from services.console.terminal import teller
+    from services.definitions.engines import load_engine
+    from services.definitions.workloads import load_suite
 
-
-def show_rebuild(console: Console, status: RebuildAnswer) -> None:
-    """Rows of every table before and after, and the result of the comparison."""
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("table", no_wrap=True)
-    for column in ("rows before", "rows after", "digest"):
-        table.add_column(column, justify="right")
-    for row in status["tables"]:
-        same = "equal" if row["equal"] else Text("different", "red")
-        table.add_row(row["table"], f"{row['rows_before']:,}", f"{row['rows_after']:,}", same)
-    console.print(table)
-    console.print(status["sentence"], soft_wrap=True)
-
-
-def _ask(url: StoreUrl, method: str, path: str) -> RebuildAnswer:
-    headers = url.headers("admin")
-    request = urllib.request.Request(f"{url}{path}", headers=headers, method=method)
-    status: RebuildAnswer = json.loads(answer_of_store(url, request))
-    return status
-
-
-def up(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Start the stack, with a suite if one is named; stay until Ctrl-C, or return at once with
-    --detach."""
-    suite = load_suite(options.suite) if options.suite else None
+    settings, console = session.settings, session.console
+    wanted = load_suite(suite) if suite else None
     stack, say = open_stack(settings, lasting_parts), teller(console)
-    if suite is not None and not settings.store_url:
-        wanted = [step for step in suite.steps if step.kind != "engines"]
-        used = {pipeline.engine for step in wanted for pipeline in step.pipelines}
+    if wanted is not None and not settings.store_url:
+        steps = [step for step in wanted.steps if step.kind != "engines"]
+        used = {pipeline.engine for step in steps for pipeline in step.pipelines}
         install_engines(map(load_engine, sorted(used)), settings, say)
     try:
-        (stack.up_detached if options.detach else stack.up)(say)
-        if suite is not None:
-            ask_for_suite(settings, suite)
-            console.print(f"The suite {suite.name} runs. Progress: ./tidegauge status")
-        if options.detach or stack.attached:
-            _show_addresses(console, settings, "Stop it: ./tidegauge down")
+        (stack.up_detached if detach else stack.up)(say)
+        if wanted is not None:
+            ask_for_suite(settings, wanted)
+            console.print(f"The suite {wanted.name} runs. Progress: ./tidegauge status")
+        if detach or stack.attached:
+            _show_addresses(session, "Stop it: ./tidegauge down")
             return 0
-        _show_addresses(console, settings, "Ctrl-C stops it.")
-        while True:
-            stack.check()
-            time.sleep(WATCH_S)
+        _show_addresses(session, "Ctrl-C stops it.")
+        _stay(stack)
     finally:
-        if not options.detach:
+        if not detach:
             stack.close(say)
-
-
-def down(_options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Stop the stack and any leftover processes of an earlier one."""
-    result = open_stack(settings).down(teller(console))
-    console.print("The stack is down." if result else "There was no stack to stop.")
     return 0
 
 
-def status(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Show what is running."""
-    listing.show_status(console, settings, open_stack(settings).status(), as_json=options.json)
-    return 0
+def _stay(stack: "Stack | RemoteStack") -> None:
+    """Until Ctrl-C. Raises StackError if a part has ended."""
+    while True:
+        stack.check()
+        time.sleep(LOOK_S)
 
 
-def doctor(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Check the machine and the stack."""
-    stack = open_stack(settings).status()
-    findings = examine(settings, stack.running, stack.services)
-    if options.notify:
-        findings = chain(findings, notify(settings))
-    if options.json:
-        result = [
-            asdict(finding) | ({"advice": ""} if finding.good else {}) for finding in findings
-        ]
-        print_json(result)
-        return 0 if all(each["good"] for each in result) else EXIT_FAILED
-    return show(console, findings)
+def _show_addresses(session: ConsoleSession, how_to_stop: str) -> None:
+    from services.console.remote_stack import dashboards
+    from services.runtime.clickhouse import store_url
+
+    url = store_url(session.settings)
+    session.console.print(f"The stack is up; SQL at {url}. {how_to_stop}", soft_wrap=True)
+    session.console.print(f"Dashboards: {dashboards(session.settings)}", soft_wrap=True)
 
 
-def rebuild(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Drop the projection and replay the bus; 0 only if every table is unchanged."""
-    stack, say = open_stack(settings), teller(console)
+@verb(("./tidegauge down", "results are kept and can be queried"))
+@with_session
+def down(session: ConsoleSession) -> None:
+    """Stop the stack, including processes left by a killed command.
+
+    Stops the stack of this data folder, and processes left by a stack that was killed.
+    """
+    from services.console.remote_stack import open_stack
+    from services.console.terminal import teller
+
+    is_stopped = open_stack(session.settings).down(teller(session.console))
+    session.console.print("The stack is down." if is_stopped else "There was no stack to stop.")
+
+
+@verb(("./tidegauge status --json", "for scripts"))
+@option("--json", "as_json", is_flag=True, help="as JSON")
+@with_session
+def status(session: ConsoleSession, as_json: bool) -> None:
+    """Show what is running, and where.
+
+    Shows the services and whether each is ready, the addresses of Kafka and SQL, the current run,
+    and the progress of the suite.
+    """
+    from services.console.listing import show_status
+    from services.console.remote_stack import open_stack
+
+    state = open_stack(session.settings).status()
+    show_status(session.console, session.settings, state, as_json=as_json)
+
+
+@verb(("./tidegauge doctor", "before the first run, or if a run fails"))
+@option("--json", "as_json", is_flag=True, help="as JSON")
+@option("--notify", is_flag=True, help="also post a test message to every webhook")
+@with_session
+def doctor(session: ConsoleSession, as_json: bool, notify: bool) -> int:
+    """Check this machine and the running stack, and suggest fixes.
+
+    Checks Java, cores, memory, disk, jars and ports, and the services of a running stack. Suggests
+    a fix for each problem. Exit code 1 if there is one.
+    """
+    from services.console import doctor as checks
+    from services.console.remote_stack import open_stack
+
+    settings, stack = session.settings, open_stack(session.settings).status()
+    findings = checks.examine(settings, stack.running, stack.services)
+    if notify:
+        findings = chain(findings, checks.notify(settings))
+    if not as_json:
+        return checks.show(session.console, findings)
+    rows = [asdict(finding) | ({"advice": ""} if finding.good else {}) for finding in findings]
+    print_json(rows)
+    return 0 if all(row["good"] for row in rows) else EXIT_FAILED
+
+
+@verb(("./tidegauge rebuild", "--force if the bus has expired records"))
+@option("--force", is_flag=True, help="rebuild even if the bus no longer has all records")
+@with_session
+def rebuild(session: ConsoleSession, force: bool) -> int:
+    """Rebuild the results in ClickHouse from the bus, and compare.
+
+    Drops the projection in ClickHouse, replays the bus, and compares every table with its earlier
+    contents. Exit code 0 if all are equal.
+    """
+    from services.console.rebuilding import rebuild_tables, show_rebuild
+    from services.console.remote_stack import open_stack
+    from services.console.terminal import teller
+    from services.runtime.clickhouse import store_url
+
+    stack, say = open_stack(session.settings), teller(session.console)
     try:
         stack.up(say)
         say("rebuilding from the bus")
-        status = _rebuild_tables(store_url(settings), options.force, stack.check)
+        answer = rebuild_tables(store_url(session.settings), force, stack.check)
     finally:
         stack.close(say)
-    show_rebuild(console, status)
-    return 0 if status["equal"] else EXIT_FAILED
-
-
-def _show_addresses(console: Console, settings: ServiceSettings, how_to_stop: str) -> None:
-    console.print(f"The stack is up; SQL at {store_url(settings)}. {how_to_stop}", soft_wrap=True)
-    console.print(f"Dashboards: {dashboards(settings)}", soft_wrap=True)
+    show_rebuild(session.console, answer)
+    return 0 if answer["equal"] else EXIT_FAILED

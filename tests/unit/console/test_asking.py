@@ -4,14 +4,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
 from services.console import listing
-from services.console.arguments import build_parser
-from services.console.verbs import VERBS
 from services.runtime.clickhouse import StoreUrl
 from services.runtime.settings import ServiceSettings
+from tests.command_line import carried_out, parsed
 
 pytestmark = pytest.mark.unit
 
@@ -81,10 +79,15 @@ def test_what_is_no_format_at_all_is_refused():
 
 
 def test_the_command_line_tells_the_list_from_one_example():
-    parser = build_parser()
-    assert parser.parse_args(["sql", "--examples"]).examples == 0
-    assert parser.parse_args(["sql", "--examples", "7"]).examples == 7
-    assert parser.parse_args(["sql", "SELECT 1"]).examples is None
+    for words, examples in ((["--examples"], 0), (["--examples", "7"], 7), (["SELECT 1"], None)):
+        assert parsed(["sql", *words])[1]["examples"] == examples
+
+
+@pytest.mark.parametrize("query", ["-- the newest = first\nSELECT 1", "--json is not here", "- 1"])
+def test_a_query_may_begin_with_a_comment(query):
+    for words in ([query, "--format", "csv"], ["--format=csv", query]):
+        options = parsed(["sql", *words])[1]
+        assert (options["query"], options["format"], options["as_json"]) == (query, "csv", False)
 
 
 @pytest.mark.parametrize(
@@ -92,17 +95,28 @@ def test_the_command_line_tells_the_list_from_one_example():
     [
         ("sql --examples --output x.csv", "--output and --format need a query"),
         ("sql --examples --format csv", "--output and --format need a query"),
-        ("grafana verify --url http://g --user me", "--clickhouse and --user apply to"),
-        ("grafana verify --url http://g --clickhouse http://c", "--clickhouse and --user apply to"),
+        ("sql SELECT --examples 3", "Give a query or --examples, not both."),
+        ("sql", "Give a query, or see: ./tidegauge sql --examples"),
+        ("report --json --markdown", "Give --json or --markdown, not both."),
+        ("report report.html", "report.html is not a run id; --json and"),
+        ("workloads --domain flights", "--domain needs the NAME of a workload."),
+        ("engines --install", "--install needs the name of an engine."),
     ],
 )
-def test_an_option_without_effect_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str, sentence: str
+def test_an_option_without_effect_is_refused(tmp_path: Path, line: str, sentence: str):
+    done = carried_out(line.split(), ServiceSettings(data=tmp_path))
+    assert done.exit_code == 2
+    assert f"Error: {sentence}" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--user me", "--clickhouse http://c"])
+def test_a_check_of_grafana_takes_no_option_of_a_push(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, option: str
 ):
     monkeypatch.setenv("GRAFANA_TOKEN", "token")
-    options = build_parser().parse_args(line.split())
-    with pytest.raises(DefinitionError, match=sentence):
-        VERBS[options.verb](options, ServiceSettings(data=tmp_path), Console())
+    words = f"grafana verify --url http://g {option}".split()
+    with pytest.raises(DefinitionError, match="--clickhouse and --user apply to"):
+        carried_out(words, ServiceSettings(data=tmp_path))
 
 
 def test_an_address_shows_without_its_password(tmp_path):

@@ -13,13 +13,12 @@ from schemas.protocol import VERDICTS
 from schemas.report import BaselineComparison, Figures
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
-from services.console import baselines
+from services.console import baselines, series
+from services.console.arguments import EXIT_THRESHOLD
 from services.console.baselines import Baseline, check_baseline, with_baseline
 from services.console.choosing import Overrides, with_overrides
 from services.console.report import ci
 from services.console.report.words import baseline_sentence
-from services.console.verbs import measuring
-from services.console.verbs.common import EXIT_THRESHOLD
 from tests.unit.analysis.test_baseline import QUIET, a_report, repeated
 from tests.unit.reports import part_of, report_of
 from tests.unit.requests import a_request
@@ -35,7 +34,7 @@ def against_baseline(
 
 
 def _exit_code(reports: list[dict[str, Any]], shown: dict[str, Any]) -> int:
-    return measuring._exit_code([*map(report_of, reports)], report_of(shown))
+    return series.exit_code([*map(report_of, reports)], report_of(shown))
 
 
 def junit(report: dict[str, Any]) -> bytes:

@@ -29,9 +29,10 @@ def test_options_of_the_command_may_come_before_test(
     monkeypatch: pytest.MonkeyPatch, before: list[str]
 ) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("services.console.__main__.run_tests", lambda one: asked.append(one) or 0)
-    assert main([*before, "test", "soak", "-x", "--data", "d"]) == 0
-    assert asked == [["soak", "-x", "--data", "d"]]
+    monkeypatch.setattr("services.console.checks.run_tests", lambda one: asked.append(one) or 0)
+    for given in (["soak", "-x", "--data", "d"], ["--", "-h"], ["unit", "--help"], []):
+        assert main([*before, "test", *given]) == 0
+        assert asked.pop() == given
 
 
 def test_every_folder_of_tests_is_run_but_those_that_take_long() -> None:

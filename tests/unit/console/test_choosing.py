@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import click
 import pytest
 
 from schemas.load import Constant, PeriodicBurst, Sequence
@@ -9,7 +10,6 @@ from schemas.protocol import Phases, Workload
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill
-from services.console.arguments import build_parser
 from services.console.choosing import (
     Overrides,
     chosen_pipelines,
@@ -18,6 +18,7 @@ from services.console.choosing import (
 from services.definitions.pipelines import names
 from services.definitions.workloads import chosen_workload, load_workload
 from services.runtime.settings import ROOT
+from tests.command_line import parsed
 
 pytestmark = pytest.mark.unit
 
@@ -151,16 +152,14 @@ def test_a_file_that_is_not_there_is_named() -> None:
         with_overrides(a_workload(), Overrides(input=Path("/nowhere")))
 
 
-def test_a_warm_up_is_seconds_or_auto(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = build_parser()
-    assert parser.parse_args(["run", "--warm-up", "30"]).warm_up == 30
-    given = parser.parse_args(["run", "--warm-up", "auto"]).warm_up
+def test_a_warm_up_is_seconds_or_auto() -> None:
+    assert parsed(["run", "--warm-up", "30"])[1]["warm_up"] == 30
+    given = parsed(["run", "--warm-up", "auto"])[1]["warm_up"]
     phases = with_overrides(a_workload(), Overrides(warm_up=given)).phases
     assert (phases.warm_up_s, phases.until_steady) == (180, True)
     fixed = with_overrides(
         a_workload().model_copy(update={"phases": phases}), Overrides(warm_up=20)
     ).phases
     assert (fixed.warm_up_s, fixed.until_steady) == (20, False)
-    with pytest.raises(SystemExit):
-        parser.parse_args(["run", "--warm-up", "soon"])
-    assert "must be seconds or auto, not 'soon'" in capsys.readouterr().err
+    with pytest.raises(click.UsageError, match="must be seconds or auto, not 'soon'"):
+        parsed(["run", "--warm-up", "soon"])

@@ -8,7 +8,8 @@ from rich.console import Console
 
 from schemas.content import Content
 from schemas.validation_errors import DefinitionError
-from services.console.verbs.definitions import new_domain, show_domains
+from services.console.lists import show_domains
+from services.console.new_domain import new_domain
 from services.definitions.domains import load_domain
 from services.definitions.workloads import WORKLOADS_DIR, chosen_workload
 

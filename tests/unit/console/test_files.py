@@ -1,18 +1,13 @@
 """Output files named on the command line: errors are reported before the work."""
 
-import io
 import os
-from argparse import Namespace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
-from services.console.arguments import build_parser
 from services.console.files import check_file, write_file
-from services.console.verbs import VERBS, measuring, results
-from services.runtime.settings import ServiceSettings
+from tests.command_line import parsed
 
 pytestmark = pytest.mark.unit
 
@@ -61,13 +56,7 @@ def test_a_file_that_could_not_be_written_after_all_is_told_too(tmp_path: Path) 
     ids=" ".join,
 )
 def test_every_verb_looks_at_its_file_before_it_does_anything(
-    words: list[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
 ) -> None:
-    def nothing(*_given: object, **_named: object) -> None:
-        pytest.fail("something was begun")
-
-    monkeypatch.setattr(measuring, "open_stack", nothing)
-    monkeypatch.setattr(results, "answering", nothing)
-    options: Namespace = build_parser().parse_args(words)
     with pytest.raises(DefinitionError, match="there is no folder"):
-        VERBS[options.verb](options, ServiceSettings(), Console(file=io.StringIO()))
+        parsed(words)

@@ -1,8 +1,8 @@
 """Several runs, one of which fails."""
 
 import json
-from argparse import Namespace
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,40 +13,27 @@ from rich.console import Console
 from analysis.thresholds import ENDED
 from schemas.protocol import VERDICTS
 from schemas.report import Report
+from services.console.arguments import EXIT_FAILED, EXIT_THRESHOLD
+from services.console.remote_stack import run_page
 from services.console.run_command import RunError
-from services.console.verbs import measuring
-from services.console.verbs.common import EXIT_FAILED, EXIT_THRESHOLD, run_page
+from services.console.series import Means, RunOptions, exit_code, run
 from services.runtime.settings import ServiceSettings
 from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
-ASKED = {
-    "workload": "smoke",
-    "pipeline": "calibration",
-    "stages": None,
-    **dict.fromkeys(
-        ("domain", "rate", "duration", "warm_up", "scale", "input", "format", "kill", "transport")
-    ),
-    "workers": None,
-    "time_unit": None,
-}
-PLAIN = {
-    "interleave": False,
-    "report": None,
-    "threshold": [],
-    "baseline": None,
-    "require_comparison": False,
-    "markdown": None,
-    "junit": None,
-    "benchmark": None,
-    "floor": False,
-    "profile": "",
-}
-
-
+ASKED = RunOptions(workload="smoke", pipeline="calibration", repeat=1)
 RUN_ID = "20260101-000000-abcd"
-ONE = report_of({"run_id": RUN_ID, "valid": True, "invalid_reasons": []})
+ONE = report_of(
+    {
+        "run_id": RUN_ID,
+        "valid": True,
+        "invalid_reasons": [],
+        "conclusion": {"clean": True},
+        "thresholds": [],
+        "pipelines": {},
+    }
+)
 
 
 class NoStack:
@@ -64,8 +51,7 @@ def of(reports: list[Report]) -> Report:
     return report_of({"run_id": RUN_ID, "left_out": [report.run_id for report in reports]})
 
 
-@pytest.fixture
-def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def refused_in_the_second(**more: Any) -> Means:
     """The first run gives a report and the second is refused."""
 
     def ends() -> Iterator[SimpleNamespace]:
@@ -73,41 +59,38 @@ def refused_in_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
         raise RunError("The run was refused: one is going on.")
 
     outcomes = ends()
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: NoStack())
-    monkeypatch.setattr(measuring, "perform", lambda *_: next(outcomes))
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
-    monkeypatch.setattr(measuring, "verdict", lambda _report: ("VALID", "good"))
-    monkeypatch.setattr(measuring, "_summary", lambda reports, *_: of(reports))
-    monkeypatch.setattr(measuring, "show_report", lambda *_: None)
+    doubles: dict[str, Any] = {
+        "open_stack": lambda _settings, _parts: NoStack(),
+        "perform": lambda *_: next(outcomes),
+        "build_report": lambda *_: ONE,
+        "summarise": lambda reports, _profile: of(reports),
+        "show_report": lambda *_: None,
+    }
+    return Means(**doubles | more)
 
 
-@pytest.mark.usefixtures("refused_in_the_second")
+def carried_out(options: RunOptions, data: Path, means: Means) -> int:
+    return run(options, ServiceSettings(data=data), Console(quiet=True), means)
+
+
 def test_what_was_measured_before_a_refused_run_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
-    options = Namespace(
-        **ASKED,
-        **PLAIN | {"report": path},
-        repeat=3,
-    )
+    options = replace(ASKED, repeat=3, report=path)
     with pytest.raises(RunError, match=r"^The run was refused"):
-        measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
+        carried_out(options, tmp_path, refused_in_the_second())
     assert json.loads(path.read_text()) == of([ONE]).as_json()
 
 
-def test_a_run_that_a_threshold_ended_ends_the_repetition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_in_the_second: None
-) -> None:
+def test_a_run_that_a_threshold_ended_ends_the_repetition(tmp_path: Path) -> None:
     failed = {"threshold": "join.p99_ms <= 5 abort", "passed": False}
     report: dict[str, Any] = {"run_id": RUN_ID, "valid": False, "thresholds": [failed]}
     report["invalid_reasons"] = ["The run was ended by a threshold that failed: x."]
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report_of(report))
-    options = Namespace(**ASKED, **PLAIN, repeat=3)
-    code = measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
-    assert code == EXIT_THRESHOLD
+    means = refused_in_the_second(build_report=lambda *_: report_of(report))
+    assert carried_out(replace(ASKED, repeat=3), tmp_path, means) == EXIT_THRESHOLD
 
 
 def test_results_of_several_runs_are_stored_after_the_files_and_before_the_stack_stops(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused_in_the_second: None
+    tmp_path: Path,
 ) -> None:
     path, done = tmp_path / "report.json", []
 
@@ -117,16 +100,14 @@ def test_results_of_several_runs_are_stored_after_the_files_and_before_the_stack
 
     def publish(found: list[str], *_: object) -> None:
         assert json.loads(path.read_text()) == ONE.as_json()
-        done.extend(found)
+        done.append("published")
 
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: Closing())
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: ONE)
-    monkeypatch.setattr(measuring, "conclusions_of", lambda report: [report.run_id])
-    monkeypatch.setattr(measuring, "publish", publish)
-    monkeypatch.setattr(measuring, "_exit_code", lambda *_: 0)
-    options = Namespace(**ASKED, **PLAIN | {"report": path}, repeat=1)
-    assert measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True)) == 0
-    assert done == [RUN_ID, "closed"]
+    means = refused_in_the_second(
+        open_stack=lambda _settings, _parts: Closing(),
+        publish=publish,
+    )
+    assert carried_out(replace(ASKED, report=path), tmp_path, means) == 0
+    assert done == ["published", "closed"]
 
 
 def test_a_stack_that_goes_on_shows_the_run_on_a_page_of_its_own() -> None:
@@ -151,7 +132,7 @@ class StartsLater(NoStack):
     ("workload", "begun_early"), [("smoke", [True, False]), ("at-90-percent", [False, False])]
 )
 def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, begun_early: list[bool]
+    tmp_path: Path, workload: str, begun_early: list[bool]
 ) -> None:
     asked: list[object] = []
 
@@ -159,35 +140,36 @@ def test_the_first_run_begins_before_the_stack_is_ready_where_it_needs_no_result
         asked.append(arguments[4])
         return SimpleNamespace(interrupted=False)
 
-    report = {"thresholds": [], "valid": False, "invalid_reasons": []}
-    monkeypatch.setattr(measuring, "open_stack", lambda _settings, _parts: StartsLater())
-    monkeypatch.setattr(measuring, "ask", lambda request, _settings: request)
-    monkeypatch.setattr(measuring, "perform", perform)
-    monkeypatch.setattr(measuring, "at_sustainable_share", lambda request, _url: request)
-    monkeypatch.setattr(measuring, "build_whole_report", lambda *_: report_of(report))
-    monkeypatch.setattr(measuring, "verdict", lambda _report: ("INVALID", "bad"))
-    monkeypatch.setattr(measuring, "_tell", lambda *_: ONE)
-    options = Namespace(**ASKED | PLAIN | {"workload": workload}, repeat=2)
-    measuring.run(options, ServiceSettings(data=tmp_path), Console(quiet=True))
+    invalid = report_of(
+        {"run_id": RUN_ID, "thresholds": [], "valid": False, "invalid_reasons": ["x"]}
+    )
+    means = refused_in_the_second(
+        open_stack=lambda _settings, _parts: StartsLater(),
+        ask=lambda request, _settings: request,
+        perform=perform,
+        at_share=lambda request, _url: request,
+        build_report=lambda *_: invalid,
+    )
+    carried_out(replace(ASKED, workload=workload, repeat=2), tmp_path, means)
     assert [one is not None for one in asked] == begun_early
 
 
-def exit_code(report: dict[str, Any]) -> int:
-    return measuring._exit_code([report_of(report)], report_of({}))
+def code_of(report: dict[str, Any]) -> int:
+    return exit_code([report_of(report)], report_of({}))
 
 
 def test_a_run_that_a_threshold_ended_is_exit_code_3_if_its_last_outputs_pass_it() -> None:
     row = {"threshold": "join.p99_ms <= 50 abort", "passed": True}
     ended = {"thresholds": [row], "valid": False, "conclusion": {"clean": True}, "pipelines": {}}
     reasons = [f"{ENDED} that join.p99_ms <= 50 failed."]
-    assert exit_code(ended | {"invalid_reasons": reasons}) == EXIT_THRESHOLD
+    assert code_of(ended | {"invalid_reasons": reasons}) == EXIT_THRESHOLD
 
 
 def test_a_duplicate_after_the_conclusion_is_exit_code_1() -> None:
     verdicts = dict.fromkeys(VERDICTS, 0) | {"exact": 9, "duplicate": 1}
     cell = {"stages": {"join": {"verdicts": verdicts}}}
     report = {"valid": True, "conclusion": {"clean": True}, "thresholds": [], "invalid_reasons": []}
-    assert exit_code(report | {"pipelines": {"p": cell}}) == EXIT_FAILED
+    assert code_of(report | {"pipelines": {"p": cell}}) == EXIT_FAILED
 
 
 @pytest.mark.parametrize(
@@ -200,4 +182,4 @@ def test_a_rate_below_its_threshold_is_exit_code_3_of_a_valid_run(
     row = {"threshold": "pipeline.sustainable_rate_per_second >= 50000", "passed": passed}
     report = {"thresholds": [row], "valid": valid, "conclusion": {"clean": True}, "pipelines": {}}
     reasons = [] if valid else ["No rate was sustained."]
-    assert exit_code(report | {"invalid_reasons": reasons}) == code
+    assert code_of(report | {"invalid_reasons": reasons}) == code

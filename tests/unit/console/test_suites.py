@@ -6,7 +6,7 @@ import pytest
 
 from schemas.validation_errors import DefinitionError
 from services.console.lists import position_sentence, skipped_sentences
-from services.console.verbs.definitions import new_domain
+from services.console.new_domain import new_domain
 from services.definitions.pipelines import names
 from services.definitions.workloads import SUITES_DIR, load_suite
 

@@ -6,19 +6,20 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
+import click
 import pytest
 from rich.console import Console
 
 from schemas.events import FigureColumns, PhaseStarted, event_of
 from services.console.__main__ import main
-from services.console.arguments import build_parser
 from services.console.progress import LiveView, NoView, PlainView, RunProgress, open_view
-from services.console.terminal import Terminal, heights
-from services.console.verbs import VERBS
-from services.console.verbs.common import teller
+from services.console.terminal import Terminal, heights, teller
+from services.console.verbs import tidegauge
 from services.runtime.clickhouse import QueryError
-from services.runtime.settings import EXIT_USAGE, ROOT, ServiceSettings
+from services.runtime.settings import ROOT
+from tests.command_line import carried_out, noted
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
@@ -121,12 +122,12 @@ def test_a_heights_of_a_terminal_without_unicode() -> None:
 
 
 def test_options_of_the_terminal_are_taken_before_and_after_the_verb() -> None:
-    parser = build_parser()
-    for words in (["-q", "--no-color", "runs"], ["runs", "--quiet", "--no-color"]):
-        found = parser.parse_args(words)
-        assert (found.quiet, found.no_color) == (True, True)
-    found = parser.parse_args(["runs"])
-    assert (found.quiet, found.no_color) == (False, False)
+    for words in (
+        ["-q", "--no-color", "--data", "a", "runs"],
+        ["--data", "b", "runs", "--quiet", "--no-color", "--data", "a"],
+    ):
+        assert noted(words) == {"quiet": True, "no_color": True, "data": Path("a")}
+    assert noted(["runs"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -142,12 +143,10 @@ def test_options_of_the_terminal_are_taken_before_and_after_the_verb() -> None:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_is_listed_is_there_as_json(
-    words: list[str], key: str, value: object, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = build_parser().parse_args([*words, "--json"])
-    assert VERBS[options.verb](options, ServiceSettings(), Terminal()) == 0
-    assert value in [row[key] for row in json.loads(capsys.readouterr().out)]
+def test_what_is_listed_is_there_as_json(words: list[str], key: str, value: object) -> None:
+    done = carried_out([*words, "--json"])
+    assert done.exit_code == 0
+    assert value in [row[key] for row in json.loads(done.stdout)]
 
 
 @pytest.mark.parametrize(
@@ -160,12 +159,8 @@ def test_what_is_listed_is_there_as_json(
         (["suites", "default"], "pace"),
     ],
 )
-def test_one_of_them_is_there_in_full(
-    words: list[str], field: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    options = build_parser().parse_args([*words, "--json"])
-    VERBS[options.verb](options, ServiceSettings(), Terminal())
-    found = json.loads(capsys.readouterr().out)
+def test_one_of_them_is_there_in_full(words: list[str], field: str) -> None:
+    found = json.loads(carried_out([*words, "--json"]).stdout)
     assert found["name"] == words[1]
     assert field in found
 
@@ -188,11 +183,9 @@ def test_errors_go_to_standard_error_and_a_closed_pipe_is_no_error() -> None:
 
 
 def test_an_error_that_quotes_a_record_does_not_operate_the_terminal(monkeypatch, capsys):
-    def refused(*_given):
+    def refused() -> None:
         raise QueryError("Cannot parse \x1b]0;x\x07")
 
-    monkeypatch.setitem(VERBS, "sql", refused)
-    for kept in ("signal.signal", "os.umask"):
-        monkeypatch.setattr(f"services.console.__main__.{kept}", lambda *_given: None)
-    assert main(["sql", "SELECT 1"]) == EXIT_USAGE
+    monkeypatch.setitem(tidegauge.commands, "sql", click.Command("sql", callback=refused))
+    assert main(["sql"]) == 2
     assert capsys.readouterr().err == "tidegauge: Cannot parse \ufffd]0;x\ufffd\n"

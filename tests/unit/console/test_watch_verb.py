@@ -11,11 +11,11 @@ from rich.console import Console
 from schemas.protocol import VERDICTS
 from schemas.validation_errors import DefinitionError
 from schemas.watch import Watch
-from services.console.arguments import build_parser
+from services.console import watching
 from services.console.terminal import Terminal
-from services.console.verbs import watching
-from services.console.verbs.watching import (
+from services.console.watching import (
     Following,
+    WatchOptions,
     _cluster,
     _followed,
     checked,
@@ -26,18 +26,19 @@ from services.console.verbs.watching import (
 from services.definitions.watches import keep_watch, position_path
 from services.readmodel.runs import LatestTrouble
 from services.runtime.settings import ServiceSettings
+from tests.command_line import parsed
 from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
 
-def parsed(*arguments):
-    return build_parser().parse_args(["watch", *arguments])
+def given(*arguments):
+    return WatchOptions(**parsed(["watch", *arguments])[1])
 
 
 def test_a_login_in_the_address_of_a_registry_is_refused_and_not_repeated():
     registry = "http://me:secret@registry"
-    options = parsed("--infer", "a", "b", "--kafka", "k:9", "--registry", registry)
+    options = given("--infer", "a", "b", "--kafka", "k:9", "--registry", registry)
     with pytest.raises(DefinitionError, match=r"^--registry: url: .* login") as raised:
         watch(options, None, None)
     assert "secret" not in str(raised.value)
@@ -46,7 +47,7 @@ def test_a_login_in_the_address_of_a_registry_is_refused_and_not_repeated():
 def test_logins_come_from_a_file_that_others_cannot_read(tmp_path):
     file = tmp_path / "cluster.toml"
     file.write_text('[kafka]\nbootstrap = "k:9"\n[kafka.properties]\n"sasl.password" = "s"\n')
-    options = parsed(str(file), "--registry", "http://registry", "--infer", "a", "b")
+    options = given(str(file), "--registry", "http://registry", "--infer", "a", "b")
     file.chmod(0o644)
     with pytest.raises(DefinitionError, match="readable by others"):
         watch(options, None, None)
@@ -60,13 +61,13 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
     settings = ServiceSettings(data=tmp_path)
     sides = {"inputs": [{"topic": "in"}], "outputs": [{"topic": "out"}]}
     keep_watch(tmp_path, Watch.model_validate({"name": "orders", **sides}))
-    watch(parsed(), settings, Console())
+    watch(given(), settings, Console())
     assert capsys.readouterr().out == "orders: in → out, position saved never\n"
     position = position_path(tmp_path, "orders")
     position.parent.mkdir()
     position.touch()
     os.utime(position, (0, 0))
-    watch(parsed("--json"), settings, Console())
+    watch(given("--json"), settings, Console())
     assert json.loads(capsys.readouterr().out) == [
         {
             "name": "orders",
@@ -82,7 +83,7 @@ def test_watches_are_listed_with_their_topics(tmp_path, capsys):
 def test_a_watch_whose_file_cannot_be_read_is_listed_as_such(tmp_path, capsys, text):
     (tmp_path / "watches").mkdir()
     (tmp_path / "watches" / "orders.json").write_text(text)
-    watch(parsed(), ServiceSettings(data=tmp_path), Console())
+    watch(given(), ServiceSettings(data=tmp_path), Console())
     said = "orders: its file cannot be read; end it with: ./tidegauge watch --end orders\n"
     assert capsys.readouterr().out == said
 
@@ -92,11 +93,8 @@ ORDERS = Watch.model_validate(
 )
 
 
-FILES = dict.fromkeys(("report", "markdown", "junit", "benchmark"))
-
-
 def gate(**fields):
-    return Namespace(**FILES | {"detach": False, "duration": 60, "threshold": []} | fields)
+    return WatchOptions(**{"duration": 60} | fields)
 
 
 @pytest.mark.parametrize("duration", [5, 60, 43_200])
@@ -111,7 +109,7 @@ def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
 
 def test_thresholds_of_the_command_are_added_to_those_of_the_file():
     file = ORDERS.model_copy(update={"thresholds": ("missing <= 0",)})
-    assert checked(gate(threshold=["p99_ms <= 5"]), file).thresholds == (
+    assert checked(gate(thresholds=["p99_ms <= 5"]), file).thresholds == (
         "missing <= 0",
         "p99_ms <= 5",
     )
@@ -124,7 +122,7 @@ def test_thresholds_of_the_command_are_added_to_those_of_the_file():
         ({"duration": 4}, {}, "--duration must be from 5 to 43200 seconds."),
         ({"duration": 43_201}, {}, "--duration must be from 5 to 43200 seconds."),
         ({}, {"begin": "earliest"}, '--duration needs begin = "now"'),
-        ({"threshold": ["wrong <= 0"]}, {}, "--threshold: .*a one_to_one watch has no wrong"),
+        ({"thresholds": ["wrong <= 0"]}, {}, "--threshold: .*a one_to_one watch has no wrong"),
     ],
 )
 def test_a_watch_of_some_seconds_refuses(fields, file, sentence):
@@ -135,7 +133,7 @@ def test_a_watch_of_some_seconds_refuses(fields, file, sentence):
 def test_an_option_of_a_gate_needs_a_duration(tmp_path):
     file = tmp_path / "orders.toml"
     file.write_text('name = "orders"\ninputs = [{topic = "in"}]\noutputs = [{topic = "out"}]\n')
-    options = parsed(str(file), "--junit", str(tmp_path / "x.xml"))
+    options = given(str(file), "--junit", str(tmp_path / "x.xml"))
     with pytest.raises(DefinitionError, match=r"^--junit needs --duration S; "):
         watch(options, ServiceSettings(data=tmp_path), Console())
 
@@ -156,7 +154,7 @@ def test_an_option_of_a_gate_needs_a_duration(tmp_path):
 )
 def test_an_option_without_effect_is_refused(tmp_path, arguments, sentence):
     with pytest.raises(DefinitionError) as refused:
-        watch(parsed(*arguments.split()), ServiceSettings(data=tmp_path), Console())
+        watch(given(*arguments.split()), ServiceSettings(data=tmp_path), Console())
     assert str(refused.value).startswith(sentence)
 
 
@@ -166,8 +164,8 @@ def test_only_a_watch_is_ended(tmp_path):
         (tmp_path / f"{name}.json").write_text("{}")
     for name in ("../notices", str(tmp_path / "notices"), "nope"):
         with pytest.raises(DefinitionError, match=r"; there are: orders\.$"):
-            watch(parsed("--end", name), ServiceSettings(data=tmp_path), Console())
-    watch(parsed("--end", "orders"), ServiceSettings(data=tmp_path), Console())
+            watch(given("--end", name), ServiceSettings(data=tmp_path), Console())
+    watch(given("--end", "orders"), ServiceSettings(data=tmp_path), Console())
     assert [path.name for path in tmp_path.rglob("*.json")] == ["notices.json"]
 
 

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from deploy.wheel import client
-from services.console.verbs import stack
+from services.console import rebuilding
 from services.runtime.clickhouse import QueryError, ServerRefusedError, StoreUrl, answer_to, query
 
 pytestmark = pytest.mark.unit
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.unit
 NOBODY = "http://127.0.0.1:9"  # a proxy that refuses every connection
 ASKERS: list[Callable[[str], Any]] = [
     lambda url: query(url, "SELECT 1"),
-    lambda url: stack._ask(StoreUrl(url), "GET", "/rebuild"),
+    lambda url: rebuilding._ask(StoreUrl(url), "GET", "/rebuild"),
     lambda url: client._answer_to(f"{url}/health/ready", 5),
 ]
 

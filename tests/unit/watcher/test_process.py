@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from schemas import catalogue
 from schemas.events import Concluded, WatchBegun
-from services.console.verbs.watching import END_S
+from services.console.watching import END_S
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
 from services.watcher.decoding import RegistrySilentError

@@ -1,7 +1,6 @@
 """How the verb `study` reports errors of other parts."""
 
 import io
-from argparse import Namespace
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from services.console.run_command import BusyError
+from services.console.studies import studying
 from services.console.studies.carry_out import Note, open_notebook, plan_of
-from services.console.verbs import studying
 from services.readmodel import runs
 from services.runtime.clickhouse import QueryError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
@@ -29,11 +28,9 @@ def test_reasons_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(studying, "plan_of", lambda *_given: plan)
     monkeypatch.setattr(studying, "carry_out", busy)
     monkeypatch.setattr(studying, "answering", lambda _settings: nullcontext("-"))
-    monkeypatch.setattr(studying, "_cells", lambda *_given: {})
-    monkeypatch.setattr(studying, "_versions", lambda *_given: {})
     out = io.StringIO()
-    options = Namespace(name="s", scale="small", folder=tmp_path, json=False)
-    code = studying.study(options, ServiceSettings(data=tmp_path), Console(file=out, markup=False))
+    console = Console(file=out, markup=False)
+    code = studying.study("s", "small", tmp_path, ServiceSettings(data=tmp_path), console)
     assert code == EXIT_USAGE
     assert "Fast is left out: it has no [/jar]" in out.getvalue()
     assert "run [/R] is going on" in out.getvalue()

@@ -1,13 +1,13 @@
-"""The verb `study`."""
+"""What the verb `study` does: it carries out a study, and writes its page."""
 
-from argparse import Namespace
 from pathlib import Path
 
 from rich.console import Console
 
 from schemas.validation_errors import DefinitionError
+from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED
 from services.console.files import remove_files, write_file
-from services.console.lists import studies
+from services.console.remote_stack import answering
 from services.console.report.build import build_report
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import (
@@ -21,14 +21,7 @@ from services.console.studies.carry_out import (
     plan_of,
 )
 from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
-from services.console.terminal import headed
-from services.console.verbs.common import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    answering,
-    print_json,
-    teller,
-)
+from services.console.terminal import headed, teller
 from services.definitions.engines import installed, load_engine
 from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study
@@ -36,25 +29,18 @@ from services.readmodel.runs import UnknownRunError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 
-def study(options: Namespace, settings: ServiceSettings, console: Console) -> int:
-    """Run a study and write its page, or list the studies; 0 only if every run that is possible
-    here is valid."""
-    if not options.name:
-        if options.json:
-            print_json(studies())
-        else:
-            _show(console)
-        return 0
-    result, folder = load_study(options.name), options.folder or Path()
+def study(name: str, scale: str, folder: Path, settings: ServiceSettings, console: Console) -> int:
+    """Run a study and write its page; 0 only if every run that is possible here is valid."""
+    result = load_study(name)
     if not folder.is_dir():
         raise DefinitionError(f"--folder {folder}: there is no such folder.")
-    plan = plan_of(result, options.scale)
-    pages = [folder / f"{result.name}-{options.scale}{suffix}" for suffix in (".html", ".md")]
+    plan = plan_of(result, scale)
+    pages = [folder / f"{result.name}-{scale}{suffix}" for suffix in (".html", ".md")]
     remove_files(pages)
-    notebook = open_notebook(settings.data, result.name, options.scale)
+    notebook = open_notebook(settings.data, result.name, scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
-    for name, reason in left_out.items():
-        say(f"{name} is left out: {reason}")
+    for system, reason in left_out.items():
+        say(f"{system} is left out: {reason}")
     try:
         left_out |= carry_out(plan, notebook, settings, console, say)
     except Interrupted:
@@ -66,7 +52,7 @@ def study(options: Namespace, settings: ServiceSettings, console: Console) -> in
         cells = _cells(url, plan, notebook)
     here = [run for run in plan.runs if run.system.name not in left_out]
     to_do = sum(notebook.chosen(run.key) is None for run in here)
-    standing = Standing(options.scale, left_out, _versions(plan, settings), to_do)
+    standing = Standing(scale, left_out, _versions(plan, settings), to_do)
     page = article(result, standing, cells)
     for path, text in zip(pages, (html(page), markdown(page)), strict=True):
         write_file("--folder", path, text.encode())
@@ -111,7 +97,8 @@ def _measured(url: str, run: PlannedRun, note: Note) -> MeasuredCell:
     return MeasuredCell(note.run_id, run.pipeline.name, note.valid, report, note.failed)
 
 
-def _show(console: Console) -> None:
+def show_studies(console: Console) -> None:
+    """List all studies, with their scales and durations."""
     for name in names(STUDIES_DIR):
         result = load_study(name)
         console.print(headed(name, result.question), soft_wrap=True)

@@ -1,15 +1,13 @@
-"""The verb `watch`, followed from its start to its end; with --duration, a watch of some seconds
-that gates a job.
+"""What the verb `watch` does: a watch followed from its start to its end; with --duration, a watch
+of some seconds that gates a job.
 """
 
-import json
 import math
 import os
 import subprocess
 import sys
 import time
-from argparse import Namespace
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,19 +22,13 @@ from deploy.local.parts import lasting_parts
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.watch import Cluster, Registry, Watch, WatchedKafka
-from services.console.files import check_file, report_files, write_file
-from services.console.remote_stack import open_stack
+from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_THRESHOLD, print_json
+from services.console.files import report_files, write_file
+from services.console.remote_stack import open_stack, watch_page
 from services.console.report.build import build_whole_report
 from services.console.report.terminal import show_report
 from services.console.report.words import watch_complaints
-from services.console.terminal import harmless, is_quiet, say_unless_quiet
-from services.console.verbs.common import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_THRESHOLD,
-    teller,
-    watch_page,
-)
+from services.console.terminal import harmless, is_quiet, say_unless_quiet, teller
 from services.definitions.watches import (
     end_watch,
     keep_watch,
@@ -60,6 +52,25 @@ PROJECTED_S = 10.0
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
 BEFORE_S = 600
 AFTER_S = 4_200  # records up to an hour ahead of the watcher's clock are read
+
+
+@dataclass(frozen=True)
+class WatchOptions:
+    """The options of `watch`. None, empty: not given. infer: names of two topics."""
+
+    file: Path | None = None
+    detach: bool = False
+    duration: int | None = None
+    thresholds: Sequence[str] = ()
+    report: Path | None = None
+    markdown: Path | None = None
+    junit: Path | None = None
+    benchmark: Path | None = None
+    json: bool = False
+    end: str | None = None
+    infer: Sequence[str] | None = None
+    kafka: str = ""
+    registry: str = ""
 
 
 @dataclass(frozen=True)
@@ -167,7 +178,7 @@ class Following:
         return f"{recent.outputs / SHOWN_S:.1f} pairs/s, {latency}; {wrong or 'no errors'}"
 
 
-def watch(options: Namespace, settings: ServiceSettings, console: Console) -> int:
+def watch(options: WatchOptions, settings: ServiceSettings, console: Console) -> int:
     """Watch a pipeline until Ctrl-C, for some seconds with --duration, or return at once with
     --detach; or list watches, or end one."""
     _refuse(options)
@@ -209,10 +220,10 @@ def watch(options: Namespace, settings: ServiceSettings, console: Console) -> in
     return 0
 
 
-def _refuse(options: Namespace) -> None:
+def _refuse(options: WatchOptions) -> None:
     """Raises DefinitionError for an option that would have no effect."""
     given = [name for name, path, _ in report_files(options) if path]
-    given += ["--threshold"] if options.threshold else []
+    given += ["--threshold"] if options.thresholds else []
     given += ["--duration"] if options.duration is not None else []
     given += ["--detach"] if options.detach else []
     if given and (options.infer or options.end):
@@ -226,11 +237,11 @@ def _refuse(options: Namespace) -> None:
         raise DefinitionError(f"{name} is for --infer; a FILE.toml has an address of its own.")
 
 
-def _infer(options: Namespace, settings: ServiceSettings) -> int:
+def _infer(options: WatchOptions, settings: ServiceSettings) -> int:
     """Print inferred settings, from a process of the watcher. It gets logins on standard input."""
     told = _cluster(options).model_dump_json()
     return subprocess.run(
-        [sys.executable, "-m", "services.watcher.inferring", *options.infer],
+        [sys.executable, "-m", "services.watcher.inferring", *(options.infer or ())],
         env=os.environ | settings.child_variables,
         input=told,
         text=True,
@@ -238,7 +249,7 @@ def _infer(options: Namespace, settings: ServiceSettings) -> int:
     ).returncode
 
 
-def _cluster(options: Namespace) -> Cluster:
+def _cluster(options: WatchOptions) -> Cluster:
     """The cluster and registry of a file, or of the options, which take precedence. Raises
     DefinitionError."""
     result = read_cluster(options.file) if options.file else Cluster()
@@ -256,7 +267,7 @@ def _cluster(options: Namespace) -> Cluster:
 def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:
     rows = [row for name in kept_watches(settings.data) if (row := _row(settings.data, name))]
     if as_json:
-        print(json.dumps(rows, indent=2))
+        print_json(rows)
         return
     for row in rows:
         topics = f"{', '.join(row['inputs'])} → {', '.join(row['outputs'])}"
@@ -292,14 +303,14 @@ def _row(data: Path, name: str) -> dict[str, Any] | None:
     }
 
 
-def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Console) -> int:
+def gate(options: WatchOptions, file: Watch, settings: ServiceSettings, console: Console) -> int:
     """Watch for some seconds, as a single run, and print its report. Exit code as of `run`. file:
     the watch as written in its file."""
-    result = checked(options, file)
+    result, duration_s = checked(options, file), options.duration or 0
     stack, say = open_stack(settings, lasting_parts), teller(console)
     try:
         stack.up(say)
-        one_run, page = in_one_run(result, options.duration), watch_page(settings)
+        one_run, page = in_one_run(result, duration_s), watch_page(settings)
         watch = Following(one_run, settings, console, page, stack.check)
         if watch.is_kept:
             raise DefinitionError(
@@ -307,7 +318,7 @@ def gate(options: Namespace, file: Watch, settings: ServiceSettings, console: Co
             )
         known = set(watch.runs())
         try:
-            interrupted = _followed(watch, known, options.duration)
+            interrupted = _followed(watch, known, duration_s)
         finally:
             watch.end(known)
         new = watch.new_runs(known)
@@ -350,19 +361,17 @@ def _followed(watch: Following, known: set[str], duration_s: int) -> bool:
     return False
 
 
-def checked(options: Namespace, watch: Watch) -> Watch:
+def checked(options: WatchOptions, watch: Watch) -> Watch:
     """The watch with the thresholds of the command. Raises DefinitionError for wrong options."""
     if options.detach:
         raise DefinitionError("--duration and --detach: a watch in the background has no end.")
-    if not LEAST_DURATION_S <= options.duration <= MOST_DURATION_S:
+    if not LEAST_DURATION_S <= (options.duration or 0) <= MOST_DURATION_S:
         raise DefinitionError(
             f"--duration must be from {LEAST_DURATION_S} to {MOST_DURATION_S} seconds."
         )
     if watch.begin != "now":
         raise DefinitionError('--duration needs begin = "now" in the file.')
-    for option, path, _ in report_files(options):
-        check_file(option, path)
-    changed = {"thresholds": (*watch.thresholds, *options.threshold)}
+    changed = {"thresholds": (*watch.thresholds, *options.thresholds)}
     try:
         return Watch.model_validate(watch.model_dump() | changed)
     except ValidationError as error:
@@ -378,10 +387,10 @@ def in_one_run(watch: Watch, duration_s: int) -> Watch:
     return watch.model_copy(update={"run_s": run_s})
 
 
-def refuse_without_duration(options: Namespace) -> None:
+def refuse_without_duration(options: WatchOptions) -> None:
     """Raises DefinitionError if an option needs --duration."""
     given = [name for name, path, _ in report_files(options) if path]
-    given += ["--threshold"] if options.threshold else []
+    given += ["--threshold"] if options.thresholds else []
     if given:
         raise DefinitionError(f"{given[0]} needs --duration S; the file has thresholds of its own.")
 

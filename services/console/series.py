@@ -1,0 +1,347 @@
+"""What the verb `run` does: one run, or several, from the options to files and exit code."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from analysis.interleaving import LEAST_PAIRS
+from analysis.thresholds import ended_by_threshold
+from deploy.local.archiving import make_archives
+from deploy.local.engines import install_engines
+from deploy.local.java import use_java
+from deploy.local.parts import GATEWAY, stack_parts
+from deploy.local.stack import Stack
+from schemas.protocol import (
+    Interleaving,
+    Pipeline,
+    RunRequest,
+    Stage,
+    Workload,
+    parse_stages,
+)
+from schemas.report import Report
+from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
+from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_THRESHOLD
+from services.console.baselines import Baseline, against_baseline, check_baseline, with_baseline
+from services.console.choosing import (
+    MEASURE_S,
+    ChosenRun,
+    Overrides,
+    check_quiet,
+    chosen_pipelines,
+    cited,
+    cited_pipelines,
+    cited_workload,
+    long_enough,
+    look_into_files,
+    parts_of,
+    runs_of,
+    scaling_of,
+    with_overrides,
+)
+from services.console.files import report_files, write_file
+from services.console.progress import RunProgress
+from services.console.remote_stack import RemoteStack, dashboards, open_stack, run_page
+from services.console.report.build import build_whole_report
+from services.console.report.several import conclusions_of
+from services.console.report.terminal import show_report
+from services.console.report.words import is_clean, verdict
+from services.console.run_command import FollowedRun, RunError, ask, perform, publish
+from services.console.terminal import teller
+from services.definitions.domains import Domain, checked
+from services.definitions.engines import load_engine
+from services.definitions.pipelines import load_pipelines
+from services.definitions.requests import new_request, not_published
+from services.definitions.trusted import keep_definitions
+from services.definitions.workloads import chosen_workload
+from services.readmodel.history import at_sustainable_share
+from services.runtime.clickhouse import StoreUrl, store_url
+from services.runtime.settings import ServiceSettings
+
+MOST_REPEATS = 100
+
+
+@dataclass(frozen=True)
+class RunOptions(Overrides):
+    """The options of `run`: what they change of the workload, and the rest. None: not given."""
+
+    workload: str = "latency"
+    domain: str | None = None
+    pipeline: str | None = None
+    stages: str | None = None
+    workers: str | None = None
+    repeat: int | None = None
+    profile: Literal["citation"] | None = None
+    interleave: bool = False
+    baseline: str | None = None
+    require_comparison: bool = False
+    report: Path | None = None
+    markdown: Path | None = None
+    junit: Path | None = None
+    benchmark: Path | None = None
+
+
+def summarise(reports: list[Report], profile: str | None) -> Report:
+    """The report of repeated runs, cited if a profile says so."""
+    from analysis import repetition  # slow: imports numpy
+
+    report = repetition.summarise(reports)
+    return cited(report, reports) if profile else report
+
+
+@dataclass(frozen=True)
+class Means:
+    """What `run` does its work with: the stack, the runs and their reports. A test has others."""
+
+    open_stack: Callable[..., Stack | RemoteStack] = open_stack
+    ask: Callable[[RunRequest, ServiceSettings], FollowedRun] = ask
+    at_share: Callable[[RunRequest, StoreUrl], RunRequest] = at_sustainable_share
+    perform: Callable[..., RunProgress] = perform
+    build_report: Callable[[StoreUrl, str], Report] = build_whole_report
+    summarise: Callable[[list[Report], str | None], Report] = summarise
+    show_report: Callable[[Console, Report], None] = show_report
+    publish: Callable[..., None] = publish
+
+
+MEANS = Means()
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to measure. ask: creates the request of a run from a workload and pipelines. repeat:
+    number of rounds. baseline: what thresholds refer to and the report is compared with. measured:
+    the stages of each pipeline, by the name that the command gave it."""
+
+    options: RunOptions
+    workload: Workload
+    pipelines: tuple[Pipeline, ...]
+    domain: Domain
+    ask: Callable[[Workload, tuple[Pipeline, ...]], RunRequest]
+    repeat: int = 1
+    baseline: Baseline | None = None
+    means: Means = MEANS
+    measured: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+
+    @property
+    def needs_results(self) -> bool:
+        """Whether its request depends on earlier results, and so on the store."""
+        thresholds = map(parse_threshold, self.workload.thresholds)
+        at_share = self.workload.sustainable_share is not None
+        is_run = self.baseline is not None and not self.baseline.is_file
+        return at_share or is_run or any(threshold.of_baseline for threshold in thresholds)
+
+    @property
+    def parts(self) -> tuple[ChosenRun, ...]:
+        """The runs of one round."""
+        return parts_of(self.workload, self.pipelines)
+
+    def keep(self, data: Path) -> None:
+        """Record what was read from files, so that services trust it."""
+        measured = [pipeline for part in self.parts for pipeline in part.pipelines]
+        keep_definitions(data, [self.workload], measured, [self.domain])
+
+    def request(self, reports: Sequence[Report]) -> RunRequest:
+        """The request of the next run, given the reports of those before it."""
+        part = self.parts[len(reports) % len(self.parts)]
+        request = part.of_series(self.ask(part.workload, part.pipelines), reports)
+        return request.model_copy(update={"profile": self.options.profile or ""})
+
+
+def run(
+    options: RunOptions, settings: ServiceSettings, console: Console, means: Means = MEANS
+) -> int:
+    """One run from start to report; 0 only if it is valid and the ledger clean. If one of several
+    runs cannot be done, those before it are reported first."""
+    wanted = replace(_wanted(options, store_url(settings)), means=means)
+    say = teller(console)
+    if not settings.store_url:
+        use_java(settings.jars)  # its version is part of the request
+    # Before anything starts: a request may be refused.
+    planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
+    own = zip(wanted.pipelines, planned.pipelines, strict=True)
+    measured = {each.name: planned.stages_of(named) for each, named in own}
+    wanted = replace(wanted, measured=measured)
+    look_into_files(planned, wanted.domain, settings, say)
+    for sentence in not_published(planned):
+        say(sentence)
+    if planned.interleaved is not None:
+        wanted = _in_turns(wanted, planned.interleaved, say)
+    more = (GATEWAY,) if wanted.workload.has_gateway else ()
+    parts = partial(stack_parts, more=more, is_optimised=wanted.workload.is_optimised)
+    stack = means.open_stack(settings, parts)
+    _look_whether_quiet(options, stack)
+    reports: list[Report] = []
+    if not settings.store_url:
+        install_engines(
+            (load_engine(pipeline.engine) for pipeline in wanted.pipelines), settings, say
+        )
+    try:
+        try:
+            interrupted = _measure(wanted, settings, console, stack, reports)
+        except BaseException as error:
+            before = [_tell(wanted, reports, console)] if reports else []
+            if isinstance(error, RunError):
+                with suppress(RunError):  # the first error counts
+                    _publish(before, settings, stack, means)
+            raise
+        report = _tell(wanted, reports, console)
+        _publish([report], settings, stack, means)
+        if stack.attached:  # otherwise the dashboards end with the stack
+            say(f"look at it at {run_page(settings, report.run_id)}")
+    finally:
+        stack.close(say)
+    if interrupted:
+        return EXIT_INTERRUPTED
+    if not stack.attached:  # its JVMs have ended
+        make_archives(settings.jars, say)
+    return exit_code(reports, report)
+
+
+def _in_turns(wanted: Wanted, turns: Interleaving, say: Callable[[str], None]) -> Wanted:
+    """The same, measured for enough blocks, unless the command says how long."""
+    if wanted.options.duration is None:
+        wanted = replace(wanted, workload=long_enough(wanted.workload, turns))
+    measured_s = wanted.workload.phases.measure_s
+    say(f"in turns, blocks of {turns.block_s} s: {measured_s} s are measured")
+    least_s = 2 * turns.block_s * LEAST_PAIRS
+    if measured_s < least_s:
+        say(f"too few blocks for a comparison; it needs --duration {least_s} or longer")
+    return wanted
+
+
+def _wanted(options: RunOptions, url: str) -> Wanted:
+    """The options as a value. url: of the store. Raises DefinitionError."""
+    domain, workload = chosen_workload(options.workload, options.domain)
+    chosen = with_overrides(workload, options)
+    workload = scaling_of(checked(chosen, domain), options.workers)
+    pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
+    workload, pipelines, repeat = _profiled(options, workload, pipelines)
+    stages = _stages(options, domain)
+    if not 1 <= repeat <= MOST_REPEATS:
+        raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
+    baseline = Baseline(options.baseline, url) if options.baseline else None
+    if baseline is not None:
+        baseline.check()
+    check_baseline(workload, baseline)
+    if options.require_comparison and baseline is None:
+        raise DefinitionError("--require-comparison needs --baseline.")
+    request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
+    return Wanted(options, workload, pipelines, domain, request, repeat, baseline)
+
+
+def _measure(
+    wanted: Wanted,
+    settings: ServiceSettings,
+    console: Console,
+    stack: Stack | RemoteStack,
+    reports: list[Report],
+) -> bool:
+    """Start the stack if needed, carry out the runs and append their reports; returns whether that
+    was interrupted. The first run begins before every part is ready if it needs no results."""
+    say, url, means = teller(console), store_url(settings), wanted.means
+    begun: list[tuple[RunRequest, FollowedRun]] = []
+
+    def begin() -> None:
+        wanted.keep(settings.data)
+        request = wanted.request(reports)
+        begun.append((request, means.ask(request, settings)))
+
+    stack.up(say, None if wanted.needs_results else begin)
+    if not settings.store_url and not begun:
+        wanted.keep(settings.data)
+    first = begun[0][0] if begun else wanted.request(reports)
+    workload = with_baseline(wanted.workload, wanted.measured, wanted.baseline, first)
+    wanted = replace(wanted, workload=workload)
+    say(f"watch it at {dashboards(settings)}d/tidegauge-live")
+    planned_runs, interrupted = wanted.repeat * len(wanted.parts), False
+    while len(reports) < planned_runs and not interrupted:
+        asked = None
+        if begun:
+            request, asked = begun.pop()
+        else:
+            request = means.at_share(wanted.request(reports), url)
+        done = means.perform(request, settings, console, stack.check, asked)
+        interrupted = done.interrupted
+        reports.append(means.build_report(url, request.run_id))
+        if planned_runs > 1:
+            say(f"run {len(reports)} of {planned_runs}: {verdict(reports[-1])[0]}")
+        if ended_by_threshold(reports[-1]):
+            break
+    return interrupted
+
+
+def _stages(options: RunOptions, domain: Domain) -> tuple[Stage, ...]:
+    """The stages named by --stages. Raises DefinitionError."""
+    try:
+        if options.stages is None:
+            return ()
+        return parse_stages(options.stages, domain.spec.stage_names)
+    except ValueError as error:
+        raise DefinitionError(f"--stages: {error}.") from error
+
+
+def _profiled(
+    options: RunOptions, workload: Workload, pipelines: tuple[Pipeline, ...]
+) -> tuple[Workload, tuple[Pipeline, ...], int]:
+    """The workload, pipelines and number of runs under a profile. Raises DefinitionError."""
+    if not options.profile:
+        return workload, pipelines, 1 if options.repeat is None else options.repeat
+    if workload.scaling is not None:
+        raise DefinitionError("--profile is not for a series with several numbers of workers.")
+    if options.warm_up is not None:
+        raise DefinitionError("--profile and --warm-up: the profile sets the warm-up.")
+    if options.duration is not None and options.duration < MEASURE_S:
+        raise DefinitionError(f"--profile measures at least {MEASURE_S} s; --duration is shorter.")
+    return cited_workload(workload), cited_pipelines(pipelines), runs_of(options.repeat)
+
+
+def _look_whether_quiet(options: RunOptions, stack: Stack | RemoteStack) -> None:
+    """Check that the machine is quiet, if a profile requires it, before we start anything. Raises
+    DefinitionError."""
+    if options.profile and not stack.status().running:
+        check_quiet()
+
+
+def _publish(
+    reports: Sequence[Report],
+    settings: ServiceSettings,
+    stack: Stack | RemoteStack,
+    means: Means,
+) -> None:
+    """Publish what the reports say about several runs. Raises RunError."""
+    conclusions = [conclusion for report in reports for conclusion in conclusions_of(report)]
+    means.publish(conclusions, settings, stack.check)
+
+
+def exit_code(reports: list[Report], shown: Report) -> int:
+    """A failed threshold has priority if its run is valid or was ended by it. So has a figure that
+    is worse than the baseline, or that was not compared with it as demanded. shown: the report that
+    was printed."""
+    failed = [report for report in reports if any(not row.passed for row in report.thresholds)]
+    if any(map(ended_by_threshold, reports)) or any(each.valid for each in failed):
+        return EXIT_THRESHOLD
+    compared = shown.baseline
+    if compared and (compared.passed is False or (compared.passed is None and compared.required)):
+        return EXIT_THRESHOLD
+    return 0 if all(report.valid and is_clean(report) for report in reports) else EXIT_FAILED
+
+
+def _tell(wanted: Wanted, reports: list[Report], console: Console) -> Report:
+    """Print the report, and write the requested files; returns the report."""
+    options, means = wanted.options, wanted.means
+    # The last report of a series contains all its runs.
+    is_repeated = wanted.repeat > 1 and reports[-1].scalability is None
+    report = means.summarise(reports, options.profile) if is_repeated else reports[-1]
+    if wanted.baseline is not None:
+        report = against_baseline(report, wanted.baseline, options.require_comparison)
+    means.show_report(console, report)
+    for option, path, write in report_files(options):
+        if path is not None:
+            write_file(option, path, write(report))
+    return report
