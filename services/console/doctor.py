@@ -78,6 +78,13 @@ def examine(
         else:
             yield from _ports(settings)
         return
+    yield from running_parts(settings, services)
+
+
+def running_parts(
+    settings: ServiceSettings, services: Iterable[ServiceStatus]
+) -> Iterator[Finding]:
+    """Check the parts of a running stack, and whether there are dead letters."""
     for service in services:
         yield _service(settings, service)
     yield _dead_letters(settings)
