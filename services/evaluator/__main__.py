@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 
 from schemas.events import ServiceStarted, ServiceStopped
 from services.evaluator.run.app import build_app
-from services.evaluator.run.session import EvaluatorSession
+from services.evaluator.run.session import EvaluatorSession, RunTopics
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import KafkaUnavailableError
@@ -34,7 +34,7 @@ def main() -> None:
     (settings.data / "faust").mkdir(parents=True, exist_ok=True)
     try:
         events = open_events(settings, settings.name)
-        current = EvaluatorSession(settings, events)
+        current = EvaluatorSession(RunTopics(settings), events)
         first_command = current.resume()
     except (KafkaException, KafkaUnavailableError, SecretFileError) as error:
         sys.exit(f"{settings.name}: {error}")

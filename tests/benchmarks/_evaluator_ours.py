@@ -18,7 +18,7 @@ from schemas.commands import Prepare, Start, Stop
 from schemas.protocol import RunPlan
 from services.evaluator.columnar.decode import decode
 from services.evaluator.run.reader import PartitionShard, Reader
-from services.evaluator.run.session import EvaluatorSession
+from services.evaluator.run.session import EvaluatorSession, RunTopics
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import open_events
 from services.runtime.kafka import assigned_consumer, end_offsets
@@ -37,7 +37,7 @@ def main() -> None:
     plan, phases = read_plan(Path(sys.argv[1]))
     warm_up_process()
     settings = load_settings(EvaluatorSettings)
-    current = EvaluatorSession(settings, open_events(settings, "bench"))
+    current = EvaluatorSession(RunTopics(settings), open_events(settings, "bench"))
     run_id, issued_at = plan.request.run_id, time.time_ns() // 1_000_000 + 1_000
     head = {"run_id": run_id, "issued_at": issued_at}
     current.command(Prepare(command_id="prepare", plan=plan, **head))

@@ -25,7 +25,7 @@ from schemas.domain import (
     StageSpec,
     Table,
 )
-from services.evaluator.columnar.columns import UNKNOWN, Bools, Floats, Ints
+from services.evaluator.columnar.columns import LIMITS, UNKNOWN, Bools, Floats, Ints, StateLimits
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.value_codes import Dictionary
 
@@ -85,8 +85,8 @@ def dtype_of(avro_type: str) -> Any:
 class Dictionaries(defaultdict[str, Dictionary]):
     """A dictionary for each column name, shared by all records of a domain."""
 
-    def __init__(self) -> None:
-        super().__init__(Dictionary)
+    def __init__(self, limits: StateLimits = LIMITS) -> None:
+        super().__init__(lambda: Dictionary(limits))
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Growable numpy columns, and groups of cells by key: the memory of the pairing state."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,30 @@ Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN = -1
-MAX_GROUP_BYTES = 3_000_000_000  # of the groups of a stage
 MAX_DENSE_CELLS = 1 << 20
 SPARSE_SHARE = 4
 _CODE = "#code"  # the column of codes; no column of a record has such a name
 _INDEX_BYTES = 16  # of a cell in the index of a sparse group
+
+
+@dataclass(frozen=True)
+class StateLimits:
+    """Bounds of what the evaluation of a run keeps in memory."""
+
+    cells: int = 12_000_000  # about 1 GB of pairing state
+    keep_s: int = 900  # longer than a real-time batch: to recognise outputs repeated by a restart
+    group_bytes: int = 3_000_000_000  # of the groups of a stage
+    names: int = 1 << 21  # of each dictionary; and pairs of keys
+    # Of each dictionary: values that outputs had before any input, and their size.
+    unclaimed: int = 1 << 18
+    unclaimed_bytes: int = 32 * 1024 * 1024
+    table_cells: int = 1 << 24  # of a table of all pairs
+    early_outputs: int = 100_000  # of each stage of a pipeline; some 100 bytes each
+    evicted_missing: int = 2_000_000  # of each stage of a pipeline; 8 bytes each
+    pairs_of_event: int = 2_000
+
+
+LIMITS = StateLimits()
 
 
 class TooMuchStateError(RuntimeError):
@@ -113,8 +133,11 @@ class CellGroups(dict[int, Group]):
     one code in SPARSE_SHARE occurs in its first batch.
     """
 
-    def __init__(self, kinds: dict[str, tuple[Any, Any]]) -> None:
+    def __init__(
+        self, kinds: dict[str, tuple[Any, Any]], max_bytes: int = LIMITS.group_bytes
+    ) -> None:
         super().__init__()
+        self._max_bytes = max_bytes
         self._kinds = kinds
         self._bytes = 0
         self.size = 0
@@ -131,9 +154,9 @@ class CellGroups(dict[int, Group]):
         at = group.add(codes)
         self.size += group.size - size
         self._bytes += group.bytes - held
-        if self._bytes > MAX_GROUP_BYTES:
+        if self._bytes > self._max_bytes:
             raise TooMuchStateError(
-                f"The evaluator would need more than {MAX_GROUP_BYTES:,} bytes for a stage: "
+                f"The evaluator would need more than {self._max_bytes:,} bytes for a stage: "
                 f"{len(self):,} windows or event times with {self.size:,} cells for {keys:,} keys."
             )
         return group, at

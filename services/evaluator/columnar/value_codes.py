@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from services.evaluator.columnar.columns import UNKNOWN, Columns, Ints, TooMuchStateError
+from services.evaluator.columnar.columns import (
+    LIMITS,
+    UNKNOWN,
+    Columns,
+    Ints,
+    StateLimits,
+    TooMuchStateError,
+)
 
-MAX_TABLE_CELLS = 1 << 24
-MAX_NAMES = 1 << 21
-# Of each dictionary: values that outputs had before any input, their size, and further ones.
-MAX_UNCLAIMED = MAX_NAMES // 8
-MAX_UNCLAIMED_BYTES = 32 * 1024 * 1024
-MAX_REFUSED = 1_000
+MAX_REFUSED = 1_000  # of each dictionary: hashes of values without a code
 _BITS = 31  # of the right code of a pair
 
 
@@ -32,7 +34,8 @@ class Unclaimed:
     The run fails if an input has one of the latter: outputs with it have been misjudged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._codes = Columns({"is_unclaimed": (np.bool_, False)})
         self._count = 0
         self._refused: set[int] = set()
@@ -40,7 +43,7 @@ class Unclaimed:
     @property
     def room(self) -> int:
         """How many more are allowed."""
-        return max(0, MAX_UNCLAIMED - self._count)
+        return max(0, self._limit - self._count)
 
     def add(self, first: int, count: int) -> None:
         """Add codes."""
@@ -70,11 +73,12 @@ class Unclaimed:
 
 
 class Dictionary:
-    """Dense codes 0, 1, 2, … for values in order of first occurrence, at most MAX_NAMES."""
+    """Dense codes 0, 1, 2, … for values in order of first occurrence, at most `limits.names`."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: StateLimits = LIMITS) -> None:
+        self.limits = limits
         self._codes: dict[Hashable, int] = {}
-        self._unclaimed = Unclaimed()
+        self._unclaimed = Unclaimed(limits.unclaimed)
         self._unclaimed_bytes = 0
         self.values: list[Any] = []
 
@@ -114,17 +118,17 @@ class Dictionary:
         return codes
 
     def _new(self, value: Hashable) -> int:
-        if len(self.values) >= MAX_NAMES:
-            raise TooMuchStateError(f"The inputs have more than {MAX_NAMES:,} names.")
+        if len(self.values) >= self.limits.names:
+            raise TooMuchStateError(f"The inputs have more than {self.limits.names:,} names.")
         self._codes[value] = len(self.values)
         self.values.append(value)
         return len(self.values) - 1
 
     def _new_of_output(self, value: Hashable) -> int:
-        if len(self.values) >= MAX_NAMES:
+        if len(self.values) >= self.limits.names:
             return UNKNOWN
         size = self._unclaimed_bytes + getsizeof(value)
-        if not self._unclaimed.room or size > MAX_UNCLAIMED_BYTES:
+        if not self._unclaimed.room or size > self.limits.unclaimed_bytes:
             self._unclaimed.refuse([value])
             return UNKNOWN
         self._unclaimed.add(len(self.values), 1)
@@ -136,13 +140,14 @@ class Pairs:
     """Dense codes 0, 1, 2, … for pairs of codes, in no particular order.
 
     Stored in a table of all possible pairs, at 4 bytes per cell, which needs no hashing. If the
-    table would exceed MAX_TABLE_CELLS, a dict replaces it.
+    table would exceed `limits.table_cells`, a dict replaces it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: StateLimits = LIMITS) -> None:
+        self._limits = limits
         self._table = np.full((0, 0), UNKNOWN, np.int32)
         self._codes: dict[tuple[int, int], int] | None = None
-        self._unclaimed = Unclaimed()
+        self._unclaimed = Unclaimed(limits.unclaimed)
         self._count = 0
         self._parts = np.zeros((2, 0), np.int64)  # of the first pairs, by code
 
@@ -159,8 +164,8 @@ class Pairs:
             every: Ints = np.full(len(left), UNKNOWN, np.int64)
             every[known] = self.of(left[known], right[known], of_outputs=of_outputs)
             return every
-        if self._count > MAX_NAMES and not of_outputs:
-            raise TooMuchStateError(f"There are more than {MAX_NAMES:,} pairs of keys.")
+        if self._count > self._limits.names and not of_outputs:
+            raise TooMuchStateError(f"There are more than {self._limits.names:,} pairs of keys.")
         self._ensure(int(left.max()) + 1, int(right.max()) + 1)
         codes = self._known(left, right)
         new = codes == UNKNOWN
@@ -180,7 +185,7 @@ class Pairs:
     def _add(self, pairs: Ints, of_outputs: bool) -> None:
         """Add distinct new pairs, each as one number."""
         if of_outputs:
-            room = min(self._unclaimed.room, max(0, MAX_NAMES - self._count))
+            room = min(self._unclaimed.room, max(0, self._limits.names - self._count))
             self._unclaimed.refuse(pairs[room:].tolist())
             pairs = pairs[:room]
             self._unclaimed.add(self._count, len(pairs))
@@ -224,7 +229,7 @@ class Pairs:
             max(want, had + had // 2) if want > had else had
             for want, had in zip((rows, columns), have, strict=True)
         ]
-        if math.prod(shape) > MAX_TABLE_CELLS:
+        if math.prod(shape) > self._limits.table_cells:
             known = np.argwhere(self._table != UNKNOWN)
             codes = self._table[tuple(known.T)].tolist()
             pairs = zip(known[:, 0].tolist(), known[:, 1].tolist(), strict=True)
@@ -244,7 +249,7 @@ class KeyCodes:
 
     def __init__(self, dictionaries: Sequence[Dictionary]) -> None:
         self._dictionaries = tuple(dictionaries)
-        self._pairs = [Pairs() for _ in self._dictionaries[1:]]
+        self._pairs = [Pairs(self._dictionaries[0].limits) for _ in self._dictionaries[1:]]
 
     def __len__(self) -> int:
         return len(self._pairs[-1] if self._pairs else self._dictionaries[0])

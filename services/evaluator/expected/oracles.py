@@ -32,7 +32,7 @@ from services.evaluator.columnar.column_mapping import (
     column_types,
     dtype_of,
 )
-from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
+from services.evaluator.columnar.columns import LIMITS, UNKNOWN, Bools, Ints, StateLimits
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns, Outputs
 from services.evaluator.columnar.value_codes import KeyCodes
@@ -137,8 +137,9 @@ class Oracles:
         base_ms: int = 0,
         deadline_ms: int = 10_000,
         duplicated: tuple[Faults, int] | None = None,
+        limits: StateLimits = LIMITS,
     ) -> None:
-        self._context = Context(domain, Dictionaries(), base_ms)
+        self._context = Context(domain, Dictionaries(limits), base_ms)
         self._domain = domain
         self._duplicated = duplicated
         self._deadline_ms = deadline_ms

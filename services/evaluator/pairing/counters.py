@@ -22,17 +22,15 @@ import numpy as np
 import pyarrow as pa
 
 from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
-from services.evaluator.columnar.columns import UNKNOWN, Ints
+from services.evaluator.columnar.columns import LIMITS, UNKNOWN, Ints
 from services.evaluator.columnar.outputs import Outputs
 from services.evaluator.expected.stages import Expected, StageOracle
 from services.runtime.counting import MAX_SAMPLES, by_value, count_cells, histograms
 
 MAX_SAMPLE_CHARACTERS = 16_000  # so that the samples of a second fit into one event
-MAX_PAIRS_PER_EVENT = 2_000
 OFFSET_BITS = 48
 _OFFSETS = (1 << OFFSET_BITS) - 1
 Column = np.ndarray[Any, Any]
-MAX_EVICTED_MISSING = 2_000_000  # 8 bytes each
 MAX_KEY_CHARACTERS = 200
 
 
@@ -150,9 +148,11 @@ def pack_offsets(partition: Ints, offset: Ints) -> Ints:
 
 
 class MatchLog:
-    """Pairs of one pipeline and stage, in the order in which they were judged."""
+    """Pairs of one pipeline and stage, in the order in which they were judged. limit: of pairs in
+    one event."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMITS.pairs_of_event) -> None:
+        self._limit = limit
         self._parts: list[tuple[Column, ...]] = []
 
     def add(self, rows: Outputs, expected: Expected, phase: Ints, verdict: Column) -> None:
@@ -167,8 +167,8 @@ class MatchLog:
         if not taken:
             return
         columns = [np.concatenate(parts) for parts in zip(*taken, strict=True)]
-        for start in range(0, len(columns[0]), MAX_PAIRS_PER_EVENT):
-            part = [column[start : start + MAX_PAIRS_PER_EVENT] for column in columns]
+        for start in range(0, len(columns[0]), self._limit):
+            part = [column[start : start + self._limit] for column in columns]
             phase, verdict, place, appended_ms, latest_ms, mean_ms, scheduled_us = part
             yield {
                 "phases": [PHASES[code] for code in phase.tolist()],
@@ -198,11 +198,12 @@ def without(fields: dict[str, Any], published: Ints) -> dict[str, Any] | None:
 
 
 class EvictedMissing:
-    """Missing outputs of one stage of one pipeline that were evicted, at most MAX_EVICTED_MISSING.
+    """Missing outputs of one stage of one pipeline that were evicted, at most `limit`.
     Beyond that, every output of an older group counts as one of them, so that none goes
     unreported."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = LIMITS.evicted_missing) -> None:
+        self._limit = limit
         self._by_group: dict[int, Ints] = {}
         self._count = 0
         self._unknown_before: int | None = None
@@ -212,7 +213,7 @@ class EvictedMissing:
         if len(index):
             self._by_group[group] = index
             self._count += len(index)
-        while self._count > MAX_EVICTED_MISSING:
+        while self._count > self._limit:
             oldest = next(iter(self._by_group))
             self._count -= len(self._by_group.pop(oldest))
             self._unknown_before = oldest + 1

@@ -17,7 +17,7 @@ from schemas import catalogue
 from schemas.domain import StageSpec
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.column_mapping import NotJudgedError
-from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import (
     Decoded,
     UndecodedRecord,
@@ -32,9 +32,6 @@ from services.evaluator.expected.window_recipe import PARTITION
 from services.evaluator.pairing.append_order import AppendOrder
 from services.evaluator.pairing.counters import Throughput
 from services.evaluator.pairing.ledger import Ledger
-
-MAX_CELLS = 12_000_000  # about 1 GB of pairing state
-KEEP_S = 900  # longer than a real-time batch, to recognise outputs repeated after a restart
 
 
 def check_judged(plan: RunPlan, instances: int) -> None:
@@ -94,7 +91,10 @@ class Evaluation:
     """Matches and judges all pipelines and stages of one run. shares: number of evaluations that
     share the memory, one for each pipeline of an interleaved run."""
 
-    def __init__(self, plan: RunPlan, phases: PhasePlan, shares: int = 1) -> None:
+    def __init__(
+        self, plan: RunPlan, phases: PhasePlan, shares: int = 1, limits: StateLimits = LIMITS
+    ) -> None:
+        self._limits = limits
         request, workload = plan.request, plan.request.workload
         self._shares = shares
         self.run_id = request.run_id
@@ -110,6 +110,7 @@ class Evaluation:
             base_ms=phases.load_start_ms,
             deadline_ms=self._deadline_ms,
             duplicated=duplicated,
+            limits=limits,
         )
         self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
         self.ledgers: dict[str, Ledger] = {}
@@ -118,7 +119,9 @@ class Evaluation:
             for name in request.stages_of(pipeline):
                 topic = catalogue.output_topic(pipeline.name, name)
                 stage = self._oracles.stage(name, pipeline.incomplete_windows == "publish")
-                self.ledgers[topic] = Ledger(stage, workload.judgement, phases, by_input=shares > 1)
+                self.ledgers[topic] = Ledger(
+                    stage, workload.judgement, phases, by_input=shares > 1, limits=limits
+                )
                 self.where[topic] = (pipeline.name, name)
         self._append_order = AppendOrder([*self.ledgers.values()])
         self._kinds = {each.topic: kind for kind, each in enumerate(self._domain.inputs)}
@@ -276,11 +279,12 @@ class Evaluation:
         return digests(at_places(batch.values, decoded.places))
 
     def _evict(self, now_ms: int) -> None:
-        """Evict the oldest groups with final verdicts. Normally these are groups older than KEEP_S
-        in which nothing is missing. When the state exceeds its part of MAX_CELLS it is any, up to
-        the older half. A group whose windows still need parts has no final verdict."""
-        full = self.cells() > MAX_CELLS // self._shares
-        old_ms = now_ms if full else now_ms - KEEP_S * 1000
+        """Evict the oldest groups with final verdicts. Normally these are groups in which
+        nothing is missing, older than the limit. When the state exceeds its part of the
+        cells it is any, up to the older half. A group whose windows still need parts has no final
+        verdict."""
+        full = self.cells() > self._limits.cells // self._shares
+        old_ms = now_ms if full else now_ms - 1000 * self._limits.keep_s
         for state in self.states:
             newest = state.newest_ms
             ledgers = [each for each in self.ledgers.values() if each.stage.state is state]

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columnar.columns import Columns, Ints, first_of_each
+from services.evaluator.columnar.columns import LIMITS, Columns, Ints, StateLimits, first_of_each
 from services.evaluator.columnar.outputs import Outputs, Unread, Waiting
 from services.evaluator.expected.stages import Expected, StageOracle
 from services.evaluator.pairing.counters import (
@@ -41,7 +41,6 @@ from services.runtime.counting import MAX_SAMPLES, by_value
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
 Sampler = Callable[[StageOracle, Outputs, int], dict[str, Any]]
-MAX_EARLY = 100_000  # some 100 bytes each
 MEASURE = 1  # index of "measure" in protocol.PHASES
 
 
@@ -62,11 +61,13 @@ class Ledger:
         plan: PhasePlan,
         *,
         by_input: bool = False,
+        limits: StateLimits = LIMITS,
     ) -> None:
+        self._limits = limits
         self.stage = stage
         self._by_input = by_input
         self.tally = StageCounters()
-        self.pairs = MatchLog()
+        self.pairs = MatchLog(limits.pairs_of_event)
         self._judgement = judgement
         self.plan = plan
         self._cells: dict[int, Columns] = {}
@@ -77,7 +78,7 @@ class Ledger:
         self._early = Waiting()  # unexpected until their windows get inputs
         self.has_missing = False  # whether any output has ever been marked missing
         self._evicted_before: int | None = None
-        self._evicted_missing = EvictedMissing()
+        self._evicted_missing = EvictedMissing(limits.evicted_missing)
         self.came_forgotten = 0  # outputs that arrived after they were evicted as missing
 
     @property
@@ -133,7 +134,7 @@ class Ledger:
     def mark_unexpected(self, input_frontier_ms: int) -> None:
         """Mark waiting outputs as unexpected once their deadline is past; all inputs appended
         before the frontier are known. Outputs of open windows keep waiting. Those of windows that
-        may still get inputs are remembered, MAX_EARLY at most."""
+        may still get inputs are remembered, within the limits."""
         limit_ms = input_frontier_ms - self._judgement.deadline_ms
         lost = self._waiting.take_before(limit_ms, self.stage.is_open)
         if lost is None:
@@ -142,7 +143,8 @@ class Ledger:
         for group, place in by_value(lost.group):
             if self.stage.may_open(group, input_frontier_ms):
                 early = lost.take(place)
-                self._early.add(early.take(slice(0, max(0, MAX_EARLY - len(self._early)))))
+                room = max(0, self._limits.early_outputs - len(self._early))
+                self._early.add(early.take(slice(0, room)))
 
     def mark_missing(self, output_frontier_ms: int) -> None:
         """Mark overdue expected outputs as missing; all outputs appended before the frontier have

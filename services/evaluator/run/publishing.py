@@ -18,7 +18,7 @@ from confluent_kafka import Message
 
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, RunPlan
-from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.counters import pack_offsets, without
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
@@ -36,9 +36,9 @@ log = structlog.get_logger()
 class InterleavedEvaluation:
     """Several evaluations; a batch goes to the one that reads its topic."""
 
-    def __init__(self, plan: RunPlan, phases: PhasePlan) -> None:
+    def __init__(self, plan: RunPlan, phases: PhasePlan, limits: StateLimits = LIMITS) -> None:
         shares = [plan.model_copy(update={"request": each}) for each in plan.request.shares]
-        self._parts = tuple(Evaluation(share, phases, len(shares)) for share in shares)
+        self._parts = tuple(Evaluation(share, phases, len(shares), limits) for share in shares)
         self._of_topic = {topic: part for part in self._parts for topic in part.topics}
         self.run_id = plan.request.run_id
         self.inputs = plan.request.input_topics
@@ -73,12 +73,12 @@ class InterleavedEvaluation:
 AnyEvaluation = Evaluation | InterleavedEvaluation
 
 
-def evaluation_of(plan: RunPlan, phases: PhasePlan) -> AnyEvaluation:
+def evaluation_of(plan: RunPlan, phases: PhasePlan, limits: StateLimits = LIMITS) -> AnyEvaluation:
     """Create the evaluation of a run."""
     if plan.request.interleaved is not None:
-        return InterleavedEvaluation(plan, phases)
+        return InterleavedEvaluation(plan, phases, limits)
     (request,) = plan.request.shares  # includes the topics that it reads
-    return Evaluation(plan.model_copy(update={"request": request}), phases)
+    return Evaluation(plan.model_copy(update={"request": request}), phases, limits=limits)
 
 
 @dataclass
@@ -148,13 +148,14 @@ class Publication:
         ends: dict[TopicPartition, int] | None = None,
         *,
         ends_ms: int = 0,
+        max_letters: int = MAX_LETTERS,
     ) -> None:
         self._events = events
         self._run_id = run_id
         self._owed = already.owed if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
         letters = Counter(topic for topic, _, _ in self._letters)
-        self._rooms = {topic: MAX_LETTERS - letters[topic] for topic in where}
+        self._rooms = {topic: max_letters - letters[topic] for topic in where}
         self._pairs = already.pairs() if already is not None else {}
         self._ends, self._ends_ms = ends or {}, ends_ms
         self.totals: dict[str, dict[str, Counter[str]]] = {}
@@ -201,7 +202,7 @@ class Publication:
 
     def dead_letter(self, message: Message, reason: str) -> None:
         """Write a dead letter for an undecodable record, unless one was written before, or
-        MAX_LETTERS for its output topic. The reason of the last says so."""
+        as many as are kept for its output topic. The reason of the last says so."""
         topic = message.topic()
         if (topic, message.partition(), message.offset()) in self._letters:
             return

@@ -1,6 +1,8 @@
 """The run being evaluated: handles commands, feeds the evaluation, publishes."""
 
 from collections import deque
+from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import dataclass
 
 import structlog
@@ -16,6 +18,7 @@ from services.evaluator.pairing.evaluation import check_judged
 from services.evaluator.run.publishing import (
     AnyEvaluation,
     Publication,
+    Published,
     evaluation_of,
     read_published,
 )
@@ -29,6 +32,7 @@ from services.evaluator.run.reader import (
     Reader,
     Readiness,
     TimestampError,
+    TopicPartition,
     check_kept,
     check_topics,
     end_offsets_by,
@@ -45,7 +49,7 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
-from services.runtime.process import now_ms, release_memory
+from services.runtime.process import Clock, now_ms, release_memory
 
 log = structlog.get_logger()
 REMEMBERED_COMMANDS = 1_000
@@ -94,18 +98,58 @@ class EvaluatedRun:
         return self.plan.request.run_id
 
 
+class RunTopics:
+    """Opens the topics of runs for one evaluator, and the bus. shard: the partitions that it
+    reads. All methods raise KafkaException or KafkaUnavailableError if the broker is
+    unreachable."""
+
+    def __init__(self, settings: EvaluatorSettings) -> None:
+        self._settings = settings
+        self.shard = PartitionShard(
+            settings.evaluator_instance_index, settings.evaluator_instance_count
+        )
+
+    def commands(self) -> tuple[list[Command | Malformed], int]:
+        """The retained commands, and the offset after them. Raises NoTopicError."""
+        return read_commands(self._settings, "evaluator-history")
+
+    def check(self, topics: tuple[str, ...]) -> None:
+        """Raise TimestampError for topics that cannot be measured."""
+        with closing(assigned_consumer(self._settings, "evaluator-check")) as consumer:
+            check_topics(consumer, topics)
+
+    def check_kept(self, offsets: Offsets) -> None:
+        """Raise DeletedError if records from these offsets on have been deleted."""
+        with closing(assigned_consumer(self._settings, "evaluator-check")) as consumer:
+            check_kept(consumer, self.shard.of(offsets))
+
+    def reader(self, offsets: Offsets, inputs: tuple[str, ...], *, with_offsets: bool) -> Reader:
+        """A reader of the shard's partitions from these offsets."""
+        consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
+        ends = end_offsets_by(admin_client(self._settings, "evaluator"))
+        return Reader(consumer, ends, offsets, inputs, shard=self.shard, with_offsets=with_offsets)
+
+    def published(self, run_id: str, producer: str, since_ms: int) -> Published:
+        """What `producer` has published of a run prepared at `since_ms` (epoch ms)."""
+        return read_published(self._settings, run_id, producer, since_ms)
+
+    def ends(self, topics: Iterable[str]) -> dict[TopicPartition, int]:
+        """End offsets of the shard's partitions."""
+        with closing(assigned_consumer(self._settings, "evaluator-ends")) as consumer:
+            return self.shard.of({topic: end_offsets(consumer, topic) for topic in topics})
+
+
 class EvaluatorSession:
     """State machine for at most one run. Commands and batches arrive on one event loop, one at a
     time."""
 
-    def __init__(self, settings: EvaluatorSettings, events: Events) -> None:
-        self._settings = settings
+    def __init__(self, topics: RunTopics, events: Events, clock: Clock = now_ms) -> None:
+        self._topics = topics
         self._events = events
+        self._clock = clock
         self._carried_out: deque[str] = deque(maxlen=REMEMBERED_COMMANDS)
         self._state: NoRun | PreparedRun | EvaluatedRun = NoRun()
-        self._shard = PartitionShard(
-            settings.evaluator_instance_index, settings.evaluator_instance_count
-        )
+        self._shard = topics.shard
         self.lag_ms = 0
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
@@ -133,11 +177,11 @@ class EvaluatorSession:
         never publish without the published state.
         """
         try:
-            commands, end = read_commands(self._settings, "evaluator-history")
+            commands, end = self._topics.commands()
         except NoTopicError:  # the first conductor creates it
             return 0
         self._carried_out.extend(each.command_id for each in commands)
-        of_run = unfinished(commands, now_ms())
+        of_run = unfinished(commands, self._clock())
         if of_run:
             log.info("run_resumed", run_id=of_run[0].run_id, commands=len(of_run))
         is_started = any(isinstance(each, Start) for each in of_run)
@@ -234,10 +278,10 @@ class EvaluatorSession:
             self._state = PreparedRun(self._state.plan)
 
     def _follow_lag(self, state: EvaluatedRun, frontier: Frontier) -> None:
-        self.lag_ms = frontier.behind_ms(now_ms(), state.started_ms)
+        self.lag_ms = frontier.behind_ms(self._clock(), state.started_ms)
         self._largest_lag_ms = max(self._largest_lag_ms, self.lag_ms)
         is_behind = self._largest_lag_ms > BEHIND_MS
-        if now_ms() - self._told_lag_ms >= (TELL_BEHIND_MS if is_behind else TELL_LAG_MS):
+        if self._clock() - self._told_lag_ms >= (TELL_BEHIND_MS if is_behind else TELL_LAG_MS):
             self._events.publish(
                 Evaluating(
                     run_id=self.run_id,
@@ -246,7 +290,7 @@ class EvaluatorSession:
                     cells=state.evaluation.cells(),
                 )
             )
-            self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
+            self._told_lag_ms, self._largest_lag_ms = self._clock(), 0
 
     def _say_when_drained(self, state: EvaluatedRun, frontier: Frontier) -> None:
         if state.target is None or state.publication.is_behind:
@@ -288,22 +332,19 @@ class EvaluatorSession:
         self._stop()
         release_memory()
         state = self._state = PreparedRun(plan)
-        consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
             check_judged(plan, self._shard.count)
-            check_topics(consumer, tuple(plan.start_offsets))
+            self._topics.check(tuple(plan.start_offsets))
         except (NotJudgedError, TimestampError, KafkaUnavailableError) as error:
             self.fail(str(error))
             return
-        finally:
-            consumer.close()
         if not self._shard.of(plan.start_offsets):
             self.fail(f"Evaluator {self._shard.index} has no partition: there are too few.")
         elif say_ready:
             topics = plan.request.input_topics
             inputs = {topic: plan.start_offsets[topic] for topic in topics}
             state.readiness = Readiness(plan, self._shard, self._events)
-            state.reader = self._open_reader(inputs, topics, with_offsets=False)
+            state.reader = self._topics.reader(inputs, topics, with_offsets=False)
 
     def _say_when_ready(self, state: PreparedRun) -> None:
         complaint = None if state.readiness is None else state.readiness.tell()
@@ -312,24 +353,14 @@ class EvaluatorSession:
         elif complaint is not None:
             state.reader, state.readiness = None, None
 
-    def _open_reader(
-        self, offsets: Offsets, inputs: tuple[str, ...], *, with_offsets: bool
-    ) -> Reader:
-        consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
-        ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        return Reader(consumer, ends, offsets, inputs, shard=self._shard, with_offsets=with_offsets)
-
     def _fail_unless_kept(self) -> None:
         """Fail a run whose first records have been deleted: counting starts from them."""
         if isinstance(self._state, NoRun):
             return  # already failed
-        consumer = assigned_consumer(self._settings, "evaluator-check")
         try:
-            check_kept(consumer, self._shard.of(self._state.plan.start_offsets))
+            self._topics.check_kept(self._state.plan.start_offsets)
         except DeletedError as error:
             self.fail(str(error))
-        finally:
-            consumer.close()
 
     def _start(self, phases: PhasePlan, published_since_ms: int | None = None) -> None:
         if not isinstance(self._state, PreparedRun):
@@ -337,13 +368,13 @@ class EvaluatorSession:
         plan = self._state.plan
         evaluation = evaluation_of(plan, phases)
         publication = self._publication(plan, evaluation, published_since_ms)
-        reader = self._open_reader(
+        reader = self._topics.reader(
             plan.start_offsets,
             evaluation.inputs,
             with_offsets=plan.request.workload.publishes_pairs,
         )
-        self._state = EvaluatedRun(plan, evaluation, publication, reader, now_ms())
-        self._told_lag_ms, self._largest_lag_ms = now_ms(), 0
+        self._state = EvaluatedRun(plan, evaluation, publication, reader, self._clock())
+        self._told_lag_ms, self._largest_lag_ms = self._clock(), 0
         log.info("evaluation_started", run_id=self.run_id, topics=len(plan.start_offsets))
 
     def _publication(
@@ -351,15 +382,12 @@ class EvaluatorSession:
     ) -> Publication:
         if since_ms is None:
             return Publication(self._events, self.run_id, evaluation.where)
-        already = read_published(self._settings, self.run_id, self._events.name, since_ms)
-        consumer = assigned_consumer(self._settings, "evaluator-ends")
-        try:
-            ends = {topic: end_offsets(consumer, topic) for topic in plan.start_offsets}
-        finally:
-            consumer.close()
+        already = self._topics.published(self.run_id, self._events.name, since_ms)
+        ends = self._topics.ends(plan.start_offsets)
         self._events.publish(EvaluationResumed(run_id=self.run_id))
-        mine, where = self._shard.of(ends), evaluation.where
-        return Publication(self._events, self.run_id, where, already, mine, ends_ms=now_ms())
+        return Publication(
+            self._events, self.run_id, evaluation.where, already, ends, ends_ms=self._clock()
+        )
 
     def _stop(self) -> None:
         """Publish the rest. A process that has not caught up cannot, because it does not know the

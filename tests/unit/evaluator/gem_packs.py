@@ -12,6 +12,7 @@ from typing import Any
 from schemas.load import Constant
 from schemas.protocol import Judgement, Pipeline, RunPlan, RunRequest, Workload
 from services.definitions.domains import load_domain
+from services.evaluator.columnar.columns import LIMITS
 from services.evaluator.pairing.evaluation import Evaluation
 from tests.unit.evaluator.oracle import phase_of
 from tests.unit.evaluator.records import (
@@ -393,8 +394,8 @@ def a_plan(stages: tuple[str, ...] = GEM_PACKS.stage_names, domain=GEM_PACKS) ->
     return RunPlan(request=request, start_offsets={})
 
 
-def a_run(*stages: str, domain=GEM_PACKS) -> Run:
+def a_run(*stages: str, domain=GEM_PACKS, limits=LIMITS) -> Run:
     """A run of the given stages, or of all."""
     run = Run()
-    run.evaluation = Evaluation(a_plan(stages or domain.stage_names, domain), PHASES)
+    run.evaluation = Evaluation(a_plan(stages or domain.stage_names, domain), PHASES, limits=limits)
     return run

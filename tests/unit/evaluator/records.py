@@ -20,6 +20,7 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
+from services.evaluator.columnar.columns import LIMITS, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from tests.traffic import CODEC, TRAFFIC
@@ -63,9 +64,9 @@ def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
     return RunPlan(request=request, start_offsets={})
 
 
-def an_evaluation(*stages: str) -> Evaluation:
+def an_evaluation(*stages: str, limits: StateLimits = LIMITS) -> Evaluation:
     """An evaluation of the given stages, or of all."""
-    return Evaluation(a_plan(stages or TRAFFIC.stage_names), PHASES)
+    return Evaluation(a_plan(stages or TRAFFIC.stage_names), PHASES, limits=limits)
 
 
 @dataclass(frozen=True)
@@ -267,8 +268,8 @@ def samples_of(events: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 class Run:
     """An evaluation, its rejected records and the totals of its events."""
 
-    def __init__(self, *stages: str) -> None:
-        self.evaluation = an_evaluation(*stages)
+    def __init__(self, *stages: str, limits: StateLimits = LIMITS) -> None:
+        self.evaluation = an_evaluation(*stages, limits=limits)
         self.refused: list[UndecodedRecord] = []
         self.samples: list[str] = []
         self._totals = Totals()
@@ -313,9 +314,11 @@ class Run:
         self.refused += self.evaluation.add(batch)
 
 
-def verdicts_of(records: Iterable[Reading | Output], *stages: str) -> dict[str, int]:
+def verdicts_of(
+    records: Iterable[Reading | Output], *stages: str, limits: StateLimits = LIMITS
+) -> dict[str, int]:
     """Verdicts of all phases after everything was read and every deadline has passed."""
-    run = Run(*stages)
+    run = Run(*stages, limits=limits)
     run.add(*records)
     run.advance(FAR_MS)
     found: Counter[str] = Counter()

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.evaluator.columnar import columns
 from services.evaluator.columnar.columns import (
     MAX_DENSE_CELLS,
     UNKNOWN,
@@ -98,14 +97,13 @@ def test_groups_with_few_of_many_codes_have_few_cells():
     assert most.size == len(at) == 600_000
 
 
-def test_groups_know_their_size_and_refuse_too_many(monkeypatch):
-    groups = CellGroups({"count": (np.int64, 7)})
+def test_groups_know_their_size_and_refuse_too_many():
+    groups = CellGroups({"count": (np.int64, 7)}, max_bytes=800)
     groups.add(1, ints([19]), 20)[0]["count"][3] += 1
     groups.add(1, ints([29, 3]), 30)  # grows to twice the size
     groups.add(5, ints([59]), 60)
     assert (groups[1].size, groups[5].size, groups.size) == (40, 60, 100)
     assert groups[1]["count"][[2, 3, 39]].tolist() == [7, 8, 7]
-    monkeypatch.setattr(columns, "MAX_GROUP_BYTES", 800)
     groups.add(5, ints([49]), 60)
     with pytest.raises(TooMuchStateError, match="3 windows or event times with 116 cells for 60"):
         groups.add(6, ints([0]), 60)

@@ -10,21 +10,21 @@ from schemas.protocol import RunPlan
 from services.definitions.domains import load_domain
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.pairing.evaluation import check_judged
-from services.evaluator.run import session
-from services.evaluator.run.session import EvaluatorSession
+from services.evaluator.run.session import EvaluatorSession, RunTopics
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.events import Events
 from tests.unit.evaluator import gem_packs
 from tests.unit.evaluator.records import a_plan
-from tests.unit.kafka_clients import Client, Kept
+from tests.unit.kafka_clients import Kept
 
 pytestmark = pytest.mark.unit
 
 
-def failure_of(body):
+def failure_of(body, topics=None):
     """The failure published after a `prepare` with this body."""
     producer = Kept()
-    run = EvaluatorSession(EvaluatorSettings(), Events(producer, "evaluator"))
+    topics = topics or RunTopics(EvaluatorSettings())
+    run = EvaluatorSession(topics, Events(producer, "evaluator"))
     head = {"command_id": "1", "run_id": "run", "issued_at": 1, "producer": "conductor"}
     run.command(from_record(head | {"command": "prepare", "body": body}))
     assert (run.run_id, run.reader) == ("", None)
@@ -33,18 +33,13 @@ def failure_of(body):
     return json.loads(event["detail"])["reason"]
 
 
-def test_a_broker_that_does_not_answer(monkeypatch):
-    class Silent(Client):
-        def list_topics(self, timeout):
+def test_a_broker_that_does_not_answer():
+    class SilentTopics(RunTopics):
+        def check(self, topics):
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "Failed to get metadata"))
 
-    clients = []
-    monkeypatch.setattr(
-        session, "assigned_consumer", lambda *_: clients.append(Silent()) or clients[-1]
-    )
-    reason = failure_of(a_plan().model_dump_json())
+    reason = failure_of(a_plan().model_dump_json(), SilentTopics(EvaluatorSettings()))
     assert reason == "The evaluator could not prepare: Failed to get metadata."
-    assert [client.closed for client in clients] == [True]
 
 
 def test_a_body_that_is_none():

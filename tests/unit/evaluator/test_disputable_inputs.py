@@ -4,10 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from services.evaluator.columnar import value_codes
-from services.evaluator.columnar.columns import UNKNOWN, TooMuchStateError
+from services.evaluator.columnar.columns import UNKNOWN, StateLimits, TooMuchStateError
 from services.evaluator.columnar.value_codes import Dictionary, Pairs
-from services.evaluator.pairing import evaluation
 from tests.unit.evaluator.records import (
     FAR_MS,
     START_MS,
@@ -165,9 +163,8 @@ def test_a_change_is_held_against_the_sums_behind_it():
 
 
 @pytest.mark.parametrize("stage", ["parse", "join", "tumbling"])
-def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(monkeypatch, stage):
-    monkeypatch.setattr(evaluation, "KEEP_S", 5)
-    run = Run(stage)
+def test_what_belongs_to_a_forgotten_time_is_passed_over_and_forgetting_goes_on(stage):
+    run = Run(stage, limits=StateLimits(keep_s=5))
     run.add(FLOW, SPEED, *right(stage, FLOW, SPEED))
     run.advance(START_MS + 60_000)
     assert run.evaluation.cells() == 0
@@ -195,9 +192,8 @@ def right(stage, flow, speed):
     return [Output(stage, speed.appended_ms + 10, one) for one in fields[stage]]
 
 
-def test_names_are_bounded(monkeypatch):
-    monkeypatch.setattr(value_codes, "MAX_NAMES", 2)
-    codes = Dictionary()
+def test_names_are_bounded():
+    codes = Dictionary(StateLimits(names=2))
     assert codes.codes(pa.array(["a", "b", "a"])).tolist() == [0, 1, 0]
     assert codes.codes(pa.array(["b", "c"]), of_outputs=True).tolist() == [1, UNKNOWN]
     with pytest.raises(TooMuchStateError, match="more than 2 names"):
@@ -209,49 +205,44 @@ def test_names_are_bounded(monkeypatch):
     assert unknown.tolist() == [UNKNOWN, 0]
 
 
-def test_an_output_with_a_name_beyond_the_bound_is_unexpected(monkeypatch):
-    monkeypatch.setattr(value_codes, "MAX_NAMES", 1)
+def test_an_output_with_a_name_beyond_the_bound_is_unexpected():
     stray = [out("tumbling", tumbled(1, 1, 1.0, measurement_id=name)) for name in ("x", "y")]
     good = out("tumbling", tumbled(1, 300, 80.0))
-    assert verdicts_of([FLOW, SPEED, *stray, good], "tumbling") == {"exact": 1, "unexpected": 2}
+    verdicts = verdicts_of([FLOW, SPEED, *stray, good], "tumbling", limits=StateLimits(names=1))
+    assert verdicts == {"exact": 1, "unexpected": 2}
 
 
 def texts(*names):
     return pa.array(names, pa.string())
 
 
-def test_names_of_outputs_alone_leave_the_others_to_inputs(monkeypatch):
-    monkeypatch.setattr(value_codes, "MAX_NAMES", 4)
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 2)
-    codes = Dictionary()
+def test_names_of_outputs_alone_leave_the_others_to_inputs():
+    codes = Dictionary(StateLimits(names=4, unclaimed=2))
     strays = texts("a", "b", "c")
     assert codes.codes(strays, of_outputs=True).tolist() == [0, 1, UNKNOWN]
     assert codes.codes(texts("x", "y", "x")).tolist() == [2, 3, 2]
     assert codes.codes(strays, of_outputs=True).tolist() == [0, 1, UNKNOWN]
 
 
-def test_a_name_that_an_input_has_too_is_not_of_outputs_alone(monkeypatch):
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 1)
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED_BYTES", 2_000)
-    codes = Dictionary()
+def test_a_name_that_an_input_has_too_is_not_of_outputs_alone():
+    codes = Dictionary(StateLimits(unclaimed=1, unclaimed_bytes=2_000))
     for number in range(5):
         name = texts(str(number) * 1_500)
         assert codes.codes(name, of_outputs=True).tolist() == [number]
         assert codes.codes(name).tolist() == [number]
 
 
-def test_long_names_of_outputs_alone_are_bounded_by_their_size(monkeypatch):
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED_BYTES", 3_000)
-    codes = Dictionary()
+def test_long_names_of_outputs_alone_are_bounded_by_their_size():
+    codes = Dictionary(StateLimits(unclaimed_bytes=3_000))
     strays = texts("a" * 2_000, "b" * 2_000, "c")
     assert codes.codes(strays, of_outputs=True).tolist() == [0, UNKNOWN, 1]
     assert len(codes) == 2
 
 
-def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypatch):
+def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused():
     """Outputs with that name have been called unexpected."""
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 1)
-    codes, pairs = Dictionary(), Pairs()
+    limits = StateLimits(unclaimed=1)
+    codes, pairs = Dictionary(limits), Pairs(limits)
     codes.codes(texts("a", "b"), of_outputs=True)
     assert codes.codes(texts("a", "c")).tolist() == [0, 1]
     with pytest.raises(TooMuchStateError, match="Outputs had too many names"):
@@ -263,10 +254,9 @@ def test_an_input_with_a_name_for_which_outputs_had_no_room_is_refused(monkeypat
 
 
 @pytest.mark.parametrize("stage", ["join", "tumbling"])
-def test_outputs_with_many_names_do_not_keep_inputs_from_having_any(monkeypatch, stage):
-    monkeypatch.setattr(value_codes, "MAX_NAMES", 8)
-    monkeypatch.setattr(value_codes, "MAX_UNCLAIMED", 3)
+def test_outputs_with_many_names_do_not_keep_inputs_from_having_any(stage):
+    limits = StateLimits(names=8, unclaimed=3)
     fields = {"join": joined(300, 80.0), "tumbling": tumbled(1, 300, 80.0)}[stage]
     strays = [out(stage, fields | {"measurement_id": f"stray {n}"}) for n in range(20)]
-    found = verdicts_of([*strays, FLOW, SPEED, out(stage, fields)], stage)
-    assert found == {"exact": 1, "unexpected": 20}
+    verdicts = verdicts_of([*strays, FLOW, SPEED, out(stage, fields)], stage, limits=limits)
+    assert verdicts == {"exact": 1, "unexpected": 20}

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from schemas import catalogue
-from services.evaluator.pairing import ledger
+from services.evaluator.columnar.columns import StateLimits
 from services.runtime.counting import CountReconciler
 from tests.unit.evaluator.gem_packs import Event, Said, a_run
 from tests.unit.evaluator.records import (
@@ -152,9 +152,8 @@ def test_an_output_whose_window_gets_no_record_in_time_stays_unexpected():
     assert verdicts(run.totals()) == {"unexpected": 1}
 
 
-def test_no_more_early_outputs_are_remembered_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(ledger, "MAX_EARLY", 2)
-    run = a_run("revenue")
+def test_no_more_early_outputs_are_remembered_than_there_is_room_for():
+    run = a_run("revenue", limits=StateLimits(early_outputs=2))
     run.add(*(revenue(FIRST_MS - 2_000 + n) for n in range(3)))
     run.advance(FIRST_MS - 500)
     run.add(*INPUTS)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from services.evaluator.columnar.columns import UNKNOWN
-from services.evaluator.pairing import counters, evaluation
+from services.evaluator.columnar.columns import LIMITS, UNKNOWN, StateLimits
 from services.evaluator.pairing.counters import EvictedMissing
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
@@ -20,6 +19,7 @@ from tests.unit.evaluator.records import (
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
 SECONDS = 60
+BRIEF = StateLimits(keep_s=5)
 SEQUENCES_PER_RECORD = 2_000  # so that a block of sequences fills within a few seconds
 
 
@@ -55,9 +55,9 @@ def a_minute(lost=7):
     return readings, sorted(outputs, key=lambda output: output.appended_ms)
 
 
-def evaluate(readings, outputs):
+def evaluate(readings, outputs, limits=LIMITS):
     """Second by second; returns the run and the maximum number of groups and cells."""
-    run, groups, cells = Run(), 0, 0
+    run, groups, cells = Run(limits=limits), 0, 0
     for second in range(SECONDS):
         from_ms, until_ms = START_MS + 1_000 * second, START_MS + 1_000 * (second + 1)
         now = [r for r in (*readings, *outputs) if from_ms <= r.appended_ms < until_ms]
@@ -76,31 +76,28 @@ def test_nothing_is_forgotten_within_the_time_that_state_is_kept():
     assert run.totals() == judge(readings, outputs)
 
 
-def test_a_short_memory_changes_no_total_and_stays_small(monkeypatch):
-    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+def test_a_short_memory_changes_no_total_and_stays_small():
     readings, outputs = a_minute(lost=0)
-    run, groups, _cells = evaluate(readings, outputs)
+    run, groups, _cells = evaluate(readings, outputs, BRIEF)
     run.advance(FAR_MS)
     assert groups <= 7
     assert all(len(state.newest_ms) <= 3 for state in run.evaluation.states)
     assert run.totals() == judge(readings, outputs)
 
 
-def test_a_full_memory_gives_up_what_is_settled_and_changes_no_total(monkeypatch):
+def test_a_full_memory_gives_up_what_is_settled_and_changes_no_total():
     readings, outputs = a_minute()
     unbounded = evaluate(readings, outputs)[2]
-    monkeypatch.setattr(evaluation, "MAX_CELLS", unbounded // 4)
-    run, _groups, cells = evaluate(readings, outputs)
+    run, _groups, cells = evaluate(readings, outputs, StateLimits(cells=unbounded // 4))
     run.advance(FAR_MS)
     assert cells <= unbounded // 2
     assert run.totals() == judge(readings, outputs)
     assert run.evaluation.came_forgotten == 0
 
 
-def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs_were(monkeypatch):
-    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs_were():
     flow = Reading("flow", START_MS + 2_100, 300, sequence=0)
-    run = Run("ingest")
+    run = Run("ingest", limits=BRIEF)
     run.add(flow)
     run.advance(FAR_MS, START_MS + 4_150)
     assert run.totals().verdicts == {("ingest", "measure", "missing"): 1}
@@ -109,10 +106,9 @@ def test_nothing_is_forgotten_before_its_outputs_are_read_however_far_the_inputs
     assert run.totals().verdicts == {("ingest", "measure", "late"): 1}
 
 
-def test_an_output_of_what_was_forgotten_is_a_duplicate(monkeypatch):
-    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+def test_an_output_of_what_was_forgotten_is_a_duplicate():
     flow = Reading("flow", START_MS + 2_100, 300, sequence=0)
-    run = Run("ingest")
+    run = Run("ingest", limits=BRIEF)
     run.add(flow, Output("ingest", START_MS + 2_101, None, flow.encoded))
     run.advance(START_MS + 60_000)
     assert run.evaluation.cells() == 0
@@ -124,11 +120,10 @@ def test_an_output_of_what_was_forgotten_is_a_duplicate(monkeypatch):
     }
 
 
-def test_an_output_that_comes_after_anything_is_remembered_is_late(monkeypatch):
-    monkeypatch.setattr(evaluation, "KEEP_S", 5)
+def test_an_output_that_comes_after_anything_is_remembered_is_late():
     flow = Reading("flow", START_MS + 2_100, 300, sequence=0)
     output = Output("ingest", START_MS + 60_001, None, flow.encoded)
-    run = Run("ingest")
+    run = Run("ingest", limits=BRIEF)
     run.add(flow)
     run.advance(START_MS + 60_000)
     assert run.totals().verdicts == {("ingest", "measure", "missing"): 1}
@@ -140,10 +135,9 @@ def test_an_output_that_comes_after_anything_is_remembered_is_late(monkeypatch):
     assert run.evaluation.came_forgotten == 0
 
 
-def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
+def a_full_memory(*outputs, scheduled_ms=MEASURE_MS):
     """Two blocks of sequences in a memory for less; the older one is evicted with its outputs."""
-    monkeypatch.setattr(evaluation, "MAX_CELLS", 1)
-    run = Run("ingest")
+    run = Run("ingest", limits=StateLimits(cells=1))
     first = Reading("flow", START_MS + 2_100, 300, 0, scheduled_us=scheduled_ms * 1_000)
     run.add(first, Reading("flow", START_MS + 2_101, 300, 1 << 16))
     run.add(*(Output("ingest", START_MS + at_ms, None, first.encoded) for at_ms in outputs))
@@ -152,8 +146,8 @@ def a_full_memory(monkeypatch, *outputs, scheduled_ms=MEASURE_MS):
     return run, Output("ingest", START_MS + 60_001, None, first.encoded)
 
 
-def test_an_output_that_a_full_memory_had_no_place_for_is_told_once(monkeypatch):
-    run, output = a_full_memory(monkeypatch)
+def test_an_output_that_a_full_memory_had_no_place_for_is_told_once():
+    run, output = a_full_memory()
     assert run.evaluation.came_forgotten == 0
     for _copy in range(2):
         run.add(output)
@@ -162,15 +156,15 @@ def test_an_output_that_a_full_memory_had_no_place_for_is_told_once(monkeypatch)
     assert run.totals().verdicts["ingest", "cool_down", "duplicate"] == 2
 
 
-def test_what_came_before_it_was_forgotten_is_a_duplicate_and_nothing_else(monkeypatch):
-    run, output = a_full_memory(monkeypatch, 2_102)
+def test_what_came_before_it_was_forgotten_is_a_duplicate_and_nothing_else():
+    run, output = a_full_memory(2_102)
     run.add(output)
     run.read_all()
     assert run.evaluation.came_forgotten == 0
 
 
-def test_what_was_forgotten_of_the_warm_up_does_not_matter(monkeypatch):
-    run, output = a_full_memory(monkeypatch, scheduled_ms=MEASURE_MS - 1)
+def test_what_was_forgotten_of_the_warm_up_does_not_matter():
+    run, output = a_full_memory(scheduled_ms=MEASURE_MS - 1)
     run.add(output)
     run.read_all()
     assert run.evaluation.came_forgotten == 0
@@ -183,9 +177,8 @@ def test_outputs_that_are_not_located_count_as_those_that_are_missing():
     assert known.came(5, np.array([UNKNOWN, UNKNOWN])) == 1
 
 
-def test_every_output_counts_where_even_the_addresses_are_too_many(monkeypatch):
-    monkeypatch.setattr(counters, "MAX_EVICTED_MISSING", 3)
-    known = EvictedMissing()
+def test_every_output_counts_where_even_the_addresses_are_too_many():
+    known = EvictedMissing(3)
     known.add(5, np.array([0, 1]))
     known.add(6, np.array([0, 1]))
     assert known.came(5, np.array([9, 9])) == 2  # not known

@@ -1,9 +1,8 @@
 """How far the evaluator has read, and its reported lag."""
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Message
 
-from services.evaluator.run import reader
 from services.evaluator.run.reader import Frontier, Reader
 
 pytestmark = pytest.mark.unit
@@ -22,29 +21,14 @@ def test_reading_that_caught_up_since_it_was_asked_is_not_behind():
     assert Frontier(2_001, 2_001, {}).behind_ms(now_ms=2_000, since_ms=1_000) == 0
 
 
-class Message:
-    """A record appended at a time, or the report of a partition's end."""
+def record(offset: int, appended_ms: int) -> Message:
+    time = (TIMESTAMP_LOG_APPEND_TIME, appended_ms)
+    return Message(topic="in", partition=0, offset=offset, value=b"", timestamp=time)
 
-    def __init__(self, offset: int, appended_ms: int = 0, error: KafkaError | None = None) -> None:
-        self._offset, self._appended_ms, self._error = offset, appended_ms, error
 
-    def error(self):
-        return self._error
-
-    def topic(self):
-        return "in"
-
-    def partition(self):
-        return 0
-
-    def offset(self):
-        return self._offset
-
-    def timestamp(self):
-        return TIMESTAMP_LOG_APPEND_TIME, self._appended_ms
-
-    def value(self):
-        return b""
+def report(offset: int, error: KafkaError) -> Message:
+    """Of the end of a partition, or of an error."""
+    return Message(topic="in", partition=0, offset=offset, error=error)
 
 
 class Messages:
@@ -62,8 +46,7 @@ class Messages:
 
 
 @pytest.fixture
-def consumer(monkeypatch):
-    monkeypatch.setattr(reader, "KafkaMessage", Message)
+def consumer():
     return Messages()
 
 
@@ -73,17 +56,17 @@ END = KafkaError(KafkaError._PARTITION_EOF)
 def test_a_marker_of_a_transaction_at_the_end_is_read(consumer):
     """The record has offset 9, the marker 10, and nothing follows."""
     found = Reader(consumer, lambda _: {("in", 0): 11}, {"in": (9,)}, ("in",), lambda: 5_000)
-    consumer.next = [Message(9, 1_000)]
+    consumer.next = [record(9, 1_000)]
     assert len(found.read(10, 1)) == 1
     assert found.frontier().input_ms == 1_000
-    consumer.next = [Message(11, error=END)]
+    consumer.next = [report(11, END)]
     assert found.read(10, 1) == []
     assert found.frontier() == Frontier(5_000, 5_000, {("in", 0): 11})
 
 
 def test_a_notice_of_the_end_before_the_records_of_the_same_read_does_not_move_back(consumer):
     found = Reader(consumer, lambda _: {("in", 0): 11}, {"in": (9,)}, ("in",), lambda: 5_000)
-    consumer.next = [Message(11, error=END), Message(9, 1_000)]
+    consumer.next = [report(11, END), record(9, 1_000)]
     found.read(10, 1)
     assert found.frontier().positions == {("in", 0): 11}
 
@@ -91,7 +74,7 @@ def test_a_notice_of_the_end_before_the_records_of_the_same_read_does_not_move_b
 def test_a_record_that_has_just_come_is_not_as_late_as_the_record_before_it(consumer):
     now, end = [100_100], [1]
     found = Reader(consumer, lambda _: {("in", 0): end[0]}, {"in": (0,)}, ("in",), lambda: now[0])
-    consumer.next = [Message(0, 100_000)]
+    consumer.next = [record(0, 100_000)]
     found.read(10, 1)
     now[0] = 159_900
     assert found.frontier().input_ms == 159_900
@@ -104,18 +87,18 @@ def test_a_clock_that_is_ahead_of_the_brokers_does_not_move_the_frontier_ahead(c
     now, end = [101_000], [1]
     found = Reader(consumer, lambda _: {("in", 0): end[0]}, {"in": (0,)}, ("in",), lambda: now[0])
     assert found.frontier().input_ms == 0
-    consumer.next = [Message(0, 60_000)]
+    consumer.next = [record(0, 60_000)]
     found.read(10, 1)
     assert found.frontier().input_ms == 101_000
     for number, (transit_ms, least_ms) in enumerate([(20, 20), (5, 5), (300, 5)], start=1):
         now[0], end[0] = 101_000 + 10_000 * number, number + 1
-        consumer.next = [Message(number, now[0] - 1_000 - transit_ms)]
+        consumer.next = [record(number, now[0] - 1_000 - transit_ms)]
         found.read(10, 1)
         assert found.frontier().input_ms == now[0] - 1_000 - least_ms
 
 
 def test_an_error_that_does_not_pass_is_raised(consumer):
     found = Reader(consumer, lambda _: {}, {"in": (0,)}, ("in",))
-    consumer.next = [Message(0, error=KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
+    consumer.next = [report(0, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))]
     with pytest.raises(KafkaException):
         found.read(10, 1)

@@ -8,7 +8,7 @@ import pytest
 
 from schemas import catalogue
 from schemas.protocol import Interleaving, Pipeline, RunPlan
-from services.evaluator.pairing import evaluation
+from services.evaluator.columnar.columns import StateLimits
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from services.evaluator.run.publishing import InterleavedEvaluation, evaluation_of
 from tests.unit.evaluator.records import FAR_MS, PHASES, START_MS, Output, Reading, a_plan, parsed
@@ -91,20 +91,23 @@ def test_measured_latencies_are_counted_by_the_second_of_the_latest_input_too() 
     assert list(evaluation.take_events()) == []
 
 
-def test_the_pipelines_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluated = evaluation_of(a_plan_in_turns(), PHASES)
+def filled(limits: StateLimits) -> InterleavedEvaluation:
+    """Two blocks of inputs of each pipeline."""
+    evaluated = evaluation_of(a_plan_in_turns(), PHASES, limits)
     assert isinstance(evaluated, InterleavedEvaluation)
     for pipeline in ("p", "q"):
         for block in range(2):
             reading = Reading("flow", START_MS + 2_100 + block, 300, sequence=block << 16)
             add(evaluated, f"traffic.flow.{pipeline}", reading.appended_ms, reading.encoded)
-    cells = evaluated.cells()
-    monkeypatch.setattr(evaluation, "MAX_CELLS", cells)
-    evaluated.advance(START_MS + 60_000, START_MS + 60_000)
-    assert evaluated.cells() == cells
-    monkeypatch.setattr(evaluation, "MAX_CELLS", cells - 2)
-    evaluated.advance(START_MS + 60_000, START_MS + 60_000)
-    assert evaluated.cells() == cells // 2
+    return evaluated
+
+
+def test_the_pipelines_share_the_memory() -> None:
+    cells = filled(StateLimits()).cells()
+    for limit, kept in ((cells, cells), (cells - 2, cells // 2)):
+        evaluated = filled(StateLimits(cells=limit))
+        evaluated.advance(START_MS + 60_000, START_MS + 60_000)
+        assert evaluated.cells() == kept
 
 
 def test_a_run_on_one_input_has_one_evaluation() -> None:

@@ -6,8 +6,8 @@ import pytest
 from schemas import catalogue
 from schemas.load import Constant
 from schemas.workload import Workload
+from services.evaluator.columnar.columns import StateLimits
 from services.evaluator.expected.stages import Expected
-from services.evaluator.pairing import counters
 from services.evaluator.pairing.counters import pack_offsets, without
 from services.evaluator.pairing.evaluation import RecordBatch
 from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
@@ -92,9 +92,8 @@ def test_without_places_there_are_no_pairs():
     assert pairs_of(run) == []
 
 
-def test_an_event_holds_a_bounded_number_of_pairs(monkeypatch):
-    monkeypatch.setattr(counters, "MAX_PAIRS_PER_EVENT", 2)
-    run = Run("parse")
+def test_an_event_holds_a_bounded_number_of_pairs():
+    run = Run("parse", limits=StateLimits(pairs_of_event=2))
     for number in range(5):
         flow = Reading("flow", START_MS + 2_100, 300, number)
         run.add(flow)

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from schemas import catalogue
 from schemas.commands import Drain, Malformed, Measure, Prepare, RequestRun, Start, Stop
-from services.evaluator.run import publishing, session
 from services.evaluator.run.publishing import Publication, Published
 from services.evaluator.run.reader import DeletedError, Frontier, check_kept
-from services.evaluator.run.session import EvaluatorSession
+from services.evaluator.run.session import EvaluatorSession, RunTopics
 from services.evaluator.settings import EvaluatorSettings
 from services.runtime.bus import unfinished
 from services.runtime.counting import CountReconciler, NotRepeatableError
@@ -208,10 +207,10 @@ class Record(Message):
 
 
 def letters_of(records, already=None):
-    """Topic, offset and reason of the letters of some records."""
+    """Topic, offset and reason of the letters of some records; 3 of an output topic are kept."""
     producer = Kept()
     where = {"output.p.parse": ("p", "parse")}
-    publication = Publication(Events(producer, "evaluator"), "run", where, already)
+    publication = Publication(Events(producer, "evaluator"), "run", where, already, max_letters=3)
     for record in records:
         publication.dead_letter(record, "no Avro")
     return [(one["topic"], one["offset"], one["reason"]) for _, one, _ in producer.sent]
@@ -220,8 +219,7 @@ def letters_of(records, already=None):
 LAST = "no further ones of this topic are kept; no Avro"
 
 
-def test_the_first_dead_letters_of_an_output_topic_are_kept(monkeypatch):
-    monkeypatch.setattr(publishing, "MAX_LETTERS", 3)
+def test_the_first_dead_letters_of_an_output_topic_are_kept():
     records = [Record(topic, n) for n in range(5) for topic in ("output.p.parse", "traffic.flow")]
     letters = letters_of(records)
     assert [one[1:] for one in letters if one[0] == "traffic.flow"] == [
@@ -235,8 +233,7 @@ def test_the_first_dead_letters_of_an_output_topic_are_kept(monkeypatch):
 
 
 @pytest.mark.parametrize(("before", "rest"), [(0, [0, 1, 2]), (2, [2]), (3, [])])
-def test_dead_letters_of_the_process_before_are_among_the_first(monkeypatch, before, rest):
-    monkeypatch.setattr(publishing, "MAX_LETTERS", 3)
+def test_dead_letters_of_the_process_before_are_among_the_first(before, rest):
     already = Published()
     for n in range(before):
         where = {"topic": "output.p.parse", "partition": 0, "offset": n}
@@ -274,39 +271,46 @@ def test_a_run_whose_first_records_are_gone_is_not_counted_again():
             check_kept(Shortened(), {("traffic.flow", 0): 5, ("traffic.flow", 1): begin})
 
 
-def resumed(monkeypatch, found):
-    """The result of resuming, given the result of reading the commands, and the published
-    events."""
+class FakeTopics(RunTopics):
+    """Topics that are in order, with these commands and the offset after them, or an error."""
 
-    def read_commands(_settings, _client):
-        if isinstance(found, Exception):
-            raise found
-        return found
+    def __init__(self, answer):
+        super().__init__(EvaluatorSettings())
+        self._answer = answer
 
-    monkeypatch.setattr(session, "read_commands", read_commands)
+    def commands(self):
+        if isinstance(self._answer, Exception):
+            raise self._answer
+        return self._answer
+
+    def check(self, topics):
+        pass
+
+    def check_kept(self, offsets):
+        pass
+
+
+def resumed(answer):
+    """The result of resuming, given that of reading the commands, and the published events."""
     producer = Kept()
-    run = EvaluatorSession(EvaluatorSettings(), Events(producer, "evaluator"))
+    run = EvaluatorSession(FakeTopics(answer), Events(producer, "evaluator"), lambda: NOW_MS)
     return run.resume(), producer.sent
 
 
-def test_without_a_topic_of_commands_there_is_no_history(monkeypatch):
-    assert resumed(monkeypatch, NoTopicError("topic control.runs is not there")) == (0, [])
+def test_without_a_topic_of_commands_there_is_no_history():
+    assert resumed(NoTopicError("topic control.runs is not there")) == (0, [])
 
 
-def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history(monkeypatch):
+def test_a_bus_that_does_not_answer_is_not_taken_for_one_without_history():
     with pytest.raises(KafkaUnavailableError, match="did not come"):
-        resumed(monkeypatch, KafkaUnavailableError("the records of control.runs did not come"))
+        resumed(KafkaUnavailableError("the records of control.runs did not come"))
 
 
-def test_a_drain_that_is_none_fails_the_run_that_is_taken_up(monkeypatch):
-    monkeypatch.setattr(session, "now_ms", lambda: NOW_MS)
-    for name in ("check_topics", "check_kept", "admin_client"):
-        monkeypatch.setattr(session, name, lambda *_: None)
-    monkeypatch.setattr(session, "assigned_consumer", lambda *_, **__: Client())
+def test_a_drain_that_is_none_fails_the_run_that_is_taken_up():
     offsets = dict.fromkeys(TRAFFIC.topics, (0,))
     plan = a_plan().model_copy(update={"start_offsets": offsets})
     prepare = command("prepare").model_copy(update={"plan": plan})
     wrong = Malformed("drain", "run", "2", "end_offsets: It is missing")
-    end, ((_topic, event, _key),) = resumed(monkeypatch, ([prepare, wrong], 2))
+    end, ((_topic, event, _key),) = resumed(([prepare, wrong], 2))
     assert (end, event["event"]) == (2, "failed")
     assert "could not drain" in json.loads(event["detail"])["reason"]

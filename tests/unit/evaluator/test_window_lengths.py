@@ -7,7 +7,7 @@ from schemas.protocol import RunPlan
 from services.definitions.domains import load_domain
 from services.definitions.workloads import load_workload_of
 from services.evaluator.columnar.column_mapping import InputRows
-from services.evaluator.pairing import evaluation
+from services.evaluator.columnar.columns import LIMITS, StateLimits
 from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import (
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.unit
 TWO_S = {"tumbling_s": 2, "sliding_s": 8}
 
 
-def a_run(stage, windows=TWO_S, pipeline=None):
+def a_run(stage, windows=TWO_S, pipeline=None, limits=LIMITS):
     """A run of one stage with windows of 2 s, and of 8 s sliding by 2 s."""
     run = Run(stage)
     request = a_plan((stage,)).request
@@ -37,7 +37,7 @@ def a_run(stage, windows=TWO_S, pipeline=None):
     request = request.model_copy(
         update={"domain": TRAFFIC.resolved(windows), "pipelines": pipelines}
     )
-    run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES)
+    run.evaluation = Evaluation(RunPlan(request=request, start_offsets={}), PHASES, limits=limits)
     return run
 
 
@@ -179,9 +179,8 @@ def test_a_window_longer_than_anything_is_remembered_is_waited_for(pipeline, exp
     assert run.totals().latencies["sliding", "latest", "measure", 5] == 1
 
 
-def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over(monkeypatch):
-    monkeypatch.setattr(evaluation, "MAX_CELLS", 0)
-    run = a_run("sliding")
+def test_a_full_memory_keeps_the_parts_of_windows_that_are_not_over():
+    run = a_run("sliding", limits=StateLimits(cells=0))
     for second in range(8):
         run.add(*second_of(second, 10, 40.0))
         run.advance(MEASURE_MS + 10 * second + 1)
