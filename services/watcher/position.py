@@ -7,6 +7,7 @@ and publishes the difference to what is on the bus after these ends.
 
 import hashlib
 import json
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -101,29 +102,27 @@ class CatchingUp:
         return read and before_ms >= self.began_ms
 
 
-def bus_ends(settings: ServiceSettings) -> list[tuple[str, int, int]]:
-    """Topic, partition and end offset of the results topics. Raises KafkaException,
+class ResultTopics:
+    """The topics of results, as positions refer to them. Its methods raise KafkaException or
     KafkaUnavailableError."""
-    consumer = assigned_consumer(settings, "watcher-ends")
-    try:
-        return [(*place, end) for place, end in ends_of(consumer, PUBLISHED).items()]
-    finally:
-        consumer.close()
 
+    def __init__(self, settings: ServiceSettings) -> None:
+        self._settings = settings
 
-def read_published(
-    settings: ServiceSettings, producer: str, since: list[tuple[str, int, int]]
-) -> PublishedSince:
-    """Events of a producer after some offsets. Raises as `bus_ends`."""
-    consumer = assigned_consumer(settings, "watcher-history", **{"fetch.min.bytes": 1})
-    published_since = PublishedSince()
-    try:
-        ends = ends_of(consumer, PUBLISHED)
-        begins = {(topic, partition): offset for topic, partition, offset in since}
-        spans = {place: (begins.get(place, 0), end) for place, end in ends.items()}
-        for name, record in decoded(read_spans(consumer, spans)):
-            if record["producer"] == producer:
-                published_since.add(name.replace("_", ".", 1), record)
-    finally:
-        consumer.close()
-    return published_since
+    def ends(self) -> list[tuple[str, int, int]]:
+        """Topic, partition and end offset of each partition."""
+        with closing(assigned_consumer(self._settings, "watcher-ends")) as consumer:
+            return [(*place, end) for place, end in ends_of(consumer, PUBLISHED).items()]
+
+    def published(self, producer: str, since: list[tuple[str, int, int]]) -> PublishedSince:
+        """Events of a producer after some offsets, as returned by `ends`."""
+        patience = {"fetch.min.bytes": 1}
+        published_since = PublishedSince()
+        with closing(assigned_consumer(self._settings, "watcher-history", **patience)) as consumer:
+            ends = ends_of(consumer, PUBLISHED)
+            begins = {(topic, partition): offset for topic, partition, offset in since}
+            spans = {place: (begins.get(place, 0), end) for place, end in ends.items()}
+            for name, record in decoded(read_spans(consumer, spans)):
+                if record["producer"] == producer:
+                    published_since.add(name.replace("_", ".", 1), record)
+        return published_since

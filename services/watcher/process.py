@@ -8,7 +8,7 @@ does only that.
 import os
 import sys
 import threading
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import structlog
 from confluent_kafka import Consumer, KafkaException
@@ -22,19 +22,19 @@ from services.definitions.watches import kept_watch, position_path
 from services.runtime.events import Events
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
-from services.runtime.process import expect_batches, limit_arenas, now_ms, stop_on_signals
+from services.runtime.process import Clock, expect_batches, limit_arenas, now_ms, stop_on_signals
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.watcher import position
 from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
-from services.watcher.position import CatchingUp
+from services.watcher.position import CatchingUp, ResultTopics
 from services.watcher.processes import MOST_REASON_BYTES
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
 from services.watcher.watched import Watched
-from services.watcher.watching import BusSilentError, Watching
+from services.watcher.watching import BusSilentError, Pace, Watching
 
 CATCH_UP_S: Final = 30.0  # for a watch that is to end
 REASONS_TO_END: Final = (
@@ -49,6 +49,33 @@ REASONS_TO_END: Final = (
 log = structlog.get_logger()
 
 
+class WatchContext:
+    """What a watch runs in: the settings of this machine, the bus, the watched cluster, the pace
+    and the clock (epoch ms)."""
+
+    def __init__(self, settings: ServiceSettings) -> None:
+        self.settings = settings
+        self.results = ResultTopics(settings)
+        self.pace = Pace()
+        self.clock: Clock = now_ms
+
+    def open_reader(self, watch: Watch) -> tuple[WatchReader, GroupLagReader]:
+        """Readers of the topics and of the lag of a watch. Raises KafkaException, OSError,
+        ValueError for properties that cannot be used."""
+        client = client_properties(watch.kafka, watch.name, self.settings)
+        admin = AdminClient(client | SILENT)
+        reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
+        return reader, GroupLagReader(admin, watch.groups)
+
+    def open_events(self, producer: str) -> Events:
+        """What publishes the results of a watch."""
+        return Events(event_producer(self.settings, producer), producer)
+
+    def environment(self) -> dict[str, Any]:
+        """Versions and the machine."""
+        return environment()
+
+
 def main() -> None:
     """Watch until told to stop. Exits with one sentence if the watch cannot continue."""
     name = sys.argv[-1]
@@ -57,14 +84,19 @@ def main() -> None:
     limit_arenas()
     stop = stop_on_signals()
     end_with_parent()
+    run(name, WatchContext(settings), stop, only_conclude="--conclude" in sys.argv[1:-1])
+
+
+def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclude: bool) -> None:
+    """Conclude what was left of a watch, then watch until told to stop. Exits as `main`."""
     try:
-        end_left(name, settings, stop)
-        if "--conclude" in sys.argv[1:-1]:
+        end_left(name, context, stop)
+        if only_conclude:
             return  # the parent does not know this watch
-        watch = wanted_watch(settings, name)
+        watch = wanted_watch(context.settings, name)
         if watch is None or stop.is_set():
             return
-        watching = open_watching(watch, settings)
+        watching = open_watching(watch, context)
         expect_batches()
         log.info("started", catching_up=watching.behind is not None)
         while not stop.is_set():
@@ -102,9 +134,10 @@ def close(watching: Watching) -> None:
         watching.end()
 
 
-def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> None:
+def end_left(name: str, context: WatchContext, stop: threading.Event) -> None:
     """End what a process left of a watch that was removed or changed. Raises KafkaException,
     KafkaUnavailableError, BusSilentError, OSError, ValueError."""
+    settings = context.settings
     path, wanted = position_path(settings.data, name), wanted_watch(settings, name)
     try:
         saved = position.load(path)
@@ -123,12 +156,12 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
         path.unlink()
         return
     try:
-        watching = _restored(before, settings, saved)
+        watching = _restored(before, context, saved)
     except (KafkaException, OSError, ValueError) as error:  # such as a moved certificate
         log.warning("not_concluded", reason=said_by_kafka(error))
         path.unlink()
         return
-    _ask_bus(watching, saved)
+    _ask_bus(watching, context, saved)
     reason = ""
     try:
         watching.catch_up(stop, CATCH_UP_S)
@@ -139,17 +172,17 @@ def end_left(name: str, settings: ServiceSettings, stop: threading.Event) -> Non
         watching.end(reason)
 
 
-def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
+def open_watching(watch: Watch, context: WatchContext) -> Watching:
     """A new watch, or one resumed from its position. Raises KafkaException, KafkaUnavailableError,
     ValueError for invalid schemas or an invalid position."""
-    saved = position.load(position_path(settings.data, watch.name))
+    saved = position.load(position_path(context.settings.data, watch.name))
     if saved is not None:
-        watching = _restored(watch, settings, saved)
-        _ask_bus(watching, saved)
+        watching = _restored(watch, context, saved)
+        _ask_bus(watching, context, saved)
         watching.look_behind()
         return watching
-    began_ms = now_ms()
-    watching = _assembled(watch, settings, began_ms if watch.begin == "now" else 0)
+    began_ms = context.clock()
+    watching = _assembled(watch, context, began_ms if watch.begin == "now" else 0)
     watching.runs.beginning = f"{began_ms // 1000:x}"
     reader, watched = watching.reader, watching.watched
     places = reader.places()
@@ -169,31 +202,36 @@ def open_watching(watch: Watch, settings: ServiceSettings) -> Watching:
     return watching
 
 
-def _restored(watch: Watch, settings: ServiceSettings, saved: position.Saved) -> Watching:
+def _restored(watch: Watch, context: WatchContext, saved: position.Saved) -> Watching:
     """A watch restored from a position. Raises KafkaException, OSError, ValueError if its clients
     cannot be opened or the position is invalid."""
-    watching = _assembled(watch, settings, now_ms())
+    watching = _assembled(watch, context, context.clock())
     watching.restore(*saved)
     return watching
 
 
-def _ask_bus(watching: Watching, saved: position.Saved) -> None:
+def _ask_bus(watching: Watching, context: WatchContext, saved: position.Saved) -> None:
     """Read what was published after a position, but not yet how far it was counted. Raises
     KafkaException, KafkaUnavailableError."""
     producer, since = f"watch-{watching.watch.name}", saved[1]["bus"]
-    published = position.read_published(watching.settings, producer, since)
-    watching.behind = CatchingUp(published, {}, now_ms())
+    published = context.results.published(producer, since)
+    watching.behind = CatchingUp(published, {}, context.clock())
 
 
-def _assembled(watch: Watch, settings: ServiceSettings, since_ms: int) -> Watching:
-    producer = f"watch-{watch.name}"
-    client = client_properties(watch.kafka, watch.name, settings)
-    admin = AdminClient(client | SILENT)
-    reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
-    events = Events(event_producer(settings, producer), producer)
-    watched, runs = Watched(watch, since_ms), WatchRuns(watch, environment())
-    path, lag = position_path(settings.data, watch.name), GroupLagReader(admin, watch.groups)
-    return Watching(watch, settings, events, reader, watched, runs, path, lag)
+def _assembled(watch: Watch, context: WatchContext, since_ms: int) -> Watching:
+    reader, lag = context.open_reader(watch)
+    return Watching(
+        watch,
+        context.settings,
+        context.open_events(f"watch-{watch.name}"),
+        reader,
+        Watched(watch, since_ms),
+        WatchRuns(watch, context.environment()),
+        position_path(context.settings.data, watch.name),
+        lag,
+        context.results,
+        context.pace,
+    )
 
 
 if __name__ == "__main__":

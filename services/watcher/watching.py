@@ -1,5 +1,6 @@
 """A running watch: reads, judges once a second, publishes, and saves its position periodically."""
 
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -20,22 +21,18 @@ from services.runtime.settings import ServiceSettings
 from services.watcher import position
 from services.watcher.cluster import GroupLagReader
 from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
-from services.watcher.position import SUMMED, CatchingUp
+from services.watcher.position import SUMMED, CatchingUp, ResultTopics
 from services.watcher.reading import WatchReader
 from services.watcher.runs import WatchRuns
 from services.watcher.sampling import WHOLE
 from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
 
-STEP_S: Final = 1.0
-SAVE_S: Final = 10.0
-BYTES_PER_SAVED_S: Final = 4_000_000  # large positions are saved less often
 MOST_READ: Final = 8_000  # arrays below the size that glibc maps and unmaps each time
 READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
-SEARCH_S: Final = 300.0  # least time between two searches for change points
 NOT_RECOUNTED: Final = "It ended before everything was recounted"
 REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
@@ -92,9 +89,19 @@ class BusSilentError(RuntimeError):
     """Published events are not acknowledged, so the position cannot be saved."""
 
 
+@dataclass(frozen=True)
+class Pace:
+    """How often a watch does what. search_s: least time between two searches for change points."""
+
+    step_s: float = 1.0
+    save_s: float = 10.0
+    bytes_per_saved_s: int = 4_000_000  # large positions are saved less often
+    search_s: float = 300.0
+
+
 @dataclass
 class Watching:
-    """A running watch."""
+    """A running watch. results: where its events are published."""
 
     watch: Watch
     settings: ServiceSettings
@@ -104,6 +111,8 @@ class Watching:
     runs: WatchRuns
     path: Path
     lag: GroupLagReader
+    results: ResultTopics
+    pace: Pace = Pace()
     behind: CatchingUp | None = None
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
@@ -112,13 +121,16 @@ class Watching:
     _saved_s: float = 0.0
     _asked_s: float = 0.0
     _concluded: str = ""  # id of the newest run after which no search was requested
-    _searched_s: float = -SEARCH_S
-    _save_every_s: float = SAVE_S
+    _searched_s: float = -math.inf
+    _save_every_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._save_every_s = self.pace.save_s
 
     def step(self) -> None:
         """Read for a second, then judge and publish. Raises KafkaException, BusSilentError,
         RegistrySilentError."""
-        end_s = time.monotonic() + STEP_S
+        end_s = time.monotonic() + self.pace.step_s
         while time.monotonic() < end_s:
             for topic, messages in self.reader.read(MOST_READ, READ_S):
                 for last in self.watched.take(topic, messages):
@@ -132,7 +144,7 @@ class Watching:
             self._judge(frontier_ms)
         self._tell_lag()
         self._tell_troubles()
-        if time.monotonic() - self._searched_s >= SEARCH_S:
+        if time.monotonic() - self._searched_s >= self.pace.search_s:
             self._request_search()
         if time.monotonic() - self._saved_s > self._save_every_s:
             if self.behind is None:
@@ -146,7 +158,7 @@ class Watching:
         self._publish_counts()
         self._flush()
         arrays, rest = self.watched.saved()
-        bus = position.bus_ends(self.settings)
+        bus = self.results.ends()
         places = [[*place, offset] for place, offset in self.reader.kept.items()]
         rest |= {"positions": places, "topics": self.reader.saved_topics(), "bus": bus}
         rest |= {**self.runs.saved(), "lost": [asdict(each) for each in self._lost]}
@@ -157,7 +169,7 @@ class Watching:
         position.save(self.path, arrays, rest)
         size = sum(column.nbytes for column in arrays.values()) + len(rest["definition"])
         return_pages()
-        self._save_every_s = max(SAVE_S, size / BYTES_PER_SAVED_S)
+        self._save_every_s = max(self.pace.save_s, size / self.pace.bytes_per_saved_s)
         self._saved_s = time.monotonic()
 
     def restore(self, arrays: position.Arrays, rest: dict[str, Any]) -> None:

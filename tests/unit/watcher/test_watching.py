@@ -3,6 +3,7 @@
 import json
 import threading
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
@@ -10,10 +11,10 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from schemas import catalogue
 from schemas.events import Concluded, WatchBegun, WatchTrouble
 from services.definitions.watches import keep_watch
-from services.watcher import position, process
+from services.watcher import process
 from services.watcher.position import PublishedSince
 from services.watcher.troubles import Trouble
-from services.watcher.watched import Watched
+from services.watcher.watched import CALM_MS
 from tests.unit.watcher.records import a_watch, message
 from tests.unit.watcher.watches import shop, watched
 
@@ -83,8 +84,8 @@ def sums(bus, topic, count):
     return found
 
 
-def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, context):
+    watching = watched(shop(run_s=5), context)
     watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
     step(watching, 60_000, 12_000, 21_000, 27_000, 31_000)
     step(watching, 70_000)
@@ -93,12 +94,12 @@ def test_every_run_that_may_have_lost_records_is_invalid_and_no_other(bus, at_s,
     assert invalidated(bus) == [(name(2), WHY)]
 
 
-def test_runs_that_are_judged_later_are_also_invalid(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_runs_that_are_judged_later_are_also_invalid(bus, context):
+    watching = watched(shop(run_s=5), context)
     watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
     step(watching, None)
     watching.save()
-    again = process.open_watching(shop(run_s=5), settings)
+    again = process.open_watching(shop(run_s=5), context)
     for end_ms in (14_000, 24_000, 34_000, 44_000):
         step(again, end_ms, end_ms - 1_000)
     again.end()
@@ -107,55 +108,50 @@ def test_runs_that_are_judged_later_are_also_invalid(bus, at_s, settings):
     assert again._lost == []
 
 
-def test_runs_that_end_before_they_are_judged_are_also_invalid(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_runs_that_end_before_they_are_judged_are_also_invalid(bus, context):
+    watching = watched(shop(run_s=5), context)
     watching.reader.troubles = [Trouble("retention_overtook", LOST, until_ms=26_000)]
     step(watching, None, 21_000)
     watching.end()
     assert reasons(bus) == {name(1): [], name(4): [WHY]}
 
 
-def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, at_s, settings, monkeypatch):
-    watching = watched(a_watch(begin="earliest", run_s=5, relation=PATIENT), settings)
-    with monkeypatch.context() as full:
-        full.setattr(Watched, "is_full", property(lambda _: True))
-        step(watching, 16_000)
+def test_a_smaller_share_concerns_all_runs_that_are_not_concluded(bus, context):
+    watch = a_watch(begin="earliest", run_s=5, relation=PATIENT, max_records=1_000)
+    watching = watched(watch, context)
+    step(watching, 16_000, *range(10_000, 11_000))
     step(watching, 24_000)
     watching.end()
     share = "The share of identities counted was reduced during the run."
-    assert reasons(bus) == {name(1): [share], name(3): [share], name(4): []}
+    assert reasons(bus) == {name(1): [share], name(2): [share], name(3): [share], name(4): []}
     assert invalidated(bus) == [(name(3), share)]
 
 
-def test_a_share_that_grows_again_is_saved_with_the_position_at_once(
-    bus, at_s, settings, monkeypatch
-):
-    watching = watched(shop(run_s=5), settings)
+def test_a_share_that_grows_again_is_saved_with_the_position_at_once(bus, context):
+    watching = watched(shop(run_s=5), context)
     watching.watched.halve()
     watching.save()
-    monkeypatch.setattr("services.watcher.watched.CALM_MS", 0)
     step(watching, 20_000)
+    step(watching, 20_000 + CALM_MS)
     (told,) = [
         json.loads(fields["detail"])
         for _, _, fields in bus.events
         if fields.get("event") == WatchTrouble.name
     ]
     assert (told["kind"], told["share"], told["invalid"]) == ("sampled", 1.0, "")
-    again = process.open_watching(shop(run_s=5), settings)
+    again = process.open_watching(shop(run_s=5), context)
     shares = again.watched.sampling.shares(0, told["from_ms"] + 1)
     assert shares == [(0, 0.5), (told["from_ms"], 1.0)]
 
 
-def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
-    bus, at_s, settings, monkeypatch
-):
-    process.close(watched(shop(run_s=5), settings))
+def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(bus, context):
+    process.close(watched(shop(run_s=5), context))
     found = PublishedSince()
     gone = {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
     found.add(catalogue.THROUGHPUT, {"run_id": name(2), **gone, "records": 9, "bytes": 0})
-    monkeypatch.setattr(position, "read_published", lambda *_: found)
-    at_s(17)
-    watching = process.open_watching(shop(run_s=5), settings)
+    context.published_since = found
+    context.at_s(17)
+    watching = process.open_watching(shop(run_s=5), context)
     watching.reader.records, watching.reader.end_ms = records(10_500, 11_500, 16_500), 20_000
     watching.catch_up(threading.Event(), 5)
     step(watching, 30_000)
@@ -166,15 +162,13 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     assert invalidated(bus) == [(name(2), different)]
 
 
-def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(
-    bus, at_s, settings, monkeypatch
-):
-    process.close(watched(shop(run_s=5), settings))
+def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(bus, context):
+    process.close(watched(shop(run_s=5), context))
     found, known = PublishedSince(), {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
     found.add(catalogue.THROUGHPUT, {"run_id": name(2), **known, "records": 1, "bytes": 0})
-    monkeypatch.setattr(position, "read_published", lambda *_: found)
-    at_s(17)
-    watching = process.open_watching(shop(run_s=5), settings)
+    context.published_since = found
+    context.at_s(17)
+    watching = process.open_watching(shop(run_s=5), context)
     for run in (2, 3):
         watching.watched.take("out", [message("out", None, b"%d" % run, 5_000 * run + 503)])
     watching.reader.records = [
@@ -196,13 +190,13 @@ def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end
 
 
 def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_concluded(
-    bus, at_s, settings, monkeypatch
+    bus, context
 ):
-    process.close(watched(shop(run_s=5), settings))
+    process.close(watched(shop(run_s=5), context))
     found = PublishedSince(events={(name(2), WatchBegun.name)})
-    monkeypatch.setattr(position, "read_published", lambda *_: found)
-    at_s(17)
-    watching = process.open_watching(shop(run_s=5), settings)
+    context.published_since = found
+    context.at_s(17)
+    watching = process.open_watching(shop(run_s=5), context)
     watching.reader.end_ms = 20_000
     watching.catch_up(threading.Event(), 5)
     step(watching, 30_000)
@@ -210,16 +204,16 @@ def test_a_run_that_a_killed_process_had_begun_and_the_next_one_passed_over_is_c
     assert lifecycle(bus, WatchBegun.name).count(name(2)) == 0
 
 
-def test_topics_are_saved_with_the_position(bus, at_s, settings):
-    watching = watched(shop(), settings)
+def test_topics_are_saved_with_the_position(bus, context):
+    watching = watched(shop(), context)
     process.close(watching)
-    again = process.open_watching(shop(), settings)
+    again = process.open_watching(shop(), context)
     assert again.reader.topics == watching.reader.saved_topics()
     assert again.reader.positions == watching.reader.positions
 
 
-def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, context):
+    watching = watched(shop(run_s=5), context)
     step(watching, 10_100, 10_095)
     step(watching, 10_110, 9_999)  # given up after its run was closed
     step(watching, 10_200)
@@ -233,10 +227,8 @@ def test_a_verdict_after_the_end_of_a_run_does_not_begin_it_again(bus, at_s, set
 
 
 @pytest.mark.parametrize("is_end", [True, False])
-def test_records_that_were_read_are_published_before_the_position_is_saved(
-    bus, at_s, settings, is_end
-):
-    watching = watched(shop(run_s=5), settings)
+def test_records_that_were_read_are_published_before_the_position_is_saved(bus, context, is_end):
+    watching = watched(shop(run_s=5), context)
     step(watching, None, 21_000)
     if is_end:
         watching.end()
@@ -248,24 +240,24 @@ def test_records_that_were_read_are_published_before_the_position_is_saved(
     assert lifecycle(bus, WatchBegun.name) == [name(1), name(4)]
 
 
-def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_what_could_not_be_counted_again_is_not_published_at_the_end(bus, context):
+    watching = watched(shop(run_s=5), context)
     watching.save()
-    again = process.open_watching(shop(run_s=5), settings)
+    again = process.open_watching(shop(run_s=5), context)
     step(again, None, 21_000)
     again.end()
     assert sums(bus, catalogue.THROUGHPUT, "records") == {name(1): 3}
     assert json.dumps(reasons(bus)).count("It ended before everything was recounted.") == 1
 
 
-def test_change_points_are_searched_once_in_a_while_after_runs(bus, at_s, settings, monkeypatch):
-    watching = watched(shop(run_s=5), settings)
+def test_change_points_are_searched_once_in_a_while_after_runs(bus, context):
+    watching = watched(shop(run_s=5), context)
     step(watching, 12_000)
     assert bus.commands == [("changes", name(1))]
     step(watching, 32_000, 21_000, 26_000)
     step(watching, 33_000)
     assert len(bus.commands) == 1
-    monkeypatch.setattr("services.watcher.watching.SEARCH_S", 0.0)
+    watching.pace = replace(watching.pace, search_s=0.0)
     step(watching, 34_000)
     step(watching, 34_500)
     assert bus.commands[1:] == [("changes", name(5))]
@@ -276,10 +268,10 @@ def test_change_points_are_searched_once_in_a_while_after_runs(bus, at_s, settin
 LIMITED = ["p99_ms <= 3", "missing <= 1"]
 
 
-def answered(watch, settings, outputs, end_ms=5_100):
+def answered(watch, context, outputs, end_ms=5_100):
     """A watch that has read three inputs of its first hour, and outputs: times by input."""
-    keep_watch(settings.data, watch)
-    watching = process.open_watching(watch, settings)
+    keep_watch(context.settings.data, watch)
+    watching = process.open_watching(watch, context)
     watching.watched.take(
         "out", [message("out", None, b"%d" % name, ms, offset=ms) for name, ms in outputs.items()]
     )
@@ -287,22 +279,22 @@ def answered(watch, settings, outputs, end_ms=5_100):
     return watching
 
 
-def resumed(watch, settings):
+def resumed(watch, context):
     """The next process, which has caught up."""
-    watching = process.open_watching(watch, settings)
+    watching = process.open_watching(watch, context)
     watching.reader.end_ms = 5_200
     watching.catch_up(threading.Event(), 5)
     assert watching.behind is None
     return watching
 
 
-def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, at_s, settings):
-    watching = answered(shop(run_s=5, thresholds=LIMITED), settings, {5_000: 5_003, 5_001: 5_012})
+def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, context):
+    watching = answered(shop(run_s=5, thresholds=LIMITED), context, {5_000: 5_003, 5_001: 5_012})
     watching.save()
-    again = resumed(watching.watch, settings)
+    again = resumed(watching.watch, context)
     step(again, 30_000, 21_000)
     again.save()
-    step(resumed(watching.watch, settings), 60_000)
+    step(resumed(watching.watch, context), 60_000)
     assert thresholds(bus)[name(1)] == [
         ("output.p99_ms <= 3", 11, False),
         ("output.missing <= 1", 1, True),
@@ -314,9 +306,9 @@ def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, at_
     assert lifecycle(bus, Concluded.name).count(name(1)) == 1
 
 
-def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
+def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, context):
     limits = ["input.records_per_second >= 0.6", "outputs >= 2"]
-    answered(shop(thresholds=limits), settings, {5_000: 5_003, 5_001: 5_012}).end()
+    answered(shop(thresholds=limits), context, {5_000: 5_003, 5_001: 5_012}).end()
     assert thresholds(bus) == {
         "watch-w-19700101-000000-1": [
             ("input.records_per_second >= 0.6", 0.5, False),  # of six seconds
@@ -325,8 +317,8 @@ def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, at_s, settings):
     }
 
 
-def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, at_s, settings):
-    watching = watched(shop(run_s=5), settings)
+def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, context):
+    watching = watched(shop(run_s=5), context)
     step(watching, 21_000)
     watching.end()
     ended = {
@@ -337,12 +329,12 @@ def test_the_end_of_a_watch_is_part_of_the_conclusion_of_its_last_run(bus, at_s,
     assert ended == {name(1): False, name(4): True}
 
 
-def test_other_thresholds_do_not_begin_a_watch_anew(bus, at_s, settings):
+def test_other_thresholds_do_not_begin_a_watch_anew(bus, context):
     changed = shop(run_s=5, thresholds=LIMITED)
-    watching = answered(shop(run_s=5), settings, {5_000: 5_003})
-    keep_watch(settings.data, changed)
+    watching = answered(shop(run_s=5), context, {5_000: 5_003})
+    keep_watch(context.settings.data, changed)
     process.close(watching)
-    step(resumed(changed, settings), 30_000)
+    step(resumed(changed, context), 30_000)
     assert thresholds(bus)[name(1)] == [
         ("output.p99_ms <= 3", 3, True),
         ("output.missing <= 1", 2, False),

@@ -5,7 +5,9 @@ import json
 from schemas import catalogue
 from services.definitions.watches import keep_watch
 from services.watcher import process
-from services.watcher.cluster import BrokerClocks
+from services.watcher.cluster import BrokerClocks, GroupLagReader
+from services.watcher.position import PublishedSince
+from services.watcher.watching import Pace
 from tests.unit.watcher.records import a_watch, message
 
 RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
@@ -38,11 +40,18 @@ class Bus:
         }
 
 
-class Reader:
-    """Reads each record once."""
+class Empty:
+    """A consumer of partitions without records."""
 
-    def __init__(self, *_):
-        self.troubles, self.clocks, self.consumer = [], BrokerClocks(), None
+    def get_watermark_offsets(self, _place, _timeout_s):
+        return 0, 0
+
+
+class Reader:
+    """Reads each record once. end_ms: up to which time all is read."""
+
+    def __init__(self):
+        self.troubles, self.clocks, self.consumer = [], BrokerClocks(), Empty()
         self.is_full, self.positions = False, {}
         self.records, self.end_ms = [], None
 
@@ -76,14 +85,51 @@ class Reader:
         return self.end_ms
 
 
+class Context(process.WatchContext):
+    """A context with lists in place of a bus and a cluster. published: what the bus has of the
+    process before, or the error of reading it. reader: the type of readers. end_ms: up to which
+    time new readers have read. watches: those that were opened."""
+
+    def __init__(self, settings, bus):
+        super().__init__(settings)
+        self.pace, self.results = Pace(step_s=0.01), self
+        self.bus, self.published_since, self.reader = bus, PublishedSince(), Reader
+        self.end_ms, self.watches = None, []
+        self.at_s(1)
+
+    def at_s(self, seconds):
+        """Set the time at which processes start."""
+        self.clock = lambda: 1000 * seconds
+
+    def open_reader(self, watch):
+        self.watches.append(watch)
+        reader = self.reader()
+        reader.end_ms = self.end_ms
+        return reader, GroupLagReader(None, watch.groups)
+
+    def open_events(self, _producer):
+        return self.bus
+
+    def environment(self):
+        return {}
+
+    def ends(self):
+        return []
+
+    def published(self, _producer, _since):
+        if isinstance(self.published_since, Exception):
+            raise self.published_since
+        return self.published_since
+
+
 def shop(**fields):
     return a_watch(begin="earliest", relation=RELATION, **fields)
 
 
-def watched(watch, settings, records=3):
+def watched(watch, context, records=3):
     """A watch that has started and read some records."""
-    keep_watch(settings.data, watch)
-    watching = process.open_watching(watch, settings)
+    keep_watch(context.settings.data, watch)
+    watching = process.open_watching(watch, context)
     watching.reader.records = [
         message("in", None, b"%d" % n, 5_000 + n, offset=n) for n in range(records)
     ]
