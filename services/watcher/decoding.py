@@ -262,8 +262,9 @@ def _ids_of(topic: WatchedTopic, registry: Registry | None) -> SchemaIds:
     return SchemaIds(topic.schema_ids, asking(registry) if registry else None)
 
 
-def confluent_avro(ids: SchemaIds) -> Decode:
-    """Decoder for Avro with Confluent's header. It also raises RegistrySilentError."""
+def confluent_avro(ids: SchemaIds, parse: Callable[[list[Any]], Any] = parsed) -> Decode:
+    """Decoder for Avro with Confluent's header. It also raises RegistrySilentError. parse: makes a
+    schema from a schema as JSON, after those that it refers to; raises ValueError."""
     schemas: dict[bytes, Any] = {}  # parsed once, or why that is impossible
 
     def decode(value: bytes) -> Any:
@@ -277,7 +278,7 @@ def confluent_avro(ids: SchemaIds) -> Decode:
             except ValueError as error:
                 raise UndecodableError(str(error)) from error
             try:
-                schema = parsed(result)
+                schema = parse(result)
             except ValueError as error:
                 schema = UndecodableError(str(error))
             schemas[frame] = schema

@@ -10,10 +10,12 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
@@ -200,9 +202,14 @@ def _can_be_path(name: str) -> bool:
 
 
 def newest(
-    consumer: Consumer, topic: str, count: int, until_ms: int | None = None
+    consumer: Consumer,
+    topic: str,
+    count: int,
+    until_ms: int | None = None,
+    max_bytes: int = MOST_BYTES,
 ) -> list[Message]:
-    """About the newest `count` records of a topic, up to a time if given. Raises KafkaException,
+    """About the newest `count` records of a topic, up to a time if given; none is read after
+    `max_bytes` of values. Raises KafkaException,
     NoTopicError."""
     partitions = partition_ids(consumer, topic)
     later = {}
@@ -227,7 +234,7 @@ def newest(
     result: list[Message] = []
     deadline_s = time.monotonic() + READ_S
     read_bytes = 0
-    while ends and time.monotonic() < deadline_s and read_bytes < MOST_BYTES:
+    while ends and time.monotonic() < deadline_s and read_bytes < max_bytes:
         for message in consumer.consume(500, 0.2):
             if message.error() is None and message.partition() in ends:
                 result.append(message)
@@ -306,45 +313,54 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
     yield f'kind = "{"one_to_one" if share > GOOD else "filter"}"'
 
 
-def _exit(sentence: str) -> NoReturn:
-    print(f"tidegauge: {sentence}", file=sys.stderr)
-    sys.exit(EXIT_USAGE)
+Read = Callable[[str, int, int | None], list[Message]]
+"""About the newest records of a topic, so many, up to a time (epoch ms) if given."""
 
 
-def main() -> None:
-    """Print the guess. Exits with one sentence if the topics cannot be read."""
-    input_topic, output_topic = sys.argv[1:]
-    told = Cluster.model_validate_json(sys.stdin.read())
-    kafka, registry = told.kafka, told.registry
+def both_seen(
+    read: Read, input_topic: str, output_topic: str, ids: SchemaIds | None
+) -> tuple[Seen, Seen]:
+    """Records of both topics with identities in common, if there are any. Raises as `read`, and
+    RegistrySilentError."""
+    outputs = seen(output_topic, read(output_topic, OUTPUTS_READ, None), ids)
+    last_ms = max((message.timestamp()[1] for message in outputs.messages), default=-1)
+    until_ms = last_ms if last_ms >= 0 else None
+    tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
+    if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
+        tries.append((INPUTS_READ, None))
+    for count, until in tries:
+        inputs = seen(input_topic, read(input_topic, count, until), ids)
+        if guesses(inputs, outputs):
+            break
+    return inputs, outputs
+
+
+def main(cluster: Cluster, input_topic: str, output_topic: str) -> int:
+    """Print the guess, or one sentence if the topics cannot be read; returns the exit code."""
+    kafka, registry = cluster.kafka, cluster.registry
     settings = load_settings(ServiceSettings)
-    consumer: Consumer | None = None
     try:
         ids = SchemaIds({}, asking(registry)) if registry else None
-        consumer = Consumer(client_properties(kafka, "infer", settings) | READING | SILENT)
-        outputs = seen(output_topic, newest(consumer, output_topic, OUTPUTS_READ), ids)
-        last_ms = max((message.timestamp()[1] for message in outputs.messages), default=-1)
-        until_ms = last_ms if last_ms >= 0 else None
-        tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
-        if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
-            tries.append((INPUTS_READ, None))
-        for count, until in tries:
-            inputs = seen(input_topic, newest(consumer, input_topic, count, until), ids)
-            if guesses(inputs, outputs):
-                break
+        client = client_properties(kafka, "infer", settings) | READING | SILENT
+        with closing(Consumer(client)) as consumer:
+            inputs, outputs = both_seen(partial(newest, consumer), input_topic, output_topic, ids)
     except KafkaException as error:
-        _exit(f"Kafka at {kafka.bootstrap} cannot be read: {error.args[0].str()}.")
+        return _refused(f"Kafka at {kafka.bootstrap} cannot be read: {error.args[0].str()}.")
     except (KafkaUnavailableError, RegistrySilentError, SecretFileError) as error:
-        _exit(str(error))
+        return _refused(str(error))
     except OSError as error:
-        _exit(f"{error}.")
-    finally:
-        if consumer is not None:
-            consumer.close()
-    for each in (inputs, outputs):
-        if not each.messages:
-            _exit(f"there are no records in {each.topic}.")
+        return _refused(f"{error}.")
+    for side in (inputs, outputs):
+        if not side.messages:
+            return _refused(f"there are no records in {side.topic}.")
     print("\n".join(written(kafka, registry, inputs, outputs)))
+    return 0
+
+
+def _refused(sentence: str) -> int:
+    print(f"tidegauge: {sentence}", file=sys.stderr)
+    return EXIT_USAGE
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(Cluster.model_validate_json(sys.stdin.read()), *sys.argv[1:]))

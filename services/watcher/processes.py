@@ -36,11 +36,15 @@ class _Child:
     is_concluding: bool = False
 
 
+def arguments(name: str, is_concluding: bool) -> list[str]:
+    """The arguments of the process of a watch."""
+    return ["--conclude", name] if is_concluding else [name]
+
+
 def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
     """Start a process that ends when this process, which holds its standard input, ends. It writes
     nothing to standard output but the reason for its end."""
-    only = ["--conclude"] if is_concluding else []
-    command = [sys.executable, "-m", "services.watcher.process", *only, name]
+    command = [sys.executable, "-m", "services.watcher.process", *arguments(name, is_concluding)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 

@@ -1,6 +1,5 @@
 """Settings inferred from two topics."""
 
-import io
 import json
 import tomllib
 from types import SimpleNamespace
@@ -8,10 +7,11 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import TopicPartition
 
-from schemas.watch import Watch, WatchedKafka
+from schemas.watch import Cluster, Watch, WatchedKafka
+from services.runtime.settings import EXIT_USAGE
 from services.watcher import inferring
-from services.watcher.decoding import SchemaIds
-from services.watcher.inferring import guesses, newest, seen, written
+from services.watcher.decoding import RegistrySilentError, SchemaIds
+from services.watcher.inferring import both_seen, guesses, newest, seen, written
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
@@ -144,29 +144,17 @@ def test_names_in_any_letters_are_written_as_they_are():
     assert Watch.model_validate(found).name == "a"
 
 
-def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch, capsys):
-    def silent(_registry):
-        def ask(_path):
-            raise TimeoutError("timed out")
+def test_a_registry_that_does_not_answer_is_one_sentence():
+    def silent(_path):
+        raise TimeoutError("timed out")
 
-        return ask
-
-    closed = SimpleNamespace(close=lambda: None)
-    monkeypatch.setattr(inferring, "asking", silent)
-    monkeypatch.setattr(inferring, "Consumer", lambda _: closed)
-    monkeypatch.setattr(inferring, "newest", lambda *_: shipped())
-    told = {"kafka": {"bootstrap": "k:9"}, "registry": {"url": "http://r"}}
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(told)))
-    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
-    with pytest.raises(SystemExit) as ended:
-        inferring.main()
-    assert ended.value.code == 2
-    said = "tidegauge: the registry does not answer: it took too long\n"
-    assert capsys.readouterr().err == said
+    with pytest.raises(RegistrySilentError) as raised:
+        both_seen(lambda *_: shipped(), "orders", "shipped", SchemaIds({}, silent))
+    assert str(raised.value) == "the registry does not answer: it took too long"
 
 
 @pytest.mark.parametrize(
-    ("told", "said"),
+    ("cluster", "sentence"),
     [
         (
             {"kafka": {"bootstrap": "k:9", "properties": {"ssl.ca": "x"}}},
@@ -179,13 +167,9 @@ def test_a_registry_that_does_not_answer_is_one_sentence(monkeypatch, capsys):
     ],
     ids=["a property", "an authority"],
 )
-def test_a_wrong_setting_of_a_cluster_is_one_sentence(monkeypatch, capsys, told, said):
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(told)))
-    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
-    with pytest.raises(SystemExit) as ended:
-        inferring.main()
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == f"tidegauge: {said}\n"
+def test_a_wrong_setting_of_a_cluster_is_one_sentence(capsys, cluster, sentence):
+    assert inferring.main(Cluster.model_validate(cluster), "orders", "shipped") == EXIT_USAGE
+    assert capsys.readouterr().err == f"tidegauge: {sentence}\n"
 
 
 class FastTopic:
@@ -227,24 +211,19 @@ def test_inputs_are_read_up_to_the_time_of_the_outputs():
     ],
     ids=["outputs before all inputs", "outputs without a time"],
 )
-def test_inputs_are_read_whatever_the_times_of_the_outputs(monkeypatch, capsys, times, tries):
+def test_inputs_are_read_whatever_the_times_of_the_outputs(times, tries):
     asked = []
 
-    def read(_consumer, topic, count, until_ms=None):
+    def read(topic, count, until_ms):
         if topic == "orders":
             asked.append((count, until_ms))
             return orders() if len(asked) == len(tries) else []
         return [message("shipped", json.dumps({"id": "o-7"}).encode(), None, n) for n in times]
 
-    monkeypatch.setattr(inferring, "Consumer", lambda _: SimpleNamespace(close=lambda: None))
-    monkeypatch.setattr(inferring, "newest", read)
-    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"kafka": {"bootstrap": "k:9"}})))
-    monkeypatch.setattr("sys.argv", ["inferring", "orders", "shipped"])
-    inferring.main()
+    sides = both_seen(read, "orders", "shipped", None)
     assert asked == tries
-    assert '"value.id"' in capsys.readouterr().out
+    assert '"value.id"' in "\n".join(written(KAFKA, None, *sides))
 
 
-def test_no_more_is_read_than_memory_allows(monkeypatch):
-    monkeypatch.setattr(inferring, "MOST_BYTES", 600)
-    assert len(newest(FastTopic(), "fast", 5_000)) == 1_000
+def test_no_more_is_read_than_memory_allows():
+    assert len(newest(FastTopic(), "fast", 5_000, max_bytes=600)) == 1_000

@@ -121,16 +121,9 @@ def test_a_watch_begins_anew_when_what_was_left_of_it_is_concluded(tmp_path, sta
     assert started.processes[2].returncode == 0
 
 
-def test_the_name_is_the_last_argument_of_a_process(tmp_path, monkeypatch):
-    commands = []
-    monkeypatch.setattr(
-        module.subprocess, "Popen", lambda command, **_: commands.append(command) or Process()
-    )
-    left_by(tmp_path)
-    WatchProcesses(tmp_path, None).tick()
-    keep_watch(tmp_path, a_watch())
-    WatchProcesses(tmp_path, None).tick()
-    assert [one[3:] for one in commands] == [["--conclude", "w"], ["w"]]
+def test_the_name_is_the_last_argument_of_a_process():
+    assert module.arguments("w", True) == ["--conclude", "w"]
+    assert module.arguments("w", False) == ["w"]
 
 
 def test_a_process_with_a_long_reason_ends_before_it_is_read():

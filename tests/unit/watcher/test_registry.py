@@ -7,7 +7,6 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 import pytest
 
 from services.runtime.clickhouse import ServerRefusedError
-from services.watcher import decoding
 from services.watcher.decoding import (
     ASK_AGAIN_S,
     MOST_UNKNOWN,
@@ -127,10 +126,10 @@ def test_a_schema_that_is_too_deep_refuses_its_records():
         confluent_avro(ids)(b"\0\0\0\0\3x")
 
 
-def test_a_schema_that_is_none_is_parsed_once(monkeypatch):
+def test_a_schema_that_is_none_is_parsed_once():
     asked = []
-    monkeypatch.setattr(decoding, "parsed", lambda found: asked.append(found) or parsed(found))
-    decode = confluent_avro(SchemaIds({}, Asked(_1={"schema": '"nonsense"'}, _2=GOOD)))
+    ids = SchemaIds({}, Asked(_1={"schema": '"nonsense"'}, _2=GOOD))
+    decode = confluent_avro(ids, lambda schemas: asked.append(schemas) or parsed(schemas))
     for _ in range(3):
         with pytest.raises(UndecodableError, match="not an Avro schema"):
             decode(b"\0\0\0\0\1x")
