@@ -5,7 +5,7 @@ Targets come from `stack.json` in the stack's data folder.
 
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -22,6 +22,7 @@ SERVICE_OF: dict[KillTarget, str] = {
     "broker": "kafka",
     "evaluator": "evaluator",
 }
+FindProcesses = Callable[[KillTarget, Path, Sequence[Pipeline]], list[psutil.Process]]
 
 
 def processes_of(

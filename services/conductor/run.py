@@ -39,7 +39,7 @@ from schemas.protocol import PhasePlan, Phases, RunPlan, RunRequest, floor_run_i
 from schemas.threshold import Threshold
 from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S
-from services.conductor.fault_injection import kill, processes_of
+from services.conductor.fault_injection import FindProcesses, kill, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
@@ -117,8 +117,8 @@ class Run:
     reason to end the run, or an empty string.
 
     listen: receives the figures of the run. warm: the pipelines were kept from the run
-    before.
-    keep_s: how long they are kept for the next one, if they are.
+    before. keep_s: how long they are kept for the next one, if they are. bus: reads the topics of
+    the run's state; opened by default. find_processes: finds what a fault kills.
     """
 
     def __init__(
@@ -131,6 +131,8 @@ class Run:
         listen: Callable[[FigureColumns], None] | None = None,
         warm: bool = False,
         keep_s: float = KEPT_S,
+        bus: Bus | None = None,
+        find_processes: FindProcesses = processes_of,
     ) -> None:
         self.request = request
         self.phases: PhasePlan | None = None
@@ -141,7 +143,8 @@ class Run:
         self._warm = warm
         self._keep_s = keep_s
         self._state = RunState(request)
-        self._bus = Bus(settings, "conductor", self._state.topics, events)
+        self._bus = bus or Bus(settings, "conductor", self._state.topics, events)
+        self._find_processes = find_processes
         self._prepared = False
         self._aborting: tuple[Threshold, ...] = ()
         self._judge_ms = 0
@@ -312,7 +315,8 @@ class Run:
         exist."""
         for planned in sorted(self.request.workload.kills, key=lambda each: each.at_s):
             self._await_time(measure_start_ms + 1000 * planned.at_s)
-            processes = processes_of(planned.target, self._settings.data, self.request.pipelines)
+            pipelines = self.request.pipelines
+            processes = self._find_processes(planned.target, self._settings.data, pipelines)
             if not processes:
                 raise RunEndedError(f"There is no {planned.target} on this machine to kill.")
             run_id, pids = self.request.run_id, tuple(process.pid for process in processes)

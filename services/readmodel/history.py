@@ -21,7 +21,7 @@ from schemas.threshold import LATENCY_FIGURES, SUSTAINABLE_RATE
 from schemas.validation_errors import DefinitionError
 from schemas.workload import DEFAULT_DOMAIN
 from services.definitions.engines import load_engine
-from services.runtime.clickhouse import query, query_as
+from services.runtime.clickhouse import Query, query, query_as
 
 # The newest runs of each load and its pipelines, so that none displaces the others, such as hourly
 # runs of watches; and of all together.
@@ -152,7 +152,7 @@ def published_changes(url: str) -> list[dict[str, Any]]:
     return [json.loads(row["detail"]) for row in rows]
 
 
-def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
+def at_sustainable_share(request: RunRequest, url: str, ask: Query = query) -> RunRequest:
     """The request at its share of the newest sustainable rate of its pipelines and stages; for
     several pipelines the lowest of their rates.
 
@@ -161,16 +161,16 @@ def at_sustainable_share(request: RunRequest, url: str) -> RunRequest:
     share = request.workload.sustainable_share
     if share is None:
         return request
-    rates = [_sustainable_rate(url, request, pipeline) for pipeline in request.pipelines]
+    rates = [_sustainable_rate(url, request, pipeline, ask) for pipeline in request.pipelines]
     rate = float(f"{share * min(rates):.4g}")
     return request.model_copy(update={"workload": request.workload.at_rate(rate)})
 
 
-def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline) -> float:
+def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: Query) -> float:
     """The newest rate of a search with the same workers of the pipeline, stages, domain, ways in
     and machine."""
     workload, stages, domain = request.workload, request.stages, request.domain.name
-    rows = query(
+    rows = ask(
         url,
         LATEST_RATE,
         pipeline=pipeline.name,
@@ -201,13 +201,13 @@ def _workers(pipeline: Pipeline) -> str:
     return ",".join(f"{name}={settings[name]}" for name in (ability.scales_by if ability else ()))
 
 
-def last_good_runs(request: RunRequest, url: str) -> list[str]:
+def last_good_runs(request: RunRequest, url: str, ask: Query = query) -> list[str]:
     """The newest LAST_RUNS valid runs of the suite with the same workload, rate or share of the
     sustainable rate, size of bursts, measured time, domain, stages, pipelines, processor and cores,
     and no failed threshold; newest first. Unsteady and disturbed runs only if there are no
     others."""
     workload, load = request.workload, request.workload.load
-    rows = query(
+    rows = ask(
         url,
         LAST_GOOD,
         suite=request.suite.name if request.suite else "",
@@ -227,9 +227,9 @@ def last_good_runs(request: RunRequest, url: str) -> list[str]:
     return [str(row["run_id"]) for row in good]
 
 
-def past_figures(url: str, run_ids: list[str]) -> Figures:
+def past_figures(url: str, run_ids: list[str], ask: Query = query) -> Figures:
     """What thresholds limit, of a past run; of several the median of each figure."""
-    return medians([_figures_of(url, run_id) for run_id in run_ids])
+    return medians([_figures_of(url, run_id, ask) for run_id in run_ids])
 
 
 def medians(figures: list[Figures]) -> Figures:
@@ -247,17 +247,15 @@ def _medians(values: list[Any]) -> Any:
     return statistics.median(known) if known else None
 
 
-def _figures_of(url: str, run_id: str) -> Figures:
-    rows = query(
-        url, "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}", run_id=run_id
-    )
-    latencies = query(
+def _figures_of(url: str, run_id: str, ask: Query) -> Figures:
+    rows = ask(url, "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}", run_id=run_id)
+    latencies = ask(
         url,
         "SELECT * FROM tidegauge.latency_summary"
         " WHERE run_id = {run_id:String} AND phase = 'measure'",
         run_id=run_id,
     )
-    rates = query(
+    rates = ask(
         url,
         "SELECT rate_per_second FROM tidegauge.sustainable_rates WHERE run_id = {run_id:String}",
         run_id=run_id,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from services.runtime.hosts import host_of, is_here
 from services.runtime.settings import ServiceSettings
@@ -154,7 +154,14 @@ def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
         raise QueryError(f"The store at {url} does not answer: {text}.") from error
 
 
-def query(url: str, sql: str, **parameters: str) -> list[dict[str, Any]]:
+class Query(Protocol):
+    """Asks a store, as `query` does."""
+
+    def __call__(self, url: str, sql: str, /, **parameters: str) -> list[dict[str, Any]]:
+        """Result rows as dictionaries. Raises QueryError."""
+
+
+def query(url: str, sql: str, /, **parameters: str) -> list[dict[str, Any]]:
     """Result rows as dictionaries; 64-bit integers are integers. Raises QueryError."""
     numbers = {"output_format_json_quote_64bit_integers": "0"}
     data = _asked(url, sql, parameters, {"default_format": "JSONEachRow", **numbers})

@@ -124,22 +124,20 @@ def ask(module_engine):
     ],
 )
 def test_the_last_good_runs_are_valid_alike_and_kept_their_thresholds(
-    ask, monkeypatch, suite, rate, share, run_ids
+    ask, suite, rate, share, run_ids
 ):
-    monkeypatch.setattr(history, "query", ask)
     request = a_request()
     workload = request.workload.at_rate(rate).model_copy(update={"sustainable_share": share})
     changes = {"suite": SuiteRun(name=suite, round=9, step=1), "workload": workload}
     request = request.model_copy(update=changes | {"environment": MACHINE})
-    assert history.last_good_runs(request, "") == run_ids
+    assert history.last_good_runs(request, "", ask) == run_ids
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
-def test_other_steps_of_a_suite_are_not_a_baseline(ask, monkeypatch, number):
-    monkeypatch.setattr(history, "query", ask)
+def test_other_steps_of_a_suite_are_not_a_baseline(ask, number):
     changes = {"suite": SuiteRun(name="steps", round=9, step=1), "environment": MACHINE}
     request = STEPS[number].model_copy(update=changes)
-    assert history.last_good_runs(request, "") == [f"r{number - 10}"]
+    assert history.last_good_runs(request, "", ask) == [f"r{number - 10}"]
 
 
 def test_only_the_newest_runs_are_looked_at(ask):

@@ -8,7 +8,6 @@ from schemas import catalogue
 from schemas.content import Content
 from schemas.validation_errors import DefinitionError
 from services.definitions.pipelines import at_workers
-from services.readmodel import history
 from services.readmodel.history import at_sustainable_share
 from services.readmodel.runs import runs_of_series
 from services.store.engine import Query
@@ -155,21 +154,24 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine, monkeypatch):
     assert found[0][1]["workers"] == 1
 
 
-def at_nine_tenths(engine, monkeypatch, *stages, of_workload=None, **changes):
+def at_nine_tenths(engine, *stages, of_workload=None, **changes):
     """The rate of a run of these stages at nine tenths of the sustainable rate."""
-    monkeypatch.setattr(history, "query", lambda _url, *sql, **names: rows(engine, *sql, **names))
+
+    def ask(_url, sql, /, **names):
+        return rows(engine, sql, **names)
+
     request = a_request("spark-microbatch")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9} | (of_workload or {}))
     wanted = request.model_copy(update={"workload": workload, "stages": stages} | changes)
-    return at_sustainable_share(wanted, "").workload.load.rate_per_second
+    return at_sustainable_share(wanted, "", ask).workload.load.rate_per_second
 
 
 def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engine, monkeypatch):
-    assert at_nine_tenths(engine, monkeypatch, "parse") == 5238
-    assert at_nine_tenths(engine, monkeypatch, "parse", "join") == 900
-    assert at_nine_tenths(engine, monkeypatch, "join", "parse") == 900
+    assert at_nine_tenths(engine, "parse") == 5238
+    assert at_nine_tenths(engine, "parse", "join") == 900
+    assert at_nine_tenths(engine, "join", "parse") == 900
     with pytest.raises(DefinitionError, match="with the stages ingest of traffic, on such a"):
-        at_nine_tenths(engine, monkeypatch, "ingest")
+        at_nine_tenths(engine, "ingest")
 
 
 @pytest.mark.parametrize(
@@ -186,4 +188,4 @@ def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engin
 )
 def test_a_rate_of_other_circumstances_is_not_known(engine, monkeypatch, changes):
     with pytest.raises(DefinitionError, match="No sustainable rate is known"):
-        at_nine_tenths(engine, monkeypatch, "parse", **changes)
+        at_nine_tenths(engine, "parse", **changes)

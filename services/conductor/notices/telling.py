@@ -30,14 +30,14 @@ from services.conductor.notices.notice import TOPICS, Looking, Notice, Told, end
 from services.conductor.notices.posting import SHAPES, NotTakenError, post
 from services.runtime.files import write_whole
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
-from services.runtime.process import now_ms
+from services.runtime.process import Clock, now_ms
 from services.runtime.webhooks import Webhook, WebhookSettings
 
 MOST_WAITING: Final = 500
 MOST_BYTES: Final = 16 * 1024 * 1024
 log = structlog.get_logger()
 MOST_WATCHES: Final = 100
-MOST_RUNS: Final = 10 * MOST_WATCHES  # whose watches are remembered
+RUNS_PER_WATCH: Final = 10  # whose watch is remembered
 MINUTE_MS: Final = 60_000
 POLL_S = 0.5
 MAX_RECORDS = 1_000
@@ -141,11 +141,14 @@ class Silences:
 
     has_suite: whether there is a suite; then only results of runs count for the silence of
     everything, not those of watches. A watch counts from the event that begins it until the one
-    that ends it.
+    that ends it. max_watches: how many are remembered.
     """
 
-    def __init__(self, outbox: Outbox, has_suite: Callable[[], bool]) -> None:
+    def __init__(
+        self, outbox: Outbox, has_suite: Callable[[], bool], max_watches: int = MOST_WATCHES
+    ) -> None:
         self._outbox, self._has_suite = outbox, has_suite
+        self._max_watches = max_watches
 
     def event(self, event: LifecycleEvent, now_ms: int) -> None:
         """Note that a watch begins a run or ends."""
@@ -154,9 +157,9 @@ class Silences:
             case WatchBegun(run_id=run_id, run=run):
                 runs[run_id] = run.workload.name
                 watches.setdefault(run.workload.name, Quiet(since_ms=now_ms))
-                while len(watches) > MOST_WATCHES:
+                while len(watches) > self._max_watches:
                     del watches[next(iter(watches))]
-                while len(runs) > MOST_RUNS:
+                while len(runs) > RUNS_PER_WATCH * self._max_watches:
                     del runs[next(iter(runs))]
             case Concluded(ended=True):
                 watches.pop(runs.get(event.run_id, ""), None)
@@ -217,8 +220,9 @@ class Telling:
         stack_id: str,
         rules: Callable[[], Notify],
         has_suite: Callable[[], bool],
+        clock: Clock = now_ms,
     ) -> None:
-        self._settings, self._rules = settings, rules
+        self._settings, self._rules, self._clock = settings, rules, clock
         self._receivers = {
             name: WebhookState(each, each.address(), each.token())
             for name, each in settings.webhooks.items()
@@ -264,7 +268,7 @@ class Telling:
         low, high = watermarks(consumer, TopicPartition(catalogue.LATENCY, 0))
         quiet = self._outbox.quiet
         if quiet.end < 0:
-            quiet = Quiet(end=high, since_ms=now_ms())
+            quiet = Quiet(end=high, since_ms=self._clock())
         at = high if quiet.end > high else max(quiet.end, low)
         self._outbox.quiet = quiet.model_copy(update={"end": at})
         self._outbox.write()
@@ -296,14 +300,14 @@ class Telling:
         topic, offset = message.topic(), message.offset()
         if topic == catalogue.LATENCY:
             run_id = (message.key() or b"").decode(errors="replace")
-            return self._silences.result(run_id, offset + 1, now_ms())
+            return self._silences.result(run_id, offset + 1, self._clock())
         self._outbox.next[topic] = offset + 1
         try:
             event = read_event(topic, message.value())
         except codec.DecodeError:
             return []  # the topic's owner writes the dead letter
         if isinstance(event, LifecycleEvent):
-            self._silences.event(event, now_ms())
+            self._silences.event(event, self._clock())
         result = self._looking.at(event, f"{topic}/{offset}")
         return [result] if result is not None else []
 
@@ -311,7 +315,7 @@ class Telling:
         """Check whether results are missing."""
         minutes = self._rules().no_results_minutes
         minutes = self._settings.no_results_minutes if minutes is None else minutes
-        return self._silences.look(minutes, now_ms())
+        return self._silences.look(minutes, self._clock())
 
     def _told_of(self, notice: Notice) -> tuple[str, ...]:
         rules = self._rules()
@@ -338,7 +342,7 @@ class Telling:
         try:
             post(receiver.url, body, notice.id, receiver.token, timeout_s)
         except NotTakenError as error:
-            old = now_ms() - notice.at_ms > self._settings.webhook_give_up_s * 1000
+            old = self._clock() - notice.at_ms > self._settings.webhook_give_up_s * 1000
             if error.for_good:  # only this message is refused: the next one need not wait
                 receiver.attempts, receiver.due_s = 0, 0.0
             else:

@@ -13,7 +13,7 @@ events.observation(plan, load_finished, drained, cores, trouble)
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import structlog
@@ -213,10 +213,64 @@ class StepEvents:
         return min(1.0, own / left) if left > 0 else 1.0
 
 
+@dataclass(frozen=True)
+class ObservedRun:
+    """An ended run of a search, its unpublished conclusion, what was observed of it, and whether
+    its pipelines are kept."""
+
+    run: Run
+    conclusion: RunVerdict
+    observation: StepObservation
+    is_warm: bool = False
+
+
+class SearchRuns:
+    """Carries out the runs of a search."""
+
+    def __init__(self, search: Search, settings: ConductorSettings, events: Events) -> None:
+        self._max_rise = search.steady_latency.max_rise
+        self._settings = settings
+        self._events = events
+
+    def refused(self, request: RunRequest, reason: str) -> tuple[Run, RunVerdict]:
+        """A run that does not take place, and its conclusion."""
+        run = Run(request, self._settings, self._events, lambda: "")
+        return run, run.give_up(reason)
+
+    def observed(
+        self, request: RunRequest, interrupted: Callable[[], str], *, warm: bool, keep: bool
+    ) -> ObservedRun:
+        """Carry out a run. warm: whether it finds its pipelines kept. keep: whether they are to be
+        kept after it, if they keep up."""
+        events = StepEvents(request.run_id)
+        gives_up = bool(request.step_of) and warm
+
+        def ended() -> str:
+            """Why the step should end, including a clearly unsustainable rate."""
+            return interrupted() or (events.hopeless(self._max_rise) if gives_up else "")
+
+        run = Run(request, self._settings, self._events, ended, listen=events.add, warm=warm)
+        keep = keep and can_stay_warm(request)
+        conclusion = run.perform(lambda state: keep and keeps_up(state))
+        state, is_warm = run.state, keep and keeps_up(run.state)
+        if run.phases is None or state.load_finished is None or state.drained is None:
+            broken_by = state.broken_by or (BROKER if state.broker_death else "")
+            silent = StepObservation((), trouble=conclusion.reasons, broken_by=broken_by)
+            return ObservedRun(run, conclusion, silent, is_warm)
+        observation = events.observation(
+            run.phases,
+            state.load_finished,
+            state.drained,
+            state.watched.cores,
+            conclusion.reasons,
+        )
+        return ObservedRun(run, conclusion, observation, is_warm)
+
+
 class Searching:
     """A run preceded by a search. `interrupted` is as for a Run.
 
-    so_far: progress of the same search under a previous conductor.
+    so_far: progress of the same search under a previous conductor. runs: carries out its runs.
     """
 
     def __init__(
@@ -226,11 +280,13 @@ class Searching:
         events: Events,
         interrupted: Callable[[], str],
         so_far: SoFar | None = None,
+        *,
+        runs: SearchRuns | None = None,
     ) -> None:
         assert request.workload.search is not None
         self.request = request
         self._search: Search = request.workload.search
-        self._settings = settings
+        self._runs = runs or SearchRuns(self._search, settings, events)
         self._events = events
         self._ask = interrupted
         self._reason = ""
@@ -263,7 +319,8 @@ class Searching:
             return
         request = step_request(self.request, planned, number, self._warm)
         about: dict[str, Any] = {"step": number, "step_run_id": request.run_id}
-        run, conclusion, observed = self._step(request)
+        step = self._step(request)
+        run, conclusion, observed = step.run, step.conclusion, step.observation
         if self._reason:
             return
         if run.phases is None:
@@ -294,7 +351,7 @@ class Searching:
         step = step_request(self.request, planned, self._so_far.next_number, warm=False)
         self._step(warming_request(step))
 
-    def _step(self, request: RunRequest) -> tuple[Run, RunVerdict, StepObservation]:
+    def _step(self, request: RunRequest) -> ObservedRun:
         """Announce and carry out the run of the next step."""
         rate = request.workload.load.base_rate_per_second
         self._events.publish(
@@ -307,9 +364,14 @@ class Searching:
             )
         )
         self._events.publish(RunRequested(run_id=request.run_id, request=request))
-        run, conclusion, observed = self._observe(request, keep=True)
-        run.tell(conclusion)
-        return run, conclusion, observed
+        step = self._observed(request, keep=True)
+        step.run.tell(step.conclusion)
+        return step
+
+    def _observed(self, request: RunRequest, *, keep: bool) -> ObservedRun:
+        step = self._runs.observed(request, self._interrupted, warm=self._warm, keep=keep)
+        self._warm = step.is_warm
+        return step
 
     def _lose(self, step_run_id: str, reasons: tuple[str, ...]) -> None:
         """Note a step whose load never began, which says nothing about its rate. Gives up the
@@ -319,40 +381,6 @@ class Searching:
         log.warning("search_step_lost", run_id=step_run_id, reasons=reasons)
         if len(self._so_far.lost) > MOST_LOST:
             self._reason = " ".join(reasons)
-
-    def _observe(self, request: RunRequest, keep: bool) -> tuple[Run, RunVerdict, StepObservation]:
-        events = StepEvents(request.run_id)
-        max_rise = self._search.steady_latency.max_rise
-        gives_up = bool(request.step_of) and self._warm
-
-        def interrupted() -> str:
-            """Why the step should end, including a clearly unsustainable rate."""
-            return self._interrupted() or (events.hopeless(max_rise) if gives_up else "")
-
-        run = Run(
-            request,
-            self._settings,
-            self._events,
-            interrupted,
-            listen=events.add,
-            warm=self._warm,
-        )
-        keep = keep and can_stay_warm(request)
-        conclusion = run.perform(lambda state: keep and keeps_up(state))
-        self._warm = keep and keeps_up(run.state)
-        state = run.state
-        if run.phases is None or state.load_finished is None or state.drained is None:
-            broken_by = state.broken_by or (BROKER if state.broker_death else "")
-            silent = StepObservation((), trouble=conclusion.reasons, broken_by=broken_by)
-            return run, conclusion, silent
-        observed = events.observation(
-            run.phases,
-            state.load_finished,
-            state.drained,
-            state.watched.cores,
-            conclusion.reasons,
-        )
-        return run, conclusion, observed
 
     def _verify(self) -> None:
         """Carry out the run itself at a share of the rate found, or refuse it."""
@@ -364,11 +392,11 @@ class Searching:
             why = " ".join(report["limit"] or self._lost_by)
             reason = self._reason or f"No rate was sustained: {why}"
             request = at_rate(self.request, self.request.workload.load.base_rate_per_second)
-            run = Run(request, self._settings, self._events, self._interrupted)
-            conclusion = run.give_up(reason)
+            run, conclusion = self._runs.refused(request, reason)
         else:
             request = verifying_request(self.request, rate, self._warm)
-            run, conclusion, observed = self._observe(request, keep=False)
+            last = self._observed(request, keep=False)
+            run, conclusion, observed = last.run, last.conclusion, last.observation
             reasons = judged(observed, self._search, final=True).refusals
             report |= {"verified": not reasons, "verification": observation_detail(observed)}
             if reasons and conclusion.valid:

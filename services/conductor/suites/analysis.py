@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 import structlog
 
@@ -29,11 +30,23 @@ POLL_S = 0.5
 SETTLED_S = 2.0  # wait after the conclusion's arrival in the store for records published before it
 
 
+def _start(run_id: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "services.conductor.suites.analysis", run_id],
+        stdout=subprocess.DEVNULL,  # changes go to the bus, errors to our log
+    )
+
+
 class Analysis:
     """At most one analysis at a time. It is stopped if it takes too long or the conductor ends; the
-    next one finds what it would have found."""
+    next one finds what it would have found. start: starts the analysis for a run id."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        start: Callable[[str], "subprocess.Popen[bytes]"] = _start,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._start, self._clock_s = start, clock_s
         self._process: subprocess.Popen[bytes] | None = None
         self._began_s = 0.0
         self._run_id = self._wanted = ""  # of the run that is awaited, now and next
@@ -57,18 +70,15 @@ class Analysis:
         """Look for change points once the store knows this run."""
         self.end()
         self._run_id, self._wanted = run_id, ""
-        self._began_s = time.monotonic()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "services.conductor.suites.analysis", run_id],
-            stdout=subprocess.DEVNULL,  # changes go to the bus, errors to our log
-        )
+        self._began_s = self._clock_s()
+        self._process = self._start(run_id)
 
     def goes_on(self) -> bool:
         """Whether it still uses processor time that would disturb a run."""
         if self._process is None:
             return False
         code = self._process.poll()
-        if code is None and time.monotonic() - self._began_s < TIMEOUT_S:
+        if code is None and self._clock_s() - self._began_s < TIMEOUT_S:
             return True
         if code is None:
             log.warning("changes_not_looked_for", longer_than_s=TIMEOUT_S)

@@ -11,6 +11,7 @@ or the medians of the last good runs.
 """
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,11 +42,12 @@ from services.definitions.engines import installed, load_engine
 from services.definitions.requests import new_request
 from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
 from services.runtime.bus import Bus
-from services.runtime.clickhouse import QueryError, store_url
+from services.runtime.clickhouse import Query, QueryError, query, store_url
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
 from services.runtime.process import Clock, now_ms
+from services.runtime.settings import ServiceSettings
 
 PREPARING_MS = 10_000  # kept pipelines must not expire while a run asks for them
 WINDOW_MS = 10_000
@@ -141,7 +143,7 @@ class MachineUsage:
             self._samples.popleft()
 
 
-def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
+def with_baseline(request: RunRequest, baseline: str, url: str, ask: Query = query) -> RunRequest:
     """The request with numbers in its thresholds in place of a baseline's figures. These thresholds
     are dropped if there is no baseline yet: this run may become it.
 
@@ -151,10 +153,10 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
     thresholds = [parse_threshold(line) for line in request.workload.thresholds]
     if not any(threshold.of_baseline for threshold in thresholds):
         return request
-    run_ids = [baseline] if baseline else last_good_runs(request, url)
+    run_ids = [baseline] if baseline else last_good_runs(request, url, ask)
     if run_ids:
         origin = run_ids[0] if len(run_ids) == 1 else f"the median of {len(run_ids)} runs"
-        figures = past_figures(url, run_ids)
+        figures = past_figures(url, run_ids, ask)
         measured = {pipeline.name: request.stages_of(pipeline) for pipeline in request.pipelines}
         try:
             result = resolved(thresholds, figures, origin, measured)
@@ -166,6 +168,9 @@ def with_baseline(request: RunRequest, baseline: str, url: str) -> RunRequest:
         update={"thresholds": tuple(each.text for each in result)}
     )
     return request.model_copy(update={"workload": workload})
+
+
+OpenBus = Callable[[ServiceSettings, str, Iterable[str], Events], Bus]
 
 
 @dataclass(frozen=True)
@@ -181,7 +186,11 @@ class Now:
 
 class Suites:
     """The suite of this conductor, if any. Not thread-safe. keeping: pipelines kept for its next
-    run. It also looks for change points, without a suite after runs of watches."""
+    run. It also looks for change points, without a suite after runs of watches.
+
+    open_bus: opens a reader of the topics, which is needed only for a suite. ask: asks the store
+    about past runs.
+    """
 
     def __init__(
         self,
@@ -192,7 +201,11 @@ class Suites:
         *,
         clock: Clock = now_ms,
         cores: float | None = None,
+        open_bus: OpenBus = Bus,
+        analysis: Analysis | None = None,
+        ask: Query = query,
     ) -> None:
+        self._open, self._ask = open_bus, ask
         self._events, self._notes, self._clock = events, notes, clock
         self._cores = cores or limits().cores
         self._store = store_url(settings)
@@ -200,7 +213,7 @@ class Suites:
         self._usage = MachineUsage()
         self._settings = settings
         self._bus = self._open_bus() if suite else None
-        self._analysis = Analysis()
+        self._analysis = analysis or Analysis()
         self._measured: set[str] = set()
         self._skipped: dict[str, str] = {}
         self._rested_ms = 0
@@ -330,7 +343,7 @@ class Suites:
     def _open_bus(self) -> Bus:
         """Only for a suite: single runs need no second reader of the bus."""
         topics = (catalogue.RESOURCES, catalogue.LIFECYCLE)
-        return Bus(self._settings, "conductor", topics, self._events)
+        return self._open(self._settings, "conductor", topics, self._events)
 
     def _request(self, suite: Suite, place: SuitePlace) -> RunRequest | None:
         step = suite.steps[place.step]
@@ -339,8 +352,8 @@ class Suites:
         try:
             domain = load_domain(workload.domain).spec
             request = new_request(workload, step.pipelines, step.stages, domain, position)
-            request = at_sustainable_share(request, self._store)
-            request = with_baseline(request, step.baseline, self._store)
+            request = at_sustainable_share(request, self._store, self._ask)
+            request = with_baseline(request, step.baseline, self._store, self._ask)
             self._check_engines(step)
         except (DefinitionError, QueryError) as error:
             self._skip(suite, place, str(error))

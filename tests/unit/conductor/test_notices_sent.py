@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from schemas import catalogue
+from schemas import catalogue, codec
 from schemas.events import PartDown
 from schemas.suite import Notify
 from services.conductor.notices import telling
@@ -61,8 +61,10 @@ class Read:
     """A consumer that has read one record, by default the death of a part; then the broker is
     away."""
 
-    def __init__(self, topic: str = catalogue.LIFECYCLE, key: bytes | None = None) -> None:
-        self._topic, self._key, self._is_read = topic, key, False
+    def __init__(
+        self, topic: str = catalogue.LIFECYCLE, key: bytes | None = None, value: bytes = b""
+    ) -> None:
+        self._topic, self._key, self._value, self._is_read = topic, key, value, False
 
     def consume(self, _most: int, _timeout_s: float) -> list["Read"]:
         if self._is_read:
@@ -83,26 +85,26 @@ class Read:
         return 6
 
     def value(self) -> bytes:
-        return b""
+        return self._value
 
 
 def a_teller(
-    folder: Path, has_suite: bool = True, no_results_minutes: float = 0
+    folder: Path, has_suite: bool = True, no_results_minutes: float = 0, now_ms: int = 0
 ) -> telling.Telling:
     settings = WebhookSettings(
         data=folder,
         webhooks={"a": Webhook(url="http://127.0.0.1:9/hook")},
         no_results_minutes=no_results_minutes,
     )
-    return telling.Telling(settings, "s", Notify, lambda: has_suite)
+    return telling.Telling(settings, "s", Notify, lambda: has_suite, lambda: now_ms)
 
 
 def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    died = PartDown(time=1_000_000, part="runner", reason="It was killed.")
-    monkeypatch.setattr(telling, "read_event", lambda *_: died)
-    teller, consumer = a_teller(tmp_path), Read()
+    died = PartDown(part="runner", reason="It was killed.").record("stack", 1_000_000)
+    record = codec.encode(catalogue.record_of(catalogue.LIFECYCLE), died)
+    teller, consumer = a_teller(tmp_path), Read(value=record)
     teller._look(consumer)
     with pytest.raises(KafkaUnavailableError):
         teller._look(consumer)
@@ -111,10 +113,7 @@ def test_what_was_read_is_told_although_the_broker_goes_away_right_then(
     assert (waiting.title, waiting.id) == ("runner died", "results.lifecycle/6")
 
 
-def test_a_message_that_is_refused_does_not_delay_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(telling, "now_ms", lambda: 0)
+def test_a_message_that_is_refused_does_not_delay_the_next(tmp_path: Path) -> None:
     teller = a_teller(tmp_path)
     for number in (1, 2):
         teller._outbox.add(a_notice(number), ("a",))
@@ -145,16 +144,11 @@ OF_WATCH = run_id_of(a_watch(), 500_000)
     ],
 )
 def test_results_of_a_watch_are_none_of_the_suite(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    run_id: str,
-    has_suite: bool,
-    title: str | None,
+    tmp_path: Path, run_id: str, has_suite: bool, title: str | None
 ) -> None:
-    teller = a_teller(tmp_path, has_suite, no_results_minutes=1)
+    teller = a_teller(tmp_path, has_suite, no_results_minutes=1, now_ms=61_000)
     teller._outbox.quiet = Quiet(end=6, since_ms=1_000)
     teller._outbox.watched_runs[OF_WATCH] = "w"
-    monkeypatch.setattr(telling, "now_ms", lambda: 61_000)
     (silent,) = teller._look_for_results()
     assert silent.title == "No results for 1 minutes"
     teller._look(Read(catalogue.LATENCY, run_id.encode()))

@@ -15,39 +15,45 @@ from tests.unit.requests import a_request
 pytestmark = pytest.mark.unit
 
 
-def a_run(monkeypatch: pytest.MonkeyPatch, events: Any, *processes: Any) -> run.Run:
+def a_run(events: Any, *processes: Any, bus: Any = None) -> run.Run:
     """A run that kills the broker at once, which has these processes."""
-    bus = Mock()
-    bus.return_value.poll.return_value = []
-    monkeypatch.setattr(run, "Bus", bus)
-    monkeypatch.setattr(run, "processes_of", lambda *_: list(processes))
+    bus = bus or Mock(poll=Mock(return_value=[]))
     request = a_request()
     workload = request.workload.model_copy(update={"kills": (Kill(target="broker"),)})
     request = request.model_copy(update={"workload": workload})
-    return run.Run(request, ConductorSettings(), events, lambda: "")
+    return run.Run(
+        request,
+        ConductorSettings(),
+        events,
+        lambda: "",
+        bus=bus,
+        find_processes=lambda *_: list(processes),
+    )
 
 
-def test_a_kill_is_published_before_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_is_published_before_it_happens() -> None:
     happened: list[Any] = []
     events, broker = Mock(), Mock(pid=7)
     events.publish = lambda event: happened.append((event.name, event.detail))
     broker.kill = lambda: happened.append("killed")
-    a_run(monkeypatch, events, broker)._kill(0)
+    a_run(events, broker)._kill(0)
     assert happened == [(Killed.name, {"target": "broker", "pids": [7]}), "killed"]
 
 
-def test_a_kill_without_a_target_is_not_published(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kill_without_a_target_is_not_published() -> None:
     events = Mock()
     with pytest.raises(run.RunEndedError, match="There is no broker on this machine to kill"):
-        a_run(monkeypatch, events)._kill(0)
+        a_run(events)._kill(0)
     events.lifecycle.assert_not_called()
 
 
 def test_a_broker_that_is_gone_at_the_end_does_not_end_the_conductor(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = a_run(monkeypatch, Mock())
-    monkeypatch.setattr(found._bus, "rest", Mock(side_effect=KafkaUnavailableError("No broker.")))
+    bus = Mock(
+        poll=Mock(return_value=[]), rest=Mock(side_effect=KafkaUnavailableError("No broker."))
+    )
+    found = a_run(Mock(), bus=bus)
     for step in ("_prepare", "_load", "_drain"):
         monkeypatch.setattr(found, step, Mock())
     assert found.perform().reasons[0] == "No broker."

@@ -13,7 +13,7 @@ from services.conductor.run_verdict import RunVerdict
 from services.conductor.search import bisection, searching
 from services.conductor.search.bisection import Done, Planned, SoFar
 from services.conductor.search.policies import Second, StageObserved, StepObservation, StepVerdict
-from services.conductor.search.searching import Searching
+from services.conductor.search.searching import ObservedRun, Searching
 from services.conductor.settings import ConductorSettings
 from services.definitions.domains import load_domain
 from tests.end_to_end.documented import of_the_machine
@@ -25,25 +25,12 @@ CAPACITY_PER_SECOND = 1_000
 
 
 class Run:
-    """A run of a pipeline that sustains CAPACITY_PER_SECOND, and must be started anew after more.
-    crashes: how many runs end before their load begins."""
+    """An ended run. is_lost: whether its load never began. told: receives its conclusion."""
 
-    carried_out: list[tuple[str, float]]
-    told: list[RunVerdict]
-    crashes = 0
-
-    def __init__(self, request: RunRequest, *_rest: Any, **_named: Any) -> None:
-        self.request = request
+    def __init__(self, request: RunRequest, told: list[RunVerdict], is_lost: bool = False) -> None:
         phases = PhasePlan(load_start_ms=0, phases=request.workload.phases)
-        self.phases = None if Run.crashes else phases
-        Run.crashes = max(0, Run.crashes - 1)
-
-    def observe(self) -> StepObservation:
-        rate = self.request.workload.load.rate_per_second
-        Run.carried_out.append((self.request.run_id, rate))
-        medians = dict.fromkeys(range(15), 100.0 if rate <= CAPACITY_PER_SECOND else 20_000.0)
-        seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
-        return StepObservation((StageObserved("parse", medians, seconds),))
+        self.phases = None if is_lost else phases
+        self._told = told
 
     def limited_by(self, *, by_input_alone: bool = False) -> str:
         return "generator"
@@ -51,13 +38,51 @@ class Run:
     def limited_in_pipeline(self) -> str:
         return "heap"
 
-    def give_up(self, reason: str) -> RunVerdict:
-        lines = list(self.request.workload.thresholds)
-        return RunVerdict(False, (reason,), {"clean": False, "thresholds": lines})
-
     def tell(self, conclusion: RunVerdict) -> None:
         """Keep the conclusion."""
-        Run.told.append(conclusion)
+        self._told.append(conclusion)
+
+
+class Runs:
+    """Runs of a pipeline that sustains CAPACITY_PER_SECOND, and must be started anew after more.
+
+    crashes: how many runs end before their load begins. observe: what is observed of a run.
+    """
+
+    def __init__(self, crashes: int = 0) -> None:
+        self.carried_out: list[tuple[str, float]] = []
+        self.told: list[RunVerdict] = []
+        self._crashes = crashes
+
+    def observe(self, request: RunRequest) -> StepObservation:
+        rate = request.workload.load.rate_per_second
+        medians = dict.fromkeys(range(15), 100.0 if rate <= CAPACITY_PER_SECOND else 20_000.0)
+        seconds = tuple(Second(at, round(rate), 0.0) for at in range(15))
+        return StepObservation((StageObserved("parse", medians, seconds),))
+
+    def refused(self, request: RunRequest, reason: str) -> tuple[Run, RunVerdict]:
+        detail = {"clean": False, "thresholds": list(request.workload.thresholds)}
+        return Run(request, self.told), RunVerdict(False, (reason,), detail)
+
+    def observed(self, request: RunRequest, _interrupted: Any, *, warm: bool, keep: bool) -> Any:
+        if self._crashes:
+            self._crashes -= 1
+            reasons = ("The driver crashed.",)
+            conclusion = RunVerdict(False, reasons, {"clean": False})
+            lost, silent = (
+                Run(request, self.told, is_lost=True),
+                StepObservation((), trouble=reasons),
+            )
+            return ObservedRun(lost, conclusion, silent, warm)  # type: ignore[arg-type]
+        # Any value stands for a row: the conductor judges the lines of the request of a run.
+        detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
+        rate = request.workload.load.rate_per_second
+        moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
+        detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
+        self.carried_out.append((request.run_id, rate))
+        run, conclusion = Run(request, self.told), RunVerdict(True, (), detail)
+        is_warm = keep and rate <= CAPACITY_PER_SECOND
+        return ObservedRun(run, conclusion, self.observe(request), is_warm)  # type: ignore[arg-type]
 
 
 class Events:
@@ -74,54 +99,34 @@ class Events:
             self.reasons.append(event.invalid_reasons)
 
 
-def observe(self: Searching, request: RunRequest, keep: bool) -> Any:
-    run = Run(request)
-    if run.phases is None:
-        reasons = ("The driver crashed.",)
-        return (
-            run,
-            RunVerdict(False, reasons, {"clean": False}),
-            StepObservation((), trouble=reasons),
-        )
-    # Any value stands for a row: the conductor judges the lines of the request of a run.
-    detail = {"clean": True, "thresholds": list(request.workload.thresholds)}
-    rate = request.workload.load.rate_per_second
-    self._warm = keep and rate <= CAPACITY_PER_SECOND
-    moving = ["spark-realtime parse: p50 rose by 900 ms"] if rate > CAPACITY_PER_SECOND else []
-    detail["warm_up"] = {"steady": not moving, "moving": moving, "seconds": 23}
-    return run, RunVerdict(True, (), detail), run.observe()
-
-
 def search_after(
-    monkeypatch: pytest.MonkeyPatch,
     so_far: SoFar,
     thresholds: tuple[str, ...] = (),
     cancelled_in: str = "",
-) -> tuple[list[Any], Events]:
+    runs: Runs | None = None,
+) -> tuple[Runs, Events]:
     """The runs carried out, and the events. cancelled_in: the run in which the user cancels."""
-    monkeypatch.setattr(searching, "Run", Run)
-    monkeypatch.setattr(Searching, "_observe", observe)
-    Run.carried_out, Run.told, events = [], [], Events()
+    runs, events = runs or Runs(), Events()
     request = a_request()
     load = request.workload.load.model_copy(update={"rate_per_second": 500})
     search = Search(precision=0.5, factor=2, budget_s=100)
     changes = {"search": search, "load": load, "thresholds": thresholds}
     workload = request.workload.model_copy(update=changes)
     request = request.model_copy(update={"workload": workload})
-    settings = ConductorSettings()
 
     def interrupted() -> str:
-        return "cancelled" if cancelled_in in [run_id for run_id, _ in Run.carried_out] else ""
+        return "cancelled" if cancelled_in in [run_id for run_id, _ in runs.carried_out] else ""
 
-    Searching(request, settings, events, interrupted, so_far).execute()  # type: ignore[arg-type]
-    return Run.carried_out, events
+    settings: Any = ConductorSettings()
+    Searching(request, settings, events, interrupted, so_far, runs=runs).execute()  # type: ignore[arg-type]
+    return runs, events
 
 
-def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_repeats_the_step_that_was_lost_and_no_other() -> None:
     steps = (Done(500, long=False), Done(1000, long=False))
     so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
-    carried_out, events = search_after(monkeypatch, so_far)
-    assert carried_out == [
+    runs, events = search_after(so_far)
+    assert runs.carried_out == [
         (f"{RUN_ID}-step-04-warm", 1000),  # a new pipeline is warmed up at half the rate
         (f"{RUN_ID}-step-04", 2000),
         (f"{RUN_ID}-step-05-warm", 707),
@@ -141,31 +146,25 @@ def test_it_repeats_the_step_that_was_lost_and_no_other(monkeypatch: pytest.Monk
     assert (result["lost_steps"], result["verified"]) == ([f"{RUN_ID}-step-03"], True)
 
 
-def test_a_new_pipeline_is_warmed_up_after_a_guess_that_was_too_high(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_new_pipeline_is_warmed_up_after_a_guess_that_was_too_high() -> None:
     refused = Done(2000, long=False, refusals=("parse: median latency rises.",))
-    carried_out, events = search_after(monkeypatch, SoFar((refused,)))
-    assert carried_out[:2] == [(f"{RUN_ID}-step-02-warm", 500), (f"{RUN_ID}-step-02", 1000)]
+    runs, events = search_after(SoFar((refused,)))
+    assert runs.carried_out[:2] == [(f"{RUN_ID}-step-02-warm", 500), (f"{RUN_ID}-step-02", 1000)]
     assert events.conclusions[-1][1]["ended_by"] == "precision"
 
 
 @pytest.mark.parametrize("spent_s", [0, 100])  # before a step, before the verifying run
-def test_a_search_cancelled_while_it_warms_up_begins_no_other_run(
-    monkeypatch: pytest.MonkeyPatch, spent_s: float
-) -> None:
+def test_a_search_cancelled_while_it_warms_up_begins_no_other_run(spent_s: float) -> None:
     so_far = SoFar((Done(500, long=False),), spent_s=spent_s)
     warm = f"{RUN_ID}-step-02-warm"
-    carried_out, _events = search_after(monkeypatch, so_far, cancelled_in=warm)
-    assert [run_id for run_id, _rate in carried_out] == [warm]
+    runs, _events = search_after(so_far, cancelled_in=warm)
+    assert [run_id for run_id, _rate in runs.carried_out] == [warm]
 
 
-def test_each_step_says_whether_it_was_steady_after_which_warm_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_each_step_says_whether_it_was_steady_after_which_warm_up() -> None:
     steps = (Done(500, long=False, number=1), Done(1000, long=False, number=2))
     so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
-    _carried_out, events = search_after(monkeypatch, so_far)
+    _runs, events = search_after(so_far)
     (first, *_), (_, result) = events.conclusions[0], events.conclusions[-1]
     assert first == "search_step"
     told = events.conclusions[0][1]
@@ -186,12 +185,10 @@ def test_each_step_says_whether_it_was_steady_after_which_warm_up(
 THRESHOLDS = ("pipeline.sustainable_rate_per_second >= 900", "join.p99_ms <= 50")
 
 
-def test_the_rate_found_is_judged_by_the_thresholds_beside_what_its_run_measured(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_rate_found_is_judged_by_the_thresholds_beside_what_its_run_measured() -> None:
     steps = (Done(500, long=False), Done(1000, long=False))
-    search_after(monkeypatch, SoFar(steps, spent_s=100), THRESHOLDS)
-    (*_steps, run) = Run.told
+    runs, _events = search_after(SoFar(steps, spent_s=100), THRESHOLDS)
+    (*_steps, run) = runs.told
     other, row = run.detail["thresholds"]
     assert other == "join.p99_ms <= 50"
     assert (row["threshold"], row["pipeline"], row["passed"]) == (
@@ -202,10 +199,10 @@ def test_the_rate_found_is_judged_by_the_thresholds_beside_what_its_run_measured
     assert row["value"] == run.detail["search"]["rate_per_second"] == pytest.approx(970)
 
 
-def test_a_search_without_a_rate_has_each_threshold_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_without_a_rate_has_each_threshold_once() -> None:
     refused = Done(500, long=False, refusals=("parse: median latency rises.",))
-    search_after(monkeypatch, SoFar((refused,), spent_s=100), THRESHOLDS)
-    other, row = Run.told[-1].detail["thresholds"]
+    runs, _events = search_after(SoFar((refused,), spent_s=100), THRESHOLDS)
+    other, row = runs.told[-1].detail["thresholds"]
     assert (other, row["value"], row["passed"]) == ("join.p99_ms <= 50", None, False)
 
 
@@ -245,7 +242,7 @@ def test_the_run_at_the_rate_found_can_be_sent_to_all_services() -> None:
     ],
 )
 def test_a_run_at_the_rate_found_that_is_not_sustained_says_whether_the_machine_became_slower(
-    monkeypatch: pytest.MonkeyPatch, generator_us: float | None, why: str
+    generator_us: float | None, why: str
 ) -> None:
     steps = (
         Done(500, long=False, number=1, generator_us=130),
@@ -253,31 +250,29 @@ def test_a_run_at_the_rate_found_that_is_not_sustained_says_whether_the_machine_
         Done(2000, long=False, number=3, refusals=("slow.",), generator_us=90),
     )
 
-    def observe_slow(self: Run) -> StepObservation:
-        medians = dict.fromkeys(range(15), 20_000.0)
-        return StepObservation((StageObserved("parse", medians),), generator_us=generator_us)
+    class SlowRuns(Runs):
+        def observe(self, request: RunRequest) -> StepObservation:
+            medians = dict.fromkeys(range(15), 20_000.0)
+            return StepObservation((StageObserved("parse", medians),), generator_us=generator_us)
 
-    monkeypatch.setattr(Run, "observe", observe_slow)
-    search_after(monkeypatch, SoFar(steps, spent_s=100))
-    assert Run.told[-1].reasons == (
+    runs, _events = search_after(SoFar(steps, spent_s=100), runs=SlowRuns())
+    assert runs.told[-1].reasons == (
         "90% of the rate found was not sustained: parse: median latency 20000 ms, allowed below "
         f"10000.{why}",
     )
-    assert of_the_machine(*Run.told[-1].reasons)
+    assert of_the_machine(*runs.told[-1].reasons)
 
 
-def test_the_time_that_was_spent_before_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_that_was_spent_before_counts() -> None:
     so_far = SoFar((Done(500, long=False), Done(1000, long=False)), spent_s=100)
-    carried_out, _events = search_after(monkeypatch, so_far)
-    assert carried_out == [(f"{RUN_ID}-step-03-warm", 436.5), (RUN_ID, 873)]
+    runs, _events = search_after(so_far)
+    assert runs.carried_out == [(f"{RUN_ID}-step-03-warm", 436.5), (RUN_ID, 873)]
 
 
-def test_a_step_whose_load_never_began_is_no_evidence_about_its_rate(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Run, "crashes", 2)  # the second step, and the run before it
-    carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
-    assert carried_out == [
+def test_a_step_whose_load_never_began_is_no_evidence_about_its_rate() -> None:
+    crashing = Runs(crashes=2)  # the second step, and the run before it
+    runs, events = search_after(SoFar((Done(500, long=False),)), runs=crashing)
+    assert runs.carried_out == [
         (f"{RUN_ID}-step-03-warm", 500),
         (f"{RUN_ID}-step-03", 1000),  # again
         (f"{RUN_ID}-step-04", 2000),
@@ -292,12 +287,9 @@ def test_a_step_whose_load_never_began_is_no_evidence_about_its_rate(
     assert [step["rate_per_second"] for step in result["steps"]] == [500, 1000, 2000, 1414, 1000]
 
 
-def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Run, "crashes", 100)
-    carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
-    assert carried_out == []
+def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason() -> None:
+    runs, events = search_after(SoFar((Done(500, long=False),)), runs=Runs(crashes=100))
+    assert runs.carried_out == []
     ((kind, result),) = events.conclusions
     assert (kind, len(result["lost_steps"])) == ("sustainable_throughput", MOST_LOST + 1)
     assert events.reasons == [("The driver crashed.",)]
@@ -305,26 +297,26 @@ def test_a_search_whose_steps_keep_crashing_is_given_up_with_their_reason(
 
 def test_a_step_that_only_the_processor_refused_was_limited_in_the_pipeline() -> None:
     def limited_by(found: StepVerdict) -> str:
-        return searching._limited_by(found, Run(a_request()))  # type: ignore[arg-type]
+        return searching._limited_by(found, Run(a_request(), []))  # type: ignore[arg-type]
 
     assert limited_by(StepVerdict(("Mean CPU 80%.",), by_cpu_alone=True)) == "heap"
     assert limited_by(StepVerdict(("parse: median latency rises.",))) == "generator"
 
 
-def test_a_step_that_a_dead_service_ended_is_repeated_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    deaths, observed = iter([True]), Run.observe
+def test_a_step_that_a_dead_service_ended_is_repeated_once() -> None:
+    class DyingRuns(Runs):
+        """The generator dies once, at a thousand records a second."""
 
-    def observe_death(self: Run) -> StepObservation:
-        if self.request.workload.load.rate_per_second == 1000 and next(deaths, False):
-            Run.carried_out.append((self.request.run_id, 1000))
-            reason = "The generator was terminated by signal 9 during the run."
-            return StepObservation((), trouble=(reason,), broken_by="generator")
-        return observed(self)
+        deaths = 0
 
-    monkeypatch.setattr(Run, "observe", observe_death)
-    _carried_out, events = search_after(monkeypatch, SoFar((Done(500, long=False),)))
+        def observe(self, request: RunRequest) -> StepObservation:
+            if request.workload.load.rate_per_second == 1000 and not self.deaths:
+                self.deaths = 1
+                reason = "The generator was terminated by signal 9 during the run."
+                return StepObservation((), trouble=(reason,), broken_by="generator")
+            return super().observe(request)
+
+    _runs, events = search_after(SoFar((Done(500, long=False),)), runs=DyingRuns())
     result = events.conclusions[-1][1]
     rates = [(step["rate_per_second"], step["limited_by"]) for step in result["steps"][:3]]
     assert rates == [(500, ""), (1000, "generator"), (1000, "")]

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from schemas.events import LifecycleEvent
-from services.conductor.notices import telling
 from services.conductor.notices.notice import Notice
-from services.conductor.notices.telling import Outbox, Quiet, Silences
+from services.conductor.notices.telling import MOST_WATCHES, Outbox, Quiet, Silences
 from services.watcher.counting import RunTotals
 from services.watcher.runs import WatchRuns
 from tests.unit.watcher.records import a_watch
@@ -22,9 +21,9 @@ HOUR = 494_252
 class Bench:
     """Silences of half an hour, with a clock in minutes."""
 
-    def __init__(self, folder: Path, has_suite: bool) -> None:
+    def __init__(self, folder: Path, has_suite: bool, max_watches: int = MOST_WATCHES) -> None:
         self.outbox = Outbox(folder, (), "stack")
-        self.silences = Silences(self.outbox, lambda: has_suite)
+        self.silences = Silences(self.outbox, lambda: has_suite, max_watches)
         self.runs = {name: WatchRuns(a_watch(name=name), {}, "6f") for name in ("orders", "clicks")}
 
     def begin(self, name: str, minute: int, hour: int = HOUR) -> None:
@@ -121,10 +120,8 @@ def test_nothing_is_told_without_a_limit(bench: Bench) -> None:
     assert bench.silences.look(0, 10**12) == []
 
 
-def test_of_too_many_watches_the_oldest_is_forgotten(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(telling, "MOST_WATCHES", 1)
+def test_of_too_many_watches_the_oldest_is_forgotten(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, has_suite=False, max_watches=1)
     bench.begin("orders", 0)
     bench.begin("clicks", 0)
     assert list(bench.outbox.watches) == ["clicks"]

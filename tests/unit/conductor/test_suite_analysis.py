@@ -1,11 +1,8 @@
 """The analysis of the history after a run of a suite or of a watch."""
 
-from typing import Any
-
 import pytest
 import structlog
 
-from services.conductor.suites import analysis
 from services.conductor.suites.analysis import TIMEOUT_S, Analysis
 
 pytestmark = pytest.mark.unit
@@ -14,8 +11,8 @@ pytestmark = pytest.mark.unit
 class Process:
     """A process that runs until it is killed, or ends with `code`."""
 
-    def __init__(self, command: list[str], **_: Any) -> None:
-        self.run_id = command[-1]
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
         self.code: int | None = None
 
     def poll(self) -> int | None:
@@ -28,13 +25,9 @@ class Process:
         """Return immediately."""
 
 
-def test_a_look_that_takes_too_long_is_ended_and_it_is_logged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_look_that_takes_too_long_is_ended_and_it_is_logged() -> None:
     now_s = 0.0
-    monkeypatch.setattr(analysis.subprocess, "Popen", Process)
-    monkeypatch.setattr(analysis.time, "monotonic", lambda: now_s)
-    look = Analysis()
+    look = Analysis(Process, lambda: now_s)  # type: ignore[arg-type]
     look.begin("run-1")
     assert look.goes_on()
     now_s = TIMEOUT_S
@@ -45,22 +38,26 @@ def test_a_look_that_takes_too_long_is_ended_and_it_is_logged(
     ]
 
 
+class Started(list[Process]):
+    """The processes that an analysis has started."""
+
+    def analysis(self) -> Analysis:
+        return Analysis(self._start)  # type: ignore[arg-type]
+
+    def _start(self, run_id: str) -> Process:
+        self.append(Process(run_id))
+        return self[-1]
+
+
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> list[Process]:
-    found: list[Process] = []
-
-    def start(*given: Any, **named: Any) -> Process:
-        found.append(Process(*given, **named))
-        return found[-1]
-
-    monkeypatch.setattr(analysis.subprocess, "Popen", start)
-    return found
+def started() -> Started:
+    return Started()
 
 
 def test_after_a_run_of_a_watch_a_look_begins_once_no_other_is_going_on(
-    started: list[Process],
+    started: Started,
 ) -> None:
-    look = Analysis()
+    look = started.analysis()
     look.tick()
     look.begin("run-1")
     for run_id in ("watch-a-1", "watch-b-1"):
@@ -76,8 +73,8 @@ def test_after_a_run_of_a_watch_a_look_begins_once_no_other_is_going_on(
     assert len(started) == 2
 
 
-def test_a_look_gives_way_to_a_run_and_is_repeated_after_it(started: list[Process]) -> None:
-    look = Analysis()
+def test_a_look_gives_way_to_a_run_and_is_repeated_after_it(started: Started) -> None:
+    look = started.analysis()
     look.give_way()
     look.begin("watch-a-1")
     look.give_way()
@@ -90,8 +87,8 @@ def test_a_look_gives_way_to_a_run_and_is_repeated_after_it(started: list[Proces
     assert started[2].run_id == "watch-b-1"
 
 
-def test_the_look_after_a_run_of_a_suite_is_also_that_of_a_watch(started: list[Process]) -> None:
-    look = Analysis()
+def test_the_look_after_a_run_of_a_suite_is_also_that_of_a_watch(started: Started) -> None:
+    look = started.analysis()
     look.want("watch-a-1")
     look.begin("run-1")
     started[0].code = 0

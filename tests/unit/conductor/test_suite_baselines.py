@@ -50,7 +50,7 @@ class Store:
     doubtful: str = ""
     rate_per_ms: float | None = 1000.0
 
-    def __call__(self, _url: str, sql: str, run_id: str = "", **_: str) -> list[dict[str, Any]]:
+    def __call__(self, _url: str, sql: str, /, run_id: str = "", **_: str) -> list[dict[str, Any]]:
         if sql == history.LAST_GOOD:
             return [{"run_id": run, "doubtful": run == self.doubtful} for run in self.latencies]
         if "tidegauge.figures" in sql:
@@ -84,26 +84,28 @@ def test_every_figure_of_a_past_run_can_be_a_baseline(line: str, value: float) -
     assert row.value == value
 
 
-def test_a_baseline_becomes_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_baseline_becomes_numbers() -> None:
     known = {"run-1": LATENCY}
-    monkeypatch.setattr(history, "query", Store(known, rate_per_ms=None))
-    found = with_baseline(asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url")
+    ask = Store(known, rate_per_ms=None)
+    found = with_baseline(
+        asked("join.p99_ms <= 1.1 * baseline", "join.p50_ms <= 9"), "", "url", ask
+    )
     assert found.workload.thresholds == (
         "spark-realtime: join.p99_ms <= 22 # 1.1 * baseline (20 in run-1)",
         "join.p50_ms <= 9",
     )
 
 
-def test_the_baseline_is_the_median_of_the_last_good_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_baseline_is_the_median_of_the_last_good_runs() -> None:
     p99_ms = {"run-4": 40, "run-3": 22, "run-2": 20, "run-1": 18}
 
     known = {run: LATENCY | {"p99_ms": of_run} for run, of_run in p99_ms.items()}
-    monkeypatch.setattr(history, "query", Store(known, doubtful="run-1"))
+    ask = Store(known, doubtful="run-1")
     lines = (
         "join.p99_ms <= 1.1 * baseline",
         "pipeline.sustainable_rate_per_second >= 0.9 * baseline",
     )
-    found = with_baseline(asked(*lines), "", "url")
+    found = with_baseline(asked(*lines), "", "url", ask)
     assert found.workload.thresholds == (
         "spark-realtime: join.p99_ms <= 24.2 # 1.1 * baseline (22 in the median of 3 runs)",
         "spark-realtime: pipeline.sustainable_rate_per_second >= 19800 "
@@ -111,24 +113,24 @@ def test_the_baseline_is_the_median_of_the_last_good_runs(monkeypatch: pytest.Mo
     )
 
 
-def test_doubtful_runs_are_a_baseline_only_if_there_are_no_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_doubtful_runs_are_a_baseline_only_if_there_are_no_others() -> None:
     rows = [{"run_id": "run-2", "doubtful": True}, {"run_id": "run-1", "doubtful": True}]
-    monkeypatch.setattr(history, "query", lambda *_, **__: rows)
-    assert history.last_good_runs(a_request(), "url") == ["run-2", "run-1"]
+    good = history.last_good_runs(a_request(), "url", lambda *_, **__: rows)
+    assert good == ["run-2", "run-1"]
 
 
-def test_without_a_run_to_compare_with_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "query", lambda *_, **__: [])
-    found = with_baseline(asked("join.p99_ms <= baseline", "join.p50_ms <= 9"), "", "url")
+def no_rows(_url: str, _sql: str, /, **_: str) -> list[dict[str, Any]]:
+    return []
+
+
+def test_without_a_run_to_compare_with_the_others_stay() -> None:
+    found = with_baseline(asked("join.p99_ms <= baseline", "join.p50_ms <= 9"), "", "url", no_rows)
     assert found.workload.thresholds == ("join.p50_ms <= 9",)
 
 
-def test_a_named_run_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "query", lambda *_, **__: [])
+def test_a_named_run_that_is_not_there_is_an_error() -> None:
     with pytest.raises(DefinitionError, match="baseline run-7: run-7 has no figure for"):
-        with_baseline(asked("join.p99_ms <= baseline"), "run-7", "url")
+        with_baseline(asked("join.p99_ms <= baseline"), "run-7", "url", no_rows)
 
 
 def test_without_a_baseline_nothing_is_asked() -> None:

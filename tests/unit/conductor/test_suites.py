@@ -3,19 +3,17 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from schemas import catalogue
 from schemas.events import BusEvent, FigureColumns, PhaseStarted, SuiteChanged
 from schemas.protocol import RunRequest
-from schemas.validation_errors import DefinitionError
 from services.conductor.settings import ConductorSettings
 from services.conductor.suites import running
+from services.conductor.suites.analysis import Analysis
 from services.conductor.suites.running import Suites
 from services.conductor.suites.suite_state import SuiteState
-from services.definitions import requests
 from services.definitions.workloads import load_workload
 from services.runtime.kafka import KafkaUnavailableError
 from tests.unit.conductor.suites import a_step, a_suite
@@ -29,11 +27,14 @@ class Bus:
     def __init__(self) -> None:
         self.batches: list[list[BusEvent]] = []
         self.told: list[dict[str, Any]] = []
+        self.is_gone = False
 
     def poll(self, timeout_s: float) -> list[BusEvent]:
         return self.batches.pop(0) if self.batches else []
 
     def rest(self) -> Iterator[BusEvent]:
+        if self.is_gone:
+            raise KafkaUnavailableError("No broker.")
         while self.batches:
             yield from self.poll(0)
 
@@ -45,21 +46,46 @@ class Bus:
         """Do nothing."""
 
 
-class Bench:
-    """A conductor's suite of two steps, its clock, and the machine around it (two cores)."""
+class FakeAnalysis(Analysis):
+    """Looks for nothing. begun: the runs after which it would have. is_busy: whether it goes on."""
 
-    def __init__(self, bus: Bus, data: Path) -> None:
-        self.bus, self.now_ms = bus, 1_000_000
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun: list[str] = []
+        self.is_busy = False
+
+    def begin(self, run_id: str) -> None:
+        super().end()
+        self.want("")
+        self.begun.append(run_id)
+
+    def goes_on(self) -> bool:
+        return self.is_busy
+
+
+class Bench:
+    """A conductor's suite of two steps, its clock, and the machine around it (two cores). rate: the
+    sustainable rate that the store knows."""
+
+    def __init__(self, data: Path) -> None:
+        self.bus, self.now_ms, self.analysis = Bus(), 1_000_000, FakeAnalysis()
+        self.rate: float | None = None
         self.notes = SuiteState(data, "stack")
         suite = a_suite(a_step(100), a_step(200), pause_s=60, busy_share=0.4, patience_s=300)
         self.suites = Suites(
             ConductorSettings(),
-            bus,  # type: ignore[arg-type]
+            self.bus,  # type: ignore[arg-type]
             self.notes,
             suite,
             clock=lambda: self.now_ms,
             cores=2,
+            open_bus=lambda *_: self.bus,  # type: ignore[arg-type, return-value]
+            analysis=self.analysis,
+            ask=self.ask,
         )
+
+    def ask(self, _url: str, _sql: str, /, **_: str) -> list[dict[str, Any]]:
+        return [] if self.rate is None else [{"rate_per_second": self.rate}]
 
     def pass_s(self, seconds: int, machine_cores: float) -> None:
         for _ in range(seconds):
@@ -79,24 +105,20 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
-    bus = Bus()
-    monkeypatch.setattr(running, "Bus", lambda *_: bus)
-    monkeypatch.setattr(requests, "environment", dict)
-    monkeypatch.setattr(running.Analysis, "begin", lambda *_: None)
-    return Bench(bus, tmp_path)
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
 
 
-def test_the_bus_is_read_only_for_a_suite(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_bus_is_read_only_for_a_suite(tmp_path: Path) -> None:
     opened: list[Bus] = []
 
-    def open_bus(*_: object) -> Bus:
+    def open_bus(*_: object) -> Any:
         opened.append(Bus())
         return opened[-1]
 
-    monkeypatch.setattr(running, "Bus", open_bus)
     events: Any = Bus()
-    suites = Suites(ConductorSettings(), events, SuiteState(tmp_path, "stack"), None)
+    notes = SuiteState(tmp_path, "stack")
+    suites = Suites(ConductorSettings(), events, notes, None, open_bus=open_bus)
     assert suites.due() is None
     assert not opened
     for _ in range(2):
@@ -104,18 +126,16 @@ def test_the_bus_is_read_only_for_a_suite(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert len(opened) == 1
 
 
-def test_change_points_are_searched_after_runs_of_watches_without_a_suite(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    begun: list[str] = []
-    monkeypatch.setattr(running.Analysis, "begin", lambda _self, run_id: begun.append(run_id))
+def test_change_points_are_searched_after_runs_of_watches_without_a_suite(tmp_path: Path) -> None:
     events: Any = Bus()
-    suites = Suites(ConductorSettings(), events, SuiteState(tmp_path, "stack"), None)
+    analysis = FakeAnalysis()
+    notes = SuiteState(tmp_path, "stack")
+    suites = Suites(ConductorSettings(), events, notes, None, analysis=analysis)
     assert suites.due() is None
-    assert begun == []
+    assert analysis.begun == []
     suites.look_for_changes("watch-orders-20260520-200000")
     assert suites.due() is None
-    assert begun == ["watch-orders-20260520-200000"]
+    assert analysis.begun == ["watch-orders-20260520-200000"]
 
 
 def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
@@ -136,15 +156,13 @@ def test_runs_follow_each_other_with_a_pause_between(bench: Bench) -> None:
     assert [told["state"] for told in bench.bus.told] == ["running", "pausing", "running"]
 
 
-def test_a_pause_that_only_the_analysis_lengthens_is_told_once(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pause_that_only_the_analysis_lengthens_is_told_once(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=0.2)
     first = bench.suites.due()
     assert first is not None
     bench.measured(first)
     bench.suites.concluded(first, interrupted=False)
-    monkeypatch.setattr(running.Analysis, "goes_on", lambda _: True)
+    bench.analysis.is_busy = True
     for _ in range(70):
         assert bench.suites.due() is None
         bench.pass_s(1, machine_cores=0.2)
@@ -174,13 +192,11 @@ def test_a_run_is_not_to_be_used_when_others_were_as_busy_as_would_have_been_wai
     assert running.undisturbed(given, 0.4).validity.max_others_share == 0.1
 
 
-def test_a_broker_that_is_gone_after_a_run_does_not_end_the_suite(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_is_gone_after_a_run_does_not_end_the_suite(bench: Bench) -> None:
     bench.pass_s(10, machine_cores=0.2)
     first = bench.suites.due()
     assert first is not None
-    monkeypatch.setattr(bench.bus, "rest", Mock(side_effect=KafkaUnavailableError("No broker.")))
+    bench.bus.is_gone = True
     bench.suites.concluded(first, interrupted=False)
     bench.pass_s(600, machine_cores=0.2)
     assert bench.suites.due() is not None
@@ -211,53 +227,40 @@ def rate_bench(bench: Bench) -> Bench:
 SHARE_LABEL = "latency at 90% of the sustainable rate on spark-realtime (parse)"
 
 
-def unknown(request: RunRequest, _url: str) -> RunRequest:
-    if request.workload.sustainable_share:
-        raise DefinitionError("No sustainable rate is known.")
-    return request
-
-
-def at_4500(request: RunRequest, _url: str) -> RunRequest:
-    load = request.workload.load.model_copy(update={"rate_per_second": 4500})
-    workload = request.workload.model_copy(update={"load": load})
-    return request.model_copy(update={"workload": workload})
+UNKNOWN = "No sustainable rate is known for spark-realtime"
 
 
 def test_a_share_of_the_sustainable_rate_is_taken_of_the_one_that_is_known_then(
-    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rate_bench: Bench,
 ) -> None:
-    monkeypatch.setattr(running, "at_sustainable_share", at_4500)
+    rate_bench.rate = 5000
     request = rate_bench.suites.due()
     assert request is not None
     assert request.workload.load.rate_per_second == 4500
 
 
-def test_without_a_known_rate_the_step_is_skipped_and_it_is_told_why(
-    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "at_sustainable_share", unknown)
+def test_without_a_known_rate_the_step_is_skipped_and_it_is_told_why(rate_bench: Bench) -> None:
     assert rate_bench.suites.due() is None
     told = rate_bench.bus.told[-1]
     assert (told["state"], told["step"], told["label"]) == ("skipping", 1, SHARE_LABEL)
-    assert told["reason"] == "No sustainable rate is known."
+    assert told["reason"].startswith(UNKNOWN)
     following = rate_bench.suites.due()
     assert following is not None
     assert following.suite is not None
     assert following.suite.step == 2
-    assert rate_bench.bus.told[-1]["skipped"] == [f"{SHARE_LABEL}: No sustainable rate is known."]
+    assert rate_bench.bus.told[-1]["skipped"] == [f"{SHARE_LABEL}: {told['reason']}"]
 
 
 def test_a_step_that_was_skipped_takes_place_in_the_next_round_when_it_can(
-    rate_bench: Bench, monkeypatch: pytest.MonkeyPatch
+    rate_bench: Bench,
 ) -> None:
-    monkeypatch.setattr(running, "at_sustainable_share", unknown)
     rate_bench.suites.due()
     following = rate_bench.suites.due()
     assert following is not None
     rate_bench.measured(following)
     rate_bench.suites.concluded(following, interrupted=False)
     rate_bench.pass_s(60, machine_cores=0.2)
-    monkeypatch.setattr(running, "at_sustainable_share", at_4500)
+    rate_bench.rate = 5000
     found = rate_bench.suites.due()
     assert found is not None
     assert found.suite is not None
@@ -265,14 +268,11 @@ def test_a_step_that_was_skipped_takes_place_in_the_next_round_when_it_can(
     assert rate_bench.bus.told[-1]["skipped"] == []
 
 
-def test_a_suite_of_nothing_but_skipped_steps_rests(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suite_of_nothing_but_skipped_steps_rests(bench: Bench) -> None:
     share = a_step(400)
     workload = share.workload.model_copy(update={"sustainable_share": 0.9})
     suite = a_suite(share.model_copy(update={"workload": workload}), pause_s=60, busy_share=1)
     bench.suites.take(suite)
-    monkeypatch.setattr(running, "at_sustainable_share", unknown)
     for _ in range(3):
         assert bench.suites.due() is None
     assert [told["state"] for told in bench.bus.told] == ["skipping", "pausing"]

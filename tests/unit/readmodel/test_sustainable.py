@@ -6,7 +6,6 @@ import pytest
 
 from schemas.validation_errors import DefinitionError
 from services.definitions.pipelines import at_workers
-from services.readmodel import history
 from services.readmodel.history import at_sustainable_share
 from tests.unit.requests import a_request
 
@@ -20,37 +19,30 @@ class Rates:
     known: dict[str, float] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
 
-    def __call__(self, _url: str, _sql: str, **parameters: str) -> list[dict[str, float]]:
+    def __call__(self, _url: str, _sql: str, /, **parameters: str) -> list[dict[str, float]]:
         self.asked = parameters
         rate = self.known.get(parameters["pipeline"])
         return [] if rate is None else [{"rate_per_second": rate}]
 
 
-def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(history, "query", Rates({"one": 5000.0, "two": 8000.0}))
+def test_the_rate_is_the_share_of_the_lowest_rate_that_was_found() -> None:
+    rates = Rates({"one": 5000.0, "two": 8000.0})
     request = a_request("one", "two")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9})
-    found = at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+    found = at_sustainable_share(request.model_copy(update={"workload": workload}), "", rates)
     assert found.workload.load.rate_per_second == 4500
 
 
-def test_without_a_rate_that_was_found_there_is_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(history, "query", Rates())
+def test_without_a_rate_that_was_found_there_is_one_sentence() -> None:
+    rates = Rates()
     request = a_request("one")
     workload = request.workload.model_copy(update={"sustainable_share": 0.9})
     with pytest.raises(DefinitionError, match="No sustainable rate is known for one"):
-        at_sustainable_share(request.model_copy(update={"workload": workload}), "")
+        at_sustainable_share(request.model_copy(update={"workload": workload}), "", rates)
 
 
-def test_only_a_rate_of_the_same_machine_domain_and_workers_counts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_a_rate_of_the_same_machine_domain_and_workers_counts() -> None:
     rates = Rates({"one": 5000.0})
-    monkeypatch.setattr(history, "query", rates)
     request = a_request("one")
     workload = request.workload.model_copy(
         update={"sustainable_share": 0.9, "transport": "tcp", "partitions": 4}
@@ -58,7 +50,7 @@ def test_only_a_rate_of_the_same_machine_domain_and_workers_counts(
     pipeline = at_workers(request.pipelines[0], 3)
     machine = {"processor": "a processor", "cores": 8}
     changes = {"workload": workload, "pipelines": (pipeline,), "environment": machine}
-    at_sustainable_share(request.model_copy(update=changes), "")
+    at_sustainable_share(request.model_copy(update=changes), "", rates)
     assert rates.asked == {
         "pipeline": "one",
         "stages": ",".join(sorted(request.stages)),
