@@ -212,7 +212,9 @@ def ivy_dependencies(ivy_file: Path) -> tuple[tuple[Path, str, str, str], ...]:
     return tuple(result)
 
 
-def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
+def _run_ivy(
+    java: Java, cache: Path, ivy_file: Path, new: Path, timeout_s: float = FETCH_TIMEOUT_S
+) -> None:
     cache.mkdir(exist_ok=True)
     pattern = f"{new}/[conf]/[artifact]-[revision].[ext]"
     options = [*_trust_options(cache), *_proxy_options(), *_mirror_options()]
@@ -225,13 +227,11 @@ def _run_ivy(java: Java, cache: Path, ivy_file: Path, new: Path) -> None:
             env=without_jvm_options(os.environ),
             capture_output=True,
             text=True,
-            timeout=FETCH_TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
-        raise FetchError(
-            f"no jars were downloaded within {FETCH_TIMEOUT_S // 60} minutes"
-        ) from error
+        raise FetchError(f"no jars were downloaded within {timeout_s / 60:.0f} minutes") from error
     if done.returncode != 0:
         raise FetchError(ivy_reason(done.stdout + done.stderr))
 

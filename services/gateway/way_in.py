@@ -34,9 +34,10 @@ Refused = Callable[[Refusal], None]
 
 class Arrivals:
     """Counts of one run. refused: data that is not a frame of the run; duplicates: repeated
-    frames."""
+    frames. max_bytes: of the bitmaps of all streams."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_MARK_BYTES) -> None:
+        self._max_bytes = max_bytes
         self.refused = 0
         self.duplicates = 0
         self._marks: dict[int, bytearray] = {}
@@ -68,11 +69,11 @@ class Arrivals:
         return True
 
     def _marks_with(self, stream: int, sequence: int) -> bytearray | None:
-        """The bitmap of a stream, grown to hold the sequence; None above MAX_MARK_BYTES."""
+        """The bitmap of a stream, grown to hold the sequence; None above the limit."""
         marks = self._marks.setdefault(stream, bytearray())
         missing = (sequence >> 3) + 1 - len(marks)
         if missing > 0:
-            if missing + sum(map(len, self._marks.values())) > MAX_MARK_BYTES:
+            if missing + sum(map(len, self._marks.values())) > self._max_bytes:
                 return None
             marks.extend(bytes(missing))
         return marks
@@ -109,7 +110,7 @@ class Arrivals:
 
 class WayIn:
     """Receives the frames of a run. tag: prefix of its frames. refused: called with each of the
-    first MAX_KEPT refusals."""
+    first MAX_KEPT refusals. flush_s: how long it waits for Kafka at the end."""
 
     def __init__(
         self,
@@ -118,7 +119,10 @@ class WayIn:
         receiver: Receiver,
         producer: Producer,
         refused: Refused,
+        *,
+        flush_s: float = FLUSH_S,
     ) -> None:
+        self._flush_s = flush_s
         self.arrivals = Arrivals()
         self.error = ""
         self.ended = threading.Event()
@@ -140,7 +144,7 @@ class WayIn:
         """Stop receiving, append the frames received so far or count them as not appended, and
         close the port."""
         self._stop.set()
-        self._thread.join(timeout=2 * FLUSH_S)
+        self._thread.join(timeout=2 * self._flush_s)
 
     @property
     def figures(self) -> dict[str, Any]:
@@ -168,13 +172,13 @@ class WayIn:
                 else:
                     self._receiver.keep_bounds()
                 if not self.ended.is_set() and self._is_over():
-                    self._producer.flush(FLUSH_S)
+                    self._producer.flush(self._flush_s)
                     self.ended.set()
         except (KafkaException, OSError) as error:
             self.error = str(error)
         finally:
             self._append_rest()
-            self._producer.flush(FLUSH_S)
+            self._producer.flush(self._flush_s)
             self._receiver.close()
             self.ended.set()
 
@@ -233,7 +237,7 @@ class WayIn:
 
     def _append_rest(self) -> None:
         """Append the frames that still wait, and count those that Kafka does not take in time."""
-        deadline_s = time.monotonic() + FLUSH_S
+        deadline_s = time.monotonic() + self._flush_s
         while not self._append_waiting() and time.monotonic() < deadline_s:
             pass  # it has waited for room
         self._not_appended += len(self._waiting)

@@ -55,14 +55,11 @@ from services.runner.session import (
 )
 from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.limits import limits
-from services.runtime.logs import bound_log
+from services.runtime.logs import MAX_LOG_BYTES, bound_log
 from services.runtime.process import now_ms
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
 
-# Programs competing for cores take as long together as one after the other, and some of their
-# own start timeouts are too short for that.
-STARTING_AT_ONCE = max(1, limits().whole_cores // 2)
 StartProcess = Callable[[Pipeline, Installed, Path, Path], PipelineProcess]
 
 
@@ -84,6 +81,21 @@ class KeptPipelines:
 
     session: RunPipelines
     until_s: float
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """starting_at_once: programs that start slowly. letters: dead letters of a pipeline in a run.
+    log_bytes: of the log of a program."""
+
+    # Programs competing for cores take as long together as one after the other, and some of their
+    # own start timeouts are too short for that.
+    starting_at_once: int = max(1, limits().whole_cores // 2)
+    letters: int = MAX_LETTERS
+    log_bytes: int = MAX_LOG_BYTES
+
+
+LIMITS = RunnerLimits()
 
 
 class Agent:
@@ -109,7 +121,9 @@ class Agent:
         objection: Callable[[Pipeline], str | None] | None = None,
         remove_topics: Callable[[tuple[str, ...]], None] = lambda _prefixes: None,
         meter: Callable[[], Waited] = waited,
+        limits: RunnerLimits = LIMITS,
     ) -> None:
+        self._limits = limits
         self._settings = settings
         self._data = settings.data.resolve()
         self._events = events
@@ -122,9 +136,9 @@ class Agent:
         self._log = structlog.get_logger().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
-        """Start one program per pipeline of the plan, at most STARTING_AT_ONCE slow starters at a
-        time. Stops an active run first; idempotent for the same run. Raises OSError, and ValueError
-        for a plan that cannot be carried out."""
+        """Start one program per pipeline of the plan, a few slow starters at a time. Stops
+        an active run first; idempotent for the same run. Raises OSError, and ValueError for a plan
+        that cannot be carried out."""
         run_id = plan.request.run_id
         if isinstance(self._state, Running) and self._state.session.run_id == run_id:
             return
@@ -176,11 +190,11 @@ class Agent:
                 session.start_ms = phases.load_start_ms + 1000 * delay_s
 
     def _start_next(self, session: RunPipelines) -> None:
-        """Start waiting programs, limited to STARTING_AT_ONCE slow starters."""
+        """Start waiting programs, within the limit of slow starters."""
         if session.start_ms is None or now_ms() < session.start_ms:
             return
         for member in session.members:
-            is_full = sum(each.is_slow for each in session.members) >= STARTING_AT_ONCE
+            is_full = sum(each.is_slow for each in session.members) >= self._limits.starting_at_once
             must_wait = is_full and member.engine.spec.processes.starts_slowly
             if member.state == "waiting" and not must_wait:
                 member.state = "starting"
@@ -259,7 +273,7 @@ class Agent:
         elif isinstance(self._state, KeptPipelines):
             for process in self._state.session.processes:
                 process.said()
-                bound_log(process.log)
+                bound_log(process.log, self._limits.log_bytes)
             if self._clock_s() > self._state.until_s:
                 self._end(self._state.session)
 
@@ -269,7 +283,7 @@ class Agent:
             return
         code = process.code  # before reading output, or its last lines could be missed
         if code is None:
-            bound_log(process.log)
+            bound_log(process.log, self._limits.log_bytes)
         name = member.pipeline.name
         for line in process.said():
             try:
@@ -323,13 +337,12 @@ class Agent:
                 self._fail(session, member, f"{where}: {reason}", line.stage)
 
     def _refuse(self, session: RunPipelines, member: Member, line: UndecodableLine) -> None:
-        """Store an undecodable value as a dead letter: the first MAX_LETTERS of a pipeline in a
-        run."""
+        """Store an undecodable value as a dead letter: the first ones of a pipeline in a run."""
         member.refused += 1
         name, run_id = member.pipeline.name, session.run_id
-        if member.refused <= MAX_LETTERS:
+        if member.refused <= self._limits.letters:
             self._events.dead_letter(dead_letter(line, name), run_id)
-        elif member.refused == MAX_LETTERS + 1:
+        elif member.refused == self._limits.letters + 1:
             self._log.warning("further_dead_letters_left_out", run_id=run_id, pipeline=name)
 
     def _start_again(

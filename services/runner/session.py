@@ -8,7 +8,7 @@ busy machine a start exceeds it, although nothing is broken.
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -53,15 +53,19 @@ class Waited:
         return (later.waited_s - self.waited_s) / passed_s if passed_s > 0 else 0.0
 
 
-def waited() -> Waited:
+def load_per_core() -> float:
+    """Runnable tasks of the last minute for each core of the machine."""
+    return os.getloadavg()[0] / (os.cpu_count() or 1)
+
+
+def waited(pressure: Path = PRESSURE, load_per_core: Callable[[], float] = load_per_core) -> Waited:
     """Now. If the kernel does not tell how long tasks waited, as in some containers, all time
     counts while there are more runnable tasks than cores."""
     now_s = time.monotonic()
     try:
-        total_us = int(PRESSURE.read_text().partition("total=")[2].split()[0])
+        total_us = int(pressure.read_text().partition("total=")[2].split()[0])
     except (OSError, ValueError, IndexError):
-        is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
-        return Waited(now_s, now_s if is_busy else 0.0)
+        return Waited(now_s, now_s if load_per_core() > 1 else 0.0)
     return Waited(now_s, total_us / 1e6)
 
 

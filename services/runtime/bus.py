@@ -6,7 +6,7 @@ for event in bus.poll(timeout_s=0.1): ...
 """
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, Message, TopicPartition
@@ -57,11 +57,12 @@ class Bus:
         name: str,
         topics: Iterable[str],
         events: Events | None = None,
+        open_consumer: Callable[..., Consumer] = assigned_consumer,
     ) -> None:
-        self._consumer = assigned_consumer(settings, f"{name}-bus", **_QUICK)
+        self._consumer = open_consumer(settings, f"{name}-bus", **_QUICK)
         # The broker answers a client's requests in order, so offset queries must not wait for a
         # fetch.
-        self._asking = assigned_consumer(settings, f"{name}-bus-offsets")
+        self._asking = open_consumer(settings, f"{name}-bus-offsets")
         self._events = events
         self._topics = tuple(topics)
         self._next = self.ends(self._topics)
@@ -145,21 +146,23 @@ def spans_since(consumer: Consumer, topic: str, since_ms: int) -> Spans:
     }
 
 
-def read_spans(consumer: Consumer, spans: Spans) -> Iterator[Message]:
-    """Every record of some spans that is still retained. Raises KafkaUnavailableError if they do
-    not arrive, KafkaException."""
+def read_spans(
+    consumer: Consumer, spans: Spans, timeout_s: float = KAFKA_TIMEOUT_S
+) -> Iterator[Message]:
+    """Every record of some spans that is still retained. Raises KafkaUnavailableError if none
+    arrives within the timeout, KafkaException."""
     left = {
         place: (begin, end)
         for place, (begin, end) in spans.items()
         if begin < end and watermarks(consumer, TopicPartition(*place))[0] < end
     }
     consumer.assign([TopicPartition(*place, begin) for place, (begin, _end) in left.items()])
-    deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+    deadline_s = time.monotonic() + timeout_s
     while left:
         if time.monotonic() > deadline_s:
             raise KafkaUnavailableError(f"the records of {sorted(left)} did not arrive")
         for message in consumer.consume(10_000, READ_S):
-            deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+            deadline_s = time.monotonic() + timeout_s
             place = (message.topic(), message.partition())
             if message.error() is not None or place not in left:
                 continue

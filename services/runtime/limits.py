@@ -12,7 +12,7 @@ cgroup-v1/memory.rst.
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -61,11 +61,16 @@ def machine() -> ProcessLimits:
     return ProcessLimits(os.cpu_count() or 1, memory.total, memory.available)
 
 
-def limits(proc: Path = PROC_SELF) -> ProcessLimits:
-    """What this process may use."""
-    whole = machine()
+def limits(
+    proc: Path = PROC_SELF,
+    whole: ProcessLimits | None = None,
+    affinity: Collection[int] | None = None,
+) -> ProcessLimits:
+    """What a process may use. proc: its folder in /proc; whole: its machine; affinity: the numbers
+    of its processors. By default those of this process."""
+    whole = machine() if whole is None else whole
     cores, why, group = whole.cores, "", None
-    if (allowed := len(processors())) < cores:
+    if (allowed := len(processors() if affinity is None else affinity)) < cores:
         cores, why = allowed, "affinity"
     for folder, quota in _quotas(proc):
         if quota < cores:

@@ -31,9 +31,9 @@ def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundL
     return logger
 
 
-def bound_log(log: Path) -> None:
-    """Truncate a log larger than MAX_LOG_BYTES; its writers append, so they continue."""
+def bound_log(log: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """Truncate a log larger than `max_bytes`; its writers append, so they continue."""
     with suppress(FileNotFoundError):
-        if log.stat().st_size > MAX_LOG_BYTES:
+        if log.stat().st_size > max_bytes:
             shutil.copyfile(log, log.with_name(f"{log.name}.1"))
             os.truncate(log, 0)

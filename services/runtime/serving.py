@@ -41,15 +41,18 @@ class PortTakenError(OSError):
     """Another process listens on a port that a service needs."""
 
 
-def serve_health(host: str, port: int, is_ready: Callable[[], bool]) -> ThreadingHTTPServer:
-    """Serve health and metrics in a daemon thread. Raises PortTakenError.
+def serve_health(
+    host: str, port: int, is_ready: Callable[[], bool], silent_s: float = SILENT_S
+) -> ThreadingHTTPServer:
+    """Serve health and metrics in a daemon thread. Raises PortTakenError. silent_s: time in which a
+    client must send its request.
 
     On loopback, requests must name this machine or its address as Host: see hosts.py.
     """
     names = LOOPBACK | {host}
 
     class Handler(BaseHTTPRequestHandler):
-        timeout = SILENT_S
+        timeout = silent_s
 
         def do_GET(self) -> None:
             if host in LOOPBACK and not is_known(self.headers.get("Host", ""), names, True):
@@ -159,7 +162,7 @@ def serving(
     """
     limit_arenas()
     stop = stop_on_signals()
-    if os.environ.pop(WAITS, None) and not _told_to_go(stop):
+    if os.environ.pop(WAITS, None) and not _told_to_go(stop, sys.stdin.fileno()):
         sys.exit()
     try:
         if topics:
@@ -176,9 +179,9 @@ def serving(
         sys.exit(f"{name}: {error}")
 
 
-def _told_to_go(stop: threading.Event) -> bool:
-    """Wait for GO; False after a signal or when the parent has ended."""
+def _told_to_go(stop: threading.Event, parent: int) -> bool:
+    """Wait for GO on a file descriptor; False after a signal or when the parent has ended."""
     while not stop.is_set():
-        if select.select([sys.stdin], [], [], LOOK_S)[0]:
-            return os.read(sys.stdin.fileno(), len(GO)) == GO
+        if select.select([parent], [], [], LOOK_S)[0]:
+            return os.read(parent, len(GO)) == GO
     return False

@@ -17,7 +17,7 @@ from schemas.commands import Prepare, Start, Stop
 from schemas.events import Failed, LoadFinished, Ready
 from schemas.frame import LENGTH, MAX_FRAME_BYTES
 from services.definitions.domains import load_domain
-from services.gateway.receivers import MAX_CONNECTIONS, READ_BYTES
+from services.gateway.receivers import LIMITS, READ_BYTES
 from services.gateway.way_in import MAX_KEPT
 from services.runtime.bus import read_spans
 from services.runtime.events import open_events
@@ -182,7 +182,7 @@ def test_three_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
                 look()
         # libzmq accepts connections before it reports them.
         end = time.monotonic() + 60
-        while gateway_process.num_fds() > seen[0][0] + MAX_CONNECTIONS + SPARE_FILES:
+        while gateway_process.num_fds() > seen[0][0] + LIMITS.connections + SPARE_FILES:
             assert time.monotonic() < end, gateway_process.num_fds()
             time.sleep(0.05)
         look()
@@ -193,19 +193,19 @@ def test_three_thousand_strangers_are_bounded_and_nothing_of_the_run_is_lost(
     assert sequences == list(range(SENT))
     assert (told["lost"], told["not_appended"], load["failed"]) == (0, 0, 0)
     # Silent connections and incomplete frames; over TCP, invalid frames are counted too.
-    assert count // 2 - MAX_CONNECTIONS <= told["turned_away"] <= count
+    assert count // 2 - LIMITS.connections <= told["turned_away"] <= count
     if transport == "tcp":
-        assert count - MAX_CONNECTIONS <= told["turned_away"] + told["refused"]
-        assert max(files for files, _ in seen) <= seen[0][0] + MAX_CONNECTIONS + SPARE_FILES
+        assert count - LIMITS.connections <= told["turned_away"] + told["refused"]
+        assert max(files for files, _ in seen) <= seen[0][0] + LIMITS.connections + SPARE_FILES
     # Each holds at most a frame and one read.
-    most_bytes = MAX_CONNECTIONS * (MAX_FRAME_BYTES + READ_BYTES)
+    most_bytes = LIMITS.connections * (MAX_FRAME_BYTES + READ_BYTES)
     (files_before, memory_before), *crowded = seen
     assert max(memory for _, memory in crowded) <= memory_before + most_bytes
     with readers(gateway, catalogue.DEAD_LETTER) as (letters,):
         kept = letters.everything(run_id)
     # Frames incomplete at the time of the report are counted as refused later.
     refused = told["refused"]
-    assert min(refused, MAX_KEPT) <= len(kept) <= min(refused + MAX_CONNECTIONS, MAX_KEPT)
+    assert min(refused, MAX_KEPT) <= len(kept) <= min(refused + LIMITS.connections, MAX_KEPT)
     for one in strangers:
         one.close()
     # It has closed its port and released its memory.

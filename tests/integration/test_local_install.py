@@ -22,6 +22,7 @@ from services.runtime.settings import ROOT, ServiceSettings
 from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.integration
+NO_PACKAGE = "no_such_package"
 
 TIMEOUT_S = 60
 
@@ -61,10 +62,9 @@ def test_java_home_comes_before_path_and_an_old_one_is_passed_over(tmp_path: Pat
 
 
 def test_a_java_8_which_counts_otherwise_is_too_old(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     home = java_home(tmp_path / "eight", "1.8")
     with pytest.raises(JavaMissingError, match="found no Java 17 or newer"):
-        find_java(tmp_path, {"PATH": "/nowhere", "JAVA_HOME": str(home)})
+        find_java(tmp_path, {"PATH": "/nowhere", "JAVA_HOME": str(home)}, NO_PACKAGE)
 
 
 def test_a_runtime_without_the_vector_module_gets_a_java_that_drops_that_argument(tmp_path: Path):

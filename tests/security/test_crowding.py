@@ -10,7 +10,7 @@ import pytest
 
 from services.runtime.clickhouse import query, store_url
 from services.runtime.settings import ServiceSettings
-from services.store.api.http_server import CONNECTIONS
+from services.store.api.http_server import LIMITS
 from tests.integration.kafka_broker import free_base_port
 from tests.integration.service_process import running_service
 from tests.integration.store_process import until_ready
@@ -70,7 +70,7 @@ def test_slow_queries_leave_a_slot_to_the_console_and_end_with_their_clients(sto
 
 def test_queries_on_every_connection_leave_one_to_the_console(store):
     with ExitStack() as opened:
-        for _each in range(CONNECTIONS):
+        for _each in range(LIMITS.connections):
             opened.enter_context(asked(store, SLOW))
         end_s = time.monotonic() + WAIT_S / 2  # they wait for a slot meanwhile
         while time.monotonic() < end_s:

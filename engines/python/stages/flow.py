@@ -21,8 +21,9 @@ IDLE_MS = 300_000
 class InMemory(OrderedDict[Address, Kept]):
     """State in memory of the most recently used keys, each for `kept_ms` after its last row."""
 
-    def __init__(self, kept_ms: int) -> None:
+    def __init__(self, kept_ms: int, most_keys: int = MOST_KEYS) -> None:
         super().__init__()
+        self._most_keys = most_keys
         self._kept_ms = kept_ms
         self._used_ms: dict[Address, float] = {}
 
@@ -31,7 +32,7 @@ class InMemory(OrderedDict[Address, Kept]):
         kept = self.setdefault(key, Kept())
         self.move_to_end(key)
         self._used_ms[key] = now_ms
-        if len(self) > MOST_KEYS:
+        if len(self) > self._most_keys:
             self._drop()
         return kept
 

@@ -21,7 +21,6 @@ from typing import Final, TypeVar
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, Counter, Gauge, Histogram, generate_latest
 
-from services.store.api import http_server
 from services.store.api.http_request import (
     BodyError,
     HeadError,
@@ -40,7 +39,9 @@ from services.store.api.http_request import (
     summary_of,
 )
 from services.store.api.http_server import (
+    LIMITS,
     Connection,
+    HttpLimits,
     HttpServer,
     Session,
     Sessions,
@@ -110,6 +111,7 @@ def serve_sql(
     *,
     rebuilds: Rebuilds | None = None,
     wall: Wall = NOT_RAISED,
+    limits: HttpLimits = LIMITS,
 ) -> HttpServer:
     """Start serving in daemon threads. Raises PortTakenError.
 
@@ -126,8 +128,8 @@ def serve_sql(
         dashboards=DashboardsSite(settings.dashboards_dir),
         wall=wall,
     )
-    interface = _Interface(served, settings)
-    return listen(settings.host, settings.port("store"), interface.handle, _refusal)
+    interface = _Interface(served, settings, limits)
+    return listen(settings.host, settings.port("store"), interface.handle, _refusal, limits)
 
 
 def _refusal(status: HTTPStatus, sentence: str) -> web.Response:
@@ -149,13 +151,13 @@ class Client:
 class _Interface:
     """Answers requests."""
 
-    def __init__(self, served: Served, settings: StoreSettings) -> None:
+    def __init__(self, served: Served, settings: StoreSettings, limits: HttpLimits) -> None:
         self._served = served
         self._sessions = Sessions()
         self.views = ViewQueries()
         self.bounds = bounds(settings, {})
         self._running: dict[str, tuple[str, str]] = {}
-        most = max(1, http_server.CONNECTIONS // 2)
+        most = max(1, limits.connections // 2)
         self._slots = Slots(settings.query_slots, settings.query_wait_seconds, most)
         self.responses = _Responses(settings.query_slots * settings.query_max_result_bytes)
         self._queries = ThreadPoolExecutor(self._slots.count, "query")

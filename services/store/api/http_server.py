@@ -1,9 +1,9 @@
 """An aiohttp server in a thread of its own, whose clients can neither stay forever nor crowd others
 out.
 
-A request must arrive completely within REQUEST_TIMEOUT_S, counted from the start of the connection
+A request must arrive completely within `request_s`, counted from the start of the connection
 or, for later requests, from its first byte, which must arrive within IDLE_TIMEOUT_S. There are at
-most CONNECTIONS connections. At the limit, a new one replaces the one that has kept the store
+most `connections`. At the limit, a new one replaces the one that has kept the store
 waiting for the longest time; connections whose clients wait for the store are not replaced.
 
 `Slots` bounds the number of concurrent queries and of those that wait. `Sessions` keeps the
@@ -30,8 +30,6 @@ from services.runtime.serving import PortTakenError
 from services.store.engine import EngineError
 
 IDLE_TIMEOUT_S: Final = 30.0
-REQUEST_TIMEOUT_S: Final = 30.0
-CONNECTIONS: Final = 256
 BACKLOG: Final = 128
 LINGER_S: Final = 0.5
 STOP_S: Final = 5.0
@@ -64,6 +62,17 @@ DEFAULT_S: Final = 60
 LONGEST_S: Final = 3600
 
 
+@dataclass(frozen=True)
+class HttpLimits:
+    """connections: open at the same time. request_s: time in which a request must arrive."""
+
+    connections: int = 256
+    request_s: float = 30.0
+
+
+LIMITS: Final = HttpLimits()
+
+
 class Connection(RequestHandler):
     """One connection, with its clock."""
 
@@ -78,7 +87,7 @@ class Connection(RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.expects(REQUEST_TIMEOUT_S)
+        self.expects(self._server.limits.request_s)
         self._server.enter(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -88,7 +97,7 @@ class Connection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         if self._is_idle:
-            self.expects(REQUEST_TIMEOUT_S)
+            self.expects(self._server.limits.request_s)
         seen = self._request_count
         super().data_received(data)
         self._head_bytes = 0 if self._request_count > seen else self._head_bytes + len(data)
@@ -160,7 +169,7 @@ class Connection(RequestHandler):
 class _Server(web.Server):
     """Makes connections, and bounds their number."""
 
-    def __init__(self, handler: Handler, refusal: Refusal, most: int) -> None:
+    def __init__(self, handler: Handler, refusal: Refusal, limits: HttpLimits) -> None:
         super().__init__(
             handler,
             keepalive_timeout=10 * IDLE_TIMEOUT_S,  # the clock of a connection is shorter
@@ -172,7 +181,7 @@ class _Server(web.Server):
             max_headers=MAX_HEADERS,
         )
         self.refusal = refusal
-        self._most = most
+        self.limits = limits
         self._open: set[Connection] = set()
 
     def __call__(self) -> RequestHandler:
@@ -180,7 +189,7 @@ class _Server(web.Server):
 
     def enter(self, connection: Connection) -> None:
         """Count a connection, and close another one if there are too many."""
-        if len(self._open) >= self._most:
+        if len(self._open) >= self.limits.connections:
             waiting = [each for each in self._open if each.waiting_since_s is not None]
             if not waiting:
                 connection.turn_away()
@@ -224,12 +233,13 @@ def listen(
     port: int,
     handler: Handler,
     refusal: Refusal,
+    limits: HttpLimits = LIMITS,
 ) -> HttpServer:
     """Serve requests. Raises PortTakenError."""
     loop = asyncio.new_event_loop()
 
     async def open_server() -> asyncio.AbstractServer:
-        made = _Server(handler, refusal, CONNECTIONS)
+        made = _Server(handler, refusal, limits)
         return await loop.create_server(made, host, port, backlog=BACKLOG, reuse_address=True)
 
     try:

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -60,14 +60,21 @@ class NoRoomError(RuntimeError):
 class ChdbEngine:
     """`Engine` on chDB. See services/store/engine.py for the guarantees of its methods."""
 
-    def __init__(self, settings: StoreSettings, judge: Judge = JUDGE) -> None:
+    def __init__(
+        self,
+        settings: StoreSettings,
+        judge: Judge = JUDGE,
+        connect: Callable[[str], Connection] = chdb.connect,
+    ) -> None:
         """Open the folder, creating it if missing. Raises FolderTakenError, NoRoomError.
 
-        judge: decides whether a query may run. Tests of the layers behind it pass another one.
+        judge: decides whether a query may run. connect: opens the engine on a folder. Tests of the
+        layers behind them pass others.
         """
         folder = settings.database_dir.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         _want_room(folder)
+        self._connect = connect
         self._lock = _own(folder, settings.database_lock)
         shutil.rmtree(settings.scratch_dir, ignore_errors=True)
         settings.scratch_dir.mkdir()
@@ -78,7 +85,7 @@ class ChdbEngine:
         self._running = 0
         self._changed = threading.Condition()
         with _engine_errors():
-            self._writer: Connection = chdb.connect(str(folder))
+            self._writer: Connection = connect(str(folder))
         names = [str(row["name"]) for row in self.rows("SELECT name FROM system.settings")]
         self.execute(view_statements(names))
 
@@ -143,7 +150,7 @@ class ChdbEngine:
     @contextmanager
     def _reader(self) -> Iterator[Connection]:
         with _engine_errors():
-            connection = chdb.connect(str(self._folder))
+            connection = self._connect(str(self._folder))
         try:
             yield connection
         finally:

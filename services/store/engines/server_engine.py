@@ -28,7 +28,7 @@ import pyarrow as pa
 from services.runtime.clickhouse import opener
 from services.store.engine import Answer, EngineError, InsertTimeoutError, Query, want_size
 from services.store.policy.permissions import quoted
-from services.store.policy.query_policy import JUDGE
+from services.store.policy.query_policy import JUDGE, Judge
 from services.store.policy.sql_statements import lifted
 from services.store.settings import StoreSettings, admin_bounds, bounds
 from services.store.tables import DATABASE
@@ -42,8 +42,12 @@ EXCEPTION_CODE = "X-ClickHouse-Exception-Code"
 class ServerEngine:
     """`Engine` on a server. See services/store/engine.py for the guarantees of its methods."""
 
-    def __init__(self, settings: StoreSettings, reader_password: str) -> None:
-        """Connect, and create the reader unless disabled. Raises EngineError."""
+    def __init__(self, settings: StoreSettings, reader_password: str, judge: Judge = JUDGE) -> None:
+        """Connect, and create the reader unless disabled. Raises EngineError.
+
+        judge: decides whether a query may run.
+        """
+        self._judge = judge
         self._settings = settings
         self._url = settings.clickhouse_url.rstrip("/")
         self._opener = opener(self._url)
@@ -91,8 +95,8 @@ class ServerEngine:
         query = lifted(query, bounds(self._settings, {}))
         bounds_of = admin_bounds if query.may_write else bounds
         limits = bounds_of(self._settings, query.settings)
-        given = JUDGE.settings(query, limits)
-        judged = JUDGE.statement(query, engine_reads)
+        given = self._judge.settings(query, limits)
+        judged = self._judge.statement(query, engine_reads)
         given |= {f"param_{name}": value for name, value in judged.parameters.items()}
         given |= {name: str(value) for name, value in limits.items()}
         if not query.may_write and self._reader == self._own:

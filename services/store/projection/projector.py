@@ -91,15 +91,17 @@ class ResultsReader:
         """Read these partitions from these offsets."""
         self._consumer.assign([TopicPartition(*at, offset) for at, offset in offsets.items()])
 
-    def poll(self, seconds: float, stopped: Callable[[], bool]) -> list[Message]:
+    def poll(
+        self, seconds: float, stopped: Callable[[], bool], most: int = POLL_RECORDS
+    ) -> list[Message]:
         """Records that arrive within this time, in order within each partition. Returns earlier if
-        `stopped`, and after a conclusion, because a report waits for it."""
+        `stopped`, at `most` records, and after a conclusion, because a report waits for it."""
         polled: list[Message] = []
         deadline_s = time.monotonic() + seconds
-        while len(polled) < POLL_RECORDS and not stopped():
+        while len(polled) < most and not stopped():
             left_s = deadline_s - time.monotonic()
             wait_s = max(0, min(left_s, LOOK_S))
-            result = self._consumer.consume(POLL_RECORDS - len(polled), wait_s)
+            result = self._consumer.consume(most - len(polled), wait_s)
             polled += result
             if left_s <= LOOK_S or CONCLUSIONS in map(Message.topic, result):
                 break

@@ -282,9 +282,8 @@ def test_a_flow_copies_what_does_not_decode_and_publishes_the_rest(tmp_path: Pat
     assert stages.read(topic, b"A", None, BASE_MS) == []
 
 
-def test_states_in_memory_are_those_of_keys_used_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stages.flow.MOST_KEYS", 2)
-    states = InMemory(1_000)
+def test_states_in_memory_are_those_of_keys_used_last() -> None:
+    states = InMemory(1_000, most_keys=2)
     for key in ("a", "b", "a", "c"):
         states.of(key, 0)[1] = key
     assert dict(states) == {"a": {1: "a"}, "c": {1: "c"}}

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.frame import END, HEAD_BYTES, MARKER, Frame, FrameError, decode, encode, tag_of
-from services.gateway import way_in
 from services.gateway.way_in import Arrivals
 from services.runtime.kafka import frame_tag
 from services.runtime.settings import ServiceSettings
@@ -100,9 +99,8 @@ def test_transit_is_in_microseconds_and_never_negative():
     assert found.transit_us == {"p50": 2, "p99": 899, "max": 899}
 
 
-def test_a_sequence_far_ahead_takes_no_memory(monkeypatch):
-    monkeypatch.setattr(way_in, "MAX_MARK_BYTES", 1_000)
-    found = Arrivals()
+def test_a_sequence_far_ahead_takes_no_memory():
+    found = Arrivals(max_bytes=1_000)
     assert not found.add(frame(2**63), 0)
     assert not found.add(frame(0, stream=64), 0)
     assert found.add(frame(7_999), 0)

@@ -2,13 +2,21 @@
 
 import socket
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pytest
 
 from schemas.frame import LENGTH, MAX_FRAME_BYTES, ZEROMQ_USER
-from services.gateway import receivers
-from services.gateway.receivers import Refusal, TcpReceiver, UdpReceiver, ZeromqReceiver
+from services.gateway.receivers import (
+    LIMITS,
+    PATIENCE_S,
+    ConnectionLimits,
+    Refusal,
+    TcpReceiver,
+    UdpReceiver,
+    ZeromqReceiver,
+    open_receiver,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -31,11 +39,25 @@ def until(receiver, count, deadline_s=30):
     return found
 
 
+class Clock:
+    """The receiver's clock: advanced by the test only."""
+
+    now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
 @pytest.fixture
-def tcp():
-    port = free_port()
-    receiver = TcpReceiver(HOST, port, b"")
-    clients = []
+def clock():
+    return Clock()
+
+
+@contextmanager
+def opened(*options):
+    """A receiver by TCP, and a function that connects to it."""
+    port, clients = free_port(), []
+    receiver = TcpReceiver(HOST, port, b"", *options)
 
     def connect():
         clients.append(socket.create_connection((HOST, port), timeout=5))
@@ -43,27 +65,14 @@ def tcp():
 
     yield receiver, connect
     receiver.close()
-    for one in clients:
-        one.close()
-
-
-class Clock:
-    """The receiver's clock: advanced by the test only."""
-
-    now_s = 1_000.0
-
-    def monotonic(self):
-        return self.now_s
-
-    def time_ns(self):
-        return int(1e9 * self.now_s)
+    for client in clients:
+        client.close()
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    found = Clock()
-    monkeypatch.setattr(receivers, "time", found)
-    return found
+def tcp(clock):
+    with opened(LIMITS, clock) as receiver:
+        yield receiver
 
 
 def framed(data):
@@ -96,7 +105,7 @@ def test_a_frame_that_comes_too_slowly_ends_its_connection(tcp, clock):
     client = connect()
     client.send(framed(b"first") + framed(b"never whole")[:6])
     assert until(receiver, 1) == [b"first"]
-    clock.now_s += receivers.PATIENCE_S
+    clock.now_s += PATIENCE_S
     assert list(receiver.receive(0.05)) == []
     clock.now_s += 0.1
     (refused,) = until(receiver, 1)
@@ -110,7 +119,7 @@ def test_a_frame_has_time_to_come_however_long_there_was_none_before_it(tcp, clo
     client = connect()
     client.send(framed(b"first"))
     assert until(receiver, 1) == [b"first"]
-    clock.now_s += 2 * receivers.PATIENCE_S
+    clock.now_s += 2 * PATIENCE_S
     assert list(receiver.receive(0.05)) == []
     client.send(framed(b"second")[:6])
     assert list(receiver.receive(0.05)) == []
@@ -130,12 +139,17 @@ def test_a_connection_that_ends_within_a_frame_is_told(tcp):
     )
 
 
-def test_connections_are_bounded_and_idle_ones_give_way(tcp, clock, monkeypatch):
-    receiver, connect = tcp
-    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
+@pytest.fixture
+def three(clock):
+    with opened(ConnectionLimits(connections=3), clock) as receiver:
+        yield receiver
+
+
+def test_connections_are_bounded_and_idle_ones_give_way(three, clock):
+    receiver, connect = three
     oldest = connect()
     list(receiver.receive(5))
-    clock.now_s += receivers.GREETING_S / 2
+    clock.now_s += LIMITS.greeting_s / 2
     for _ in range(2):
         connect()
         list(receiver.receive(5))
@@ -143,7 +157,7 @@ def test_connections_are_bounded_and_idle_ones_give_way(tcp, clock, monkeypatch)
     list(receiver.receive(5))
     assert receiver.turned_away == 1
     assert late.recv(1) == b""
-    clock.now_s += receivers.GREETING_S / 2
+    clock.now_s += LIMITS.greeting_s / 2
     welcome = connect()
     welcome.send(framed(b"here"))
     assert until(receiver, 1) == [b"here"]
@@ -152,13 +166,11 @@ def test_connections_are_bounded_and_idle_ones_give_way(tcp, clock, monkeypatch)
 
 
 @pytest.fixture
-def of_a_run(monkeypatch):
+def of_a_run():
     """A receiver of the run with the tag `tag of r`, with room for two connections; unknown clients
     may be replaced at once."""
     port = free_port()
-    receiver = TcpReceiver(HOST, port, b"tag of r")
-    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 2)
-    monkeypatch.setattr(receivers, "GREETING_S", 0.0)
+    receiver = TcpReceiver(HOST, port, b"tag of r", ConnectionLimits(2, greeting_s=0.0))
     clients = []
 
     def connect(*frames):
@@ -310,12 +322,11 @@ def test_of_what_nobody_reads_zeromq_keeps_little_and_the_rest_comes_later():
     receiver.close()
 
 
-def test_connections_to_zeromq_are_bounded_and_who_was_there_stays(monkeypatch):
+def test_connections_to_zeromq_are_bounded_and_who_was_there_stays():
     import zmq
 
-    monkeypatch.setattr(receivers, "MAX_CONNECTIONS", 3)
     port = free_port()
-    receiver = ZeromqReceiver(HOST, port, TAG)
+    receiver = ZeromqReceiver(HOST, port, TAG, ConnectionLimits(connections=3))
     context = zmq.Context()
     client = a_client(context)
     client.connect(f"tcp://{HOST}:{port}")
@@ -356,4 +367,4 @@ def test_a_port_that_is_taken_is_an_os_error():
     with socket.create_server((HOST, port)):
         for kind in ("tcp", "zeromq"):
             with pytest.raises(OSError, match="in use"):
-                receivers.open_receiver(kind, HOST, port, b"")
+                open_receiver(kind, HOST, port, b"")

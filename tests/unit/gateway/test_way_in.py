@@ -9,7 +9,7 @@ import pytest
 
 from schemas.frame import Frame, encode
 from services.gateway.receivers import Arrival
-from services.gateway.way_in import WayIn
+from services.gateway.way_in import FLUSH_S, WayIn
 
 pytestmark = pytest.mark.unit
 
@@ -55,19 +55,16 @@ class FullProducer:
         pass
 
 
-def waiting(producer: Any) -> WayIn:
+def waiting(producer: Any, flush_s: float = FLUSH_S) -> WayIn:
     """A way in with a frame that the producer does not accept."""
     sender: Any = Sender()
-    way = WayIn(TAG, ["input"], sender, producer, lambda _refusal: None)
+    way = WayIn(TAG, ["input"], sender, producer, lambda _refusal: None, flush_s=flush_s)
     assert sender.kept_bounds.wait(10)
     return way
 
 
-def test_a_frame_that_kafka_never_takes_is_counted_at_the_stop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("services.gateway.way_in.FLUSH_S", 1)
-    way = waiting(FullProducer())  # its connections stay bounded
+def test_a_frame_that_kafka_never_takes_is_counted_at_the_stop() -> None:
+    way = waiting(FullProducer(), flush_s=1)  # its connections stay bounded
     way.stop()
     assert (way.figures["received"], way.figures["not_appended"]) == (1, 1)
 

@@ -110,14 +110,13 @@ def test_of_ivys_many_lines_the_one_with_the_cause_is_told():
     assert ivy_reason(output) == expected
 
 
-def test_ivy_that_does_not_end_is_told_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(jars, "FETCH_TIMEOUT_S", 0.05)
+def test_ivy_that_does_not_end_is_told_in_words(tmp_path: Path):
     sleeper = tmp_path / "bin" / "java"
     sleeper.parent.mkdir()
     sleeper.write_text("#!/bin/sh\nexec sleep 60\n")
     sleeper.chmod(0o700)
     with pytest.raises(FetchError, match="no jars were downloaded within"):
-        jars._run_ivy(Java(tmp_path, 17), tmp_path / "cache", jars.IVY_FILE, tmp_path / "new")
+        jars._run_ivy(Java(tmp_path, 17), tmp_path / "cache", jars.IVY_FILE, tmp_path / "new", 0.05)
 
 
 def test_ivy_that_says_nothing_is_said_to_say_nothing():

@@ -7,6 +7,7 @@ import pytest
 from deploy.local.java import JavaMissingError, find_java
 
 pytestmark = pytest.mark.unit
+NO_PACKAGE = "no_such_package"
 
 
 def java_home(folder: Path, script: str) -> str:
@@ -34,30 +35,21 @@ def test_options_for_all_jvms_are_not_inherited(
     assert name not in java.environment({name: "-XX:+UseNoSuchGC", "PATH": "/bin"})
 
 
-def test_a_java_that_does_not_start_is_named_with_its_own_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+def test_a_java_that_does_not_start_is_named_with_its_own_words(tmp_path: Path) -> None:
     home = java_home(tmp_path / "home", "echo 'Error: missing libjvm.so' >&2; exit 1")
     with pytest.raises(JavaMissingError) as caught:
-        find_java(tmp_path, {"JAVA_HOME": home, "PATH": ""})
+        find_java(tmp_path, {"JAVA_HOME": home, "PATH": ""}, NO_PACKAGE)
     assert f"{home}/bin/java does not start (Error: missing libjvm.so)" in str(caught.value)
     assert "not in JAVA_HOME" not in str(caught.value)
 
 
-def test_a_java_that_is_too_old_is_named_with_its_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+def test_a_java_that_is_too_old_is_named_with_its_version(tmp_path: Path) -> None:
     properties = "    java.home = /old\\n    java.specification.version = 1.8\\n"
     home = java_home(tmp_path / "home", f'printf "{properties}" >&2')
     with pytest.raises(JavaMissingError, match=r"17 or newer: .*/bin/java is Java 8$"):
-        find_java(tmp_path, {"JAVA_HOME": home, "PATH": ""})
+        find_java(tmp_path, {"JAVA_HOME": home, "PATH": ""}, NO_PACKAGE)
 
 
-def test_without_any_java_the_places_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+def test_without_any_java_the_places_are_named(tmp_path: Path) -> None:
     with pytest.raises(JavaMissingError, match="not in JAVA_HOME, not on PATH"):
-        find_java(tmp_path, {"PATH": ""})
+        find_java(tmp_path, {"PATH": ""}, NO_PACKAGE)

@@ -169,17 +169,13 @@ def test_the_tail_is_the_last_lines_and_empty_without_a_log(tmp_path: Path):
     assert tail(log, 2) == ("line 48", "line 49")
 
 
-def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_log_over_its_bound_begins_anew_and_the_writer_goes_on(tmp_path: Path):
     log = tmp_path / "x.log"
     with log.open("ab", buffering=0) as writer:
         writer.write(b"0123456789")
-        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 10)
-        logs.bound_log(log)
+        logs.bound_log(log, 10)
         assert log.read_bytes() == b"0123456789"
-        monkeypatch.setattr(logs, "MAX_LOG_BYTES", 9)
-        logs.bound_log(log)
+        logs.bound_log(log, 9)
         writer.write(b"new")
     assert log.read_bytes() == b"new"
     assert (tmp_path / "x.log.1").read_bytes() == b"0123456789"

@@ -19,7 +19,7 @@ from schemas.workload import Judgement, Phases, Workload
 from services.definitions.engines import installed, load_engine
 from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.runner.__main__ import handle_command
-from services.runner.agent import Agent
+from services.runner.agent import Agent, RunnerLimits
 from services.runner.processes import PipelineProcess, last_meaningful_line
 from services.runner.session import Waited
 from services.runtime.process import now_ms
@@ -30,12 +30,6 @@ pytestmark = pytest.mark.unit
 
 SLOWLY = "import sys; sys.stdin.read()"
 FOR_EVER = """import sys; print('{"event": "ready"}', flush=True); sys.stdin.read()"""
-
-
-@pytest.fixture(autouse=True)
-def many_cores(monkeypatch):
-    """Enough cores to start several drivers at once, on any machine."""
-    monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 8)
 
 
 @dataclass
@@ -75,10 +69,15 @@ def plan(run_id, *names, engine="spark", stages=("join",), **settings):
     return RunPlan(request=request, start_offsets={"traffic.flow": (3,), "traffic.speed": (4,)})
 
 
-def an_agent(folder, said, *arguments, **fields):
-    """An agent that may start every pipeline."""
+MANY_AT_ONCE = RunnerLimits(starting_at_once=8)
+
+
+def an_agent(folder, said, *arguments, limits=MANY_AT_ONCE, **fields):
+    """An agent that may start every pipeline, on any machine several at once."""
     settings = ServiceSettings(data=folder)
-    return Agent(settings, said, *arguments, objection=lambda _pipeline: None, **fields)
+    return Agent(
+        settings, said, *arguments, objection=lambda _pipeline: None, limits=limits, **fields
+    )
 
 
 def version_of(engine):
@@ -142,12 +141,9 @@ def test_prepare_starts_one_driver_per_pipeline_and_stop_ends_them_and_says_so(t
     assert not file.parent.exists()
 
 
-def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_ready(
-    tmp_path, monkeypatch
-):
-    monkeypatch.setattr("services.runner.agent.STARTING_AT_ONCE", 2)
+def test_drivers_beyond_what_the_machine_starts_at_once_wait_for_others_to_be_ready(tmp_path):
     said, starter = Said(), Starter(SLOWLY)
-    agent = an_agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter, limits=RunnerLimits(starting_at_once=2))
     starter.code = FOR_EVER
     agent.prepare(plan("r1", "a", "b", "c"))
     assert [driver.pipeline for driver in starter.started] == ["a", "b"]
@@ -248,10 +244,9 @@ def test_the_log_of_a_failed_program_is_kept_if_the_run_is_stopped_before_it_end
     agent.close()
 
 
-def test_the_log_of_a_running_program_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.runtime.logs.MAX_LOG_BYTES", 1_000)
+def test_the_log_of_a_running_program_is_bounded(tmp_path):
     starter = Starter(log="x" * 2_000)
-    agent = an_agent(tmp_path, Said(), starter)
+    agent = an_agent(tmp_path, Said(), starter, limits=RunnerLimits(log_bytes=1_000))
     agent.prepare(plan("r1", "a"))
     agent.watch()
     log = tmp_path / "logs" / "pipeline-a.log"
@@ -508,10 +503,9 @@ for offset in map(int, sys.stdin):
 """
 
 
-def test_only_the_first_undecodable_values_of_a_run_become_dead_letters(tmp_path, monkeypatch):
-    monkeypatch.setattr("services.runner.agent.MAX_LETTERS", 2)
+def test_only_the_first_undecodable_values_of_a_run_become_dead_letters(tmp_path):
     said, starter = Said(), Starter(TELLS_UNDECODABLE)
-    agent = an_agent(tmp_path, said, starter)
+    agent = an_agent(tmp_path, said, starter, limits=RunnerLimits(letters=2))
     for run_id in ("r1", "r2"):
         agent.prepare(plan(run_id, "a"))
         ready(agent, said)
@@ -664,13 +658,13 @@ def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
     agent.close()
 
 
-def said_by(folder, *lines):
+def said_by(folder, *lines, said=None):
     """The agent's events, by pipeline, after two pipelines have each written these lines."""
     (folder / "lines").write_text("".join(f"{line}\n" for line in lines))
     code = (
         f"import sys; print(open({str(folder / 'lines')!r}).read(), flush=True); sys.stdin.read()"
     )
-    said = Said()
+    said = said or Said()
     agent = an_agent(folder, said, Starter(code))
     agent.prepare(plan("r1", "a", "b", engine="calibration"))
     until(agent, lambda: len(said.events) > 1)
@@ -697,17 +691,15 @@ def test_a_detail_that_is_too_large_as_json_fails_its_pipeline(tmp_path, line):
     ]
 
 
-def test_a_line_that_cannot_be_published_fails_its_pipeline_alone(tmp_path, monkeypatch):
-    publish = Agent._publish
+def test_a_line_that_cannot_be_published_fails_its_pipeline_alone(tmp_path):
+    class Refusing(Said):
+        def publish(self, event):
+            if (event.name, event.pipeline) == ("ready", "a"):
+                raise KafkaException("too large")
+            super().publish(event)
 
-    def refusing(agent, session, member, line):
-        if member.pipeline.name == "a":
-            raise KafkaException("too large")
-        publish(agent, session, member, line)
-
-    monkeypatch.setattr(Agent, "_publish", refusing)
     reason = "a: a line cannot be published: KafkaException: too large"
-    assert said_by(tmp_path, '{"event": "ready"}') == [
+    assert said_by(tmp_path, '{"event": "ready"}', said=Refusing()) == [
         ("failed", "r1", "a", {"reason": reason}),
         ("ready", "r1", "b", {}),
     ]

@@ -49,11 +49,7 @@ def test_the_waiting_of_this_machine_is_known():
     assert after.waited_s >= before.waited_s >= 0
 
 
-def test_without_the_kernel_s_figures_the_load_decides(monkeypatch, tmp_path):
-    monkeypatch.setattr("services.runner.session.PRESSURE", tmp_path / "missing")
-    monkeypatch.setattr("os.cpu_count", lambda: 2)
-    shares = []
-    for load in (3.0, 1.0):
-        monkeypatch.setattr("os.getloadavg", lambda load=load: (load, 0.0, 0.0))
-        shares.append(Waited(0, 0).share_until(waited()))
-    assert shares == [1.0, 0.0]
+@pytest.mark.parametrize(("load", "share"), [(1.5, 1.0), (0.5, 0.0)])
+def test_without_the_kernel_s_figures_the_load_decides(tmp_path, load, share):
+    now = waited(tmp_path / "missing", lambda: load)
+    assert Waited(0, 0).share_until(now) == share

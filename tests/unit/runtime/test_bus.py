@@ -12,14 +12,17 @@ from tests.unit.kafka_clients import Client
 from tests.unit.requests import a_lifecycle_event
 
 pytestmark = pytest.mark.unit
+TOPICS = ["results.lifecycle"]
 
 
-def test_a_client_that_fetches_is_asked_for_no_offsets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_fetches_is_asked_for_no_offsets() -> None:
     """The broker would respond to each offset query only after the previous fetch."""
     clients: list[Client] = []
-    monkeypatch.setattr(bus, "assigned_consumer", lambda *_, **__: Client.of(clients))
-    events: Any = None  # nothing is decoded here
-    found = bus.Bus(ServiceSettings(), "conductor", ["results.lifecycle"], events)
+
+    def open_consumer(*_: object, **__: object) -> Client:
+        return Client.of(clients)
+
+    found = bus.Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=open_consumer)
     assert list(found.rest()) == []
     assert found.ends(["results.lifecycle"]) == {("results.lifecycle", 0): 7}
     reading, asking = clients
@@ -29,27 +32,28 @@ def test_a_client_that_fetches_is_asked_for_no_offsets(monkeypatch: pytest.Monke
     assert [client.closed for client in clients] == [True, True]
 
 
-def test_little_is_buffered_of_a_bus_that_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_is_buffered_of_a_bus_that_is_not_read() -> None:
     options: list[dict[str, Any]] = []
 
     def consumer(*_: object, **given: Any) -> Client:
         options.append(given)
         return Client()
 
-    monkeypatch.setattr(bus, "assigned_consumer", consumer)
-    bus.Bus(ServiceSettings(), "conductor", ["results.lifecycle"])
+    bus.Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=consumer)
     assert options[0]["queued.max.messages.kbytes"] == 1024
 
 
 class Spoken(Client):
     """A client with one event."""
 
-    value = b""
+    def __init__(self, value: bytes) -> None:
+        super().__init__()
+        self._value = value
 
     def consume(self, _count: int, _timeout_s: float) -> list[Any]:
         message = Mock()
         message.error.return_value = None
-        message.value.return_value = self.value
+        message.value.return_value = self._value
         message.topic.return_value = "results.lifecycle"
         message.partition.return_value, message.offset.return_value = 0, 7
         return [message]
@@ -57,13 +61,15 @@ class Spoken(Client):
 
 @pytest.mark.parametrize(("detail", "kept"), [('{"reason": "no water"}', 0), ("{}", 1)])
 def test_an_event_that_does_not_say_what_it_must_is_kept_as_a_dead_letter(
-    monkeypatch: pytest.MonkeyPatch, detail: str, kept: int
+    detail: str, kept: int
 ) -> None:
-    monkeypatch.setattr(bus, "assigned_consumer", lambda *_, **__: Spoken())
-    event = a_lifecycle_event("failed", detail)
-    monkeypatch.setattr(Spoken, "value", codec.encode("results_lifecycle", event))
+    value = codec.encode("results_lifecycle", a_lifecycle_event("failed", detail))
+
+    def open_consumer(*_: object, **__: object) -> Client:
+        return Spoken(value)
+
     events = Mock()
-    found = bus.Bus(ServiceSettings(), "conductor", ["results.lifecycle"], events).poll(0)
+    found = bus.Bus(ServiceSettings(), "conductor", TOPICS, events, open_consumer).poll(0)
     assert len(found) == 1 - kept
     reasons = [call.args[0].reason for call in events.dead_letter.call_args_list]
     assert reasons == ["detail.reason: It is missing"] * kept

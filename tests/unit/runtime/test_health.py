@@ -16,9 +16,8 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(serving, "SILENT_S", 60.0)
-    server = serve_health("127.0.0.1", 0, lambda: True)
+def port() -> Iterator[int]:
+    server = serve_health("127.0.0.1", 0, lambda: True, silent_s=60.0)
     yield server.server_address[1]
     server.shutdown()
     server.server_close()
@@ -37,9 +36,8 @@ def test_who_holds_connections_open_loses_the_oldest_and_keeps_nobody_out(port: 
         assert clients[0].recv(1) == b""
 
 
-def test_who_says_nothing_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "SILENT_S", 0.05)
-    server = serve_health("127.0.0.1", 0, lambda: True)
+def test_who_says_nothing_is_hung_up_on() -> None:
+    server = serve_health("127.0.0.1", 0, lambda: True, silent_s=0.05)
     with socket.create_connection(server.server_address[:2], timeout=10) as client:
         client.sendall(b"GET /health/live HTTP/1.1\r\n")
         assert client.recv(1) == b""

@@ -1,14 +1,11 @@
 """What a process may use, read from the control groups and mounts of a fake system."""
 
-import os
+from collections.abc import Collection
 from pathlib import Path
-from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from services.runtime import limits as module
-from services.runtime.limits import limits, used_s
+from services.runtime.limits import ProcessLimits, limits, used_s
 
 pytestmark = pytest.mark.unit
 
@@ -16,12 +13,9 @@ GB = 1_000_000_000
 UNLIMITED = 9_223_372_036_854_771_712  # what version 1 shows without a limit
 
 
-@pytest.fixture(autouse=True)
-def _a_machine_of_sixteen_cores_and_64_gb(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SimpleNamespace(total=64 * GB, available=50 * GB)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
-    monkeypatch.setattr(module, "processors", lambda: set(range(16)))
+def limits_of(proc: Path, affinity: Collection[int] = range(16)) -> ProcessLimits:
+    """What a process may use on a machine of 16 cores and 64 GB."""
+    return limits(proc, ProcessLimits(16, 64 * GB, 50 * GB), affinity)
 
 
 def write(folder: Path, **files: str) -> None:
@@ -46,7 +40,7 @@ V2 = ("/", "cg", "cgroup2 cgroup2 rw")
 
 
 def test_without_control_groups_it_is_the_machine(tmp_path: Path) -> None:
-    found = limits(tmp_path / "none")
+    found = limits_of(tmp_path / "none")
     assert (found.cores, found.memory_bytes, found.free_bytes) == (16, 64 * GB, 50 * GB)
     assert (found.limited_by, found.group) == ("", None)
 
@@ -65,7 +59,7 @@ def test_a_quota_of_version_2(
     tmp_path: Path, quota: str, cores: float, whole: int, text: str
 ) -> None:
     write(tmp_path / "cg/job", cpu_max=quota)
-    found = limits(a_process(tmp_path, "0::/job", V2))
+    found = limits_of(a_process(tmp_path, "0::/job", V2))
     assert (found.cores, found.whole_cores, str(found.cores)) == (cores, whole, text)
 
 
@@ -76,7 +70,7 @@ def test_the_tightest_enclosing_group_counts(tmp_path: Path) -> None:
     for name, used in (("slice/pod", 2 * GB), ("slice/pod/job", GB)):
         write(tmp_path / "cg" / name, memory_current=str(used))
         write(tmp_path / "cg" / name, memory_stat=f"anon 5\ninactive_file {GB // 2}")
-    found = limits(a_process(tmp_path, "0::/slice/pod/job", V2))
+    found = limits_of(a_process(tmp_path, "0::/slice/pod/job", V2))
     assert (found.cores, found.limited_by, found.group) == (1, "quota", tmp_path / "cg/slice")
     assert (found.memory_bytes, found.free_bytes) == (3 * GB, 3 * GB // 2)
 
@@ -89,7 +83,7 @@ def test_groups_of_version_1_with_one_hierarchy_per_controller(tmp_path: Path) -
     write(memory / "job", memory_stat="inactive_file 1\ntotal_inactive_file 250000000")
     write(memory, memory_limit_in_bytes=str(UNLIMITED), memory_usage_in_bytes=str(9 * GB))
     write(memory, memory_stat="total_inactive_file 0")
-    found = limits(
+    found = limits_of(
         a_process(
             tmp_path,
             "9:name=systemd:/\n4:memory:/job\n2:cpu,cpuacct:/job\n0::/",
@@ -110,32 +104,29 @@ def test_in_a_container_the_mount_point_is_its_own_group(
     tmp_path: Path, root: str, path: str
 ) -> None:
     write(tmp_path / "cg", cpu_max="200000 100000")
-    found = limits(a_process(tmp_path, f"0::{path}", (root, "cg", "cgroup2 cgroup2 rw")))
+    found = limits_of(a_process(tmp_path, f"0::{path}", (root, "cg", "cgroup2 cgroup2 rw")))
     assert found.cores == 2
 
 
 def test_a_mount_point_with_a_space(tmp_path: Path) -> None:
     write(tmp_path / "a b", cpu_max="200000 100000")
     proc = a_process(tmp_path, "0::/", ("/", "a\\040b", "cgroup2 cgroup2 rw"))
-    assert limits(proc).cores == 2
+    assert limits_of(proc).cores == 2
 
 
 @pytest.mark.parametrize(
     ("quota", "cores", "limited_by"),
     [("max 100000", 3, "affinity"), ("250000 100000", 2.5, "quota"), ("800000 1", 3, "affinity")],
 )
-def test_an_affinity_limits_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: str, cores: float, limited_by: str
-) -> None:
-    monkeypatch.setattr(module, "processors", lambda: {1, 4, 7})
+def test_an_affinity_limits_too(tmp_path: Path, quota: str, cores: float, limited_by: str) -> None:
     write(tmp_path / "cg", cpu_max=quota)
-    found = limits(a_process(tmp_path, "0::/", V2))
+    found = limits_of(a_process(tmp_path, "0::/", V2), {1, 4, 7})
     assert (found.cores, found.limited_by) == (cores, limited_by)
 
 
 def test_memory_in_use_beyond_the_limit_leaves_none(tmp_path: Path) -> None:
     write(tmp_path / "cg", memory_max=str(GB), memory_current=str(2 * GB), memory_stat="anon 1")
-    assert limits(a_process(tmp_path, "0::/", V2)).free_bytes == 0
+    assert limits_of(a_process(tmp_path, "0::/", V2)).free_bytes == 0
 
 
 def test_processor_time_of_a_group(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import pytest
 from confluent_kafka import Message
 
-from services.runtime import bus
 from services.runtime.bus import read_spans
 
 pytestmark = pytest.mark.unit
@@ -31,8 +30,7 @@ class Retained:
         return taken
 
 
-def test_spans_are_read_as_far_as_their_records_are_retained(monkeypatch):
-    monkeypatch.setattr(bus, "KAFKA_TIMEOUT_S", 0.2)
+def test_spans_are_read_as_far_as_their_records_are_retained():
     spans = {("t", 0): (3, 5), ("t", 1): (3, 5), ("t", 2): (3, 9), ("t", 3): (0, 9)}
-    found = list(read_spans(Retained(0, 4, 9, 9), spans))
+    found = list(read_spans(Retained(0, 4, 9, 9), spans, timeout_s=0.2))
     assert [(one.partition(), one.offset()) for one in found] == [(0, 3), (0, 4), (1, 4)]

@@ -1,7 +1,6 @@
 """A service started before the broker is ready waits for a signal."""
 
 import os
-import sys
 import threading
 from collections.abc import Iterator
 
@@ -13,30 +12,26 @@ pytestmark = pytest.mark.unit
 
 
 @pytest.fixture
-def parent(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """The other end of this process's standard input."""
+def ends() -> Iterator[tuple[int, int]]:
+    """Both ends of a pipe: what the process reads, and its parent's."""
     mine, other = os.pipe()
-    with os.fdopen(mine) as stdin, os.fdopen(other, "w"):
-        monkeypatch.setattr(sys, "stdin", stdin)
-        yield other
+    with os.fdopen(mine), os.fdopen(other, "w"):
+        yield mine, other
 
 
-def test_it_goes_when_it_is_told(parent: int) -> None:
-    os.write(parent, GO)
-    assert _told_to_go(threading.Event())
+def test_it_goes_when_it_is_told(ends: tuple[int, int]) -> None:
+    os.write(ends[1], GO)
+    assert _told_to_go(threading.Event(), ends[0])
 
 
-def test_it_ends_when_nobody_is_left_who_could_tell_it(
-    parent: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_ends_when_nobody_is_left_who_could_tell_it() -> None:
     mine, other = os.pipe()
     os.close(other)
-    with os.fdopen(mine) as stdin:
-        monkeypatch.setattr(sys, "stdin", stdin)
-        assert not _told_to_go(threading.Event())
+    with os.fdopen(mine):
+        assert not _told_to_go(threading.Event(), mine)
 
 
-def test_it_ends_at_a_signal(parent: int) -> None:
+def test_it_ends_at_a_signal(ends: tuple[int, int]) -> None:
     stop = threading.Event()
     stop.set()
-    assert not _told_to_go(stop)
+    assert not _told_to_go(stop, ends[0])

@@ -3,23 +3,12 @@
 from typing import Any
 
 import pytest
+from confluent_kafka import Message
 
 from schemas import catalogue
-from services.store.projection import projector
 from services.store.projection.projector import ResultsReader
 
 pytestmark = pytest.mark.unit
-
-
-class Message:
-    def __init__(self, topic: str) -> None:
-        self._topic = topic
-
-    def topic(self) -> str:
-        return self._topic
-
-    def error(self) -> None:
-        return None
 
 
 class Consumer:
@@ -29,7 +18,7 @@ class Consumer:
         self._topics = list(topics)
 
     def consume(self, _count: int, _timeout_s: float) -> list[Message]:
-        return [Message(self._topics.pop(0))]
+        return [Message(topic=self._topics.pop(0))]
 
 
 @pytest.mark.parametrize(
@@ -39,10 +28,6 @@ class Consumer:
         ((catalogue.LATENCY, catalogue.LATENCY, catalogue.LATENCY), 3),
     ],
 )
-def test_a_batch_ends_at_a_conclusion(
-    monkeypatch: pytest.MonkeyPatch, topics: tuple[str, ...], polled: int
-) -> None:
-    monkeypatch.setattr(projector, "Message", Message)
-    monkeypatch.setattr(projector, "POLL_RECORDS", 3)
+def test_a_batch_ends_at_a_conclusion(topics: tuple[str, ...], polled: int) -> None:
     consumer: Any = Consumer(*topics)
-    assert len(ResultsReader(consumer).poll(60, lambda: False)) == polled
+    assert len(ResultsReader(consumer).poll(60, lambda: False, most=3)) == polled

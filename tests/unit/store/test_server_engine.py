@@ -16,8 +16,8 @@ import pytest
 
 from services.store.engine import EngineError, InsertTimeoutError, Query
 from services.store.engines.server_engine import OVERHEAD_S, STATEMENT_TIMEOUT_S, ServerEngine
-from services.store.policy.query_policy import JUDGE, EngineReads, Statement
 from services.store.settings import StoreSettings
+from tests.unit.store.let_through import LetThrough
 
 pytestmark = pytest.mark.unit
 
@@ -59,7 +59,11 @@ class Server(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[ServerEngine]:
+def engine(
+    tmp_path: Path, how: tuple[int, dict[str, str]] | str, text: bytes = b"", **limits: int
+) -> Iterator[ServerEngine]:
+    """The engine on a server that answers so. limits: of the settings."""
+
     class Handler(Server):
         pass
 
@@ -69,9 +73,11 @@ def engine(tmp_path: Path, how: tuple[int, dict[str, str]] | str) -> Iterator[Se
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
         settings = StoreSettings(
-            data=tmp_path, clickhouse_url=address, clickhouse_manage_reader=False
+            data=tmp_path, clickhouse_url=address, clickhouse_manage_reader=False, **limits
         )
-        yield ServerEngine(settings, "")
+        opened = ServerEngine(settings, "", LetThrough())
+        Handler.text = text
+        yield opened
         server.shutdown()
 
 
@@ -126,16 +132,6 @@ def test_a_server_on_this_machine_is_asked_past_any_proxy(
         found.insert("results_latency", BLOCK)
 
 
-@pytest.fixture
-def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statements are let through, because this server returns no syntax tree."""
-
-    def statement(query: Query, _reads: EngineReads) -> Statement:
-        return Statement(query.text, query.parameters, query.output_format)
-
-    monkeypatch.setattr(JUDGE, "statement", statement)
-
-
 @pytest.mark.parametrize(
     ("may_write", "bounds"),
     [
@@ -144,7 +140,7 @@ def unjudged(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_query_has_the_bounds_of_its_user_and_those_it_asks_for(
-    tmp_path: Path, unjudged: None, may_write: bool, bounds: dict[str, str]
+    tmp_path: Path, may_write: bool, bounds: dict[str, str]
 ) -> None:
     asked = {"max_execution_time": "600", "max_result_rows": "7", "max_memory_usage": "50000000"}
     with engine(tmp_path, (200, {})) as found:
@@ -159,16 +155,10 @@ def test_a_query_has_the_bounds_of_its_user_and_those_it_asks_for(
 
 @pytest.mark.parametrize(("may_write", "is_whole"), [(False, False), (True, True)])
 def test_a_response_that_is_too_long_is_refused_to_a_reader(
-    tmp_path: Path,
-    unjudged: None,
-    monkeypatch: pytest.MonkeyPatch,
-    may_write: bool,
-    is_whole: bool,
+    tmp_path: Path, may_write: bool, is_whole: bool
 ) -> None:
-    with engine(tmp_path, (200, {})) as found:
-        monkeypatch.setattr(Server, "text", b"x" * 2_000)
-        limits = {"query_max_result_bytes": 1_999}
-        monkeypatch.setattr(found, "_settings", found._settings.model_copy(update=limits))
+    text = b"x" * 2_000
+    with engine(tmp_path, (200, {}), text, query_max_result_bytes=1_999) as found:
         if is_whole:
             assert len(found.answer(Query("SELECT 1", may_write=may_write)).data) == 2_000
             return
@@ -178,7 +168,7 @@ def test_a_response_that_is_too_long_is_refused_to_a_reader(
 
 
 def test_without_a_bound_of_time_the_server_has_as_long_as_for_a_statement(
-    tmp_path: Path, unjudged: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with engine(tmp_path, (200, {})) as found:
         waits = []

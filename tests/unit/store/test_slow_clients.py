@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 import pytest
 
 from services.runtime.settings import PORT_OFFSETS
-from services.store.api import http_server
 from services.store.api.http_interface import serve_sql
+from services.store.api.http_server import HttpLimits
 from services.store.engine import Answer, Query
 from services.store.settings import StoreSettings
 from services.store.users import known_users
@@ -32,8 +32,9 @@ class Engine:
     """Returns the query itself; the query `wait` blocks until it is released, `long` returns a long
     answer."""
 
-    begun = threading.Semaphore(0)
-    go_on = threading.Event()
+    def __init__(self) -> None:
+        self.begun = threading.Semaphore(0)
+        self.go_on = threading.Event()
 
     def answer(self, query: Query) -> Answer:
         if query.text == "wait":
@@ -45,19 +46,21 @@ class Engine:
 
 
 @pytest.fixture
-def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+def engine() -> Engine:
+    return Engine()
+
+
+@pytest.fixture
+def port(tmp_path: Path, engine: Engine) -> Iterator[int]:
     """Port of a store that allows two connections, half a second per request, and one long response
     at a time."""
-    monkeypatch.setattr(Engine, "begun", threading.Semaphore(0))
-    monkeypatch.setattr(Engine, "go_on", threading.Event())
-    monkeypatch.setattr(http_server, "CONNECTIONS", 2)
-    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as probe:
         base_port = probe.getsockname()[1] - PORT_OFFSETS["store"]
     settings = StoreSettings(
         data=tmp_path, base_port=base_port, query_slots=1, query_max_result_bytes=LONG_BYTES + 1000
     )
-    server = serve_sql(settings, known_users(settings.secrets_dir, True), Engine(), lambda: True)  # type: ignore[arg-type]
+    users, limits = known_users(settings.secrets_dir, True), HttpLimits(2, 0.5)
+    server = serve_sql(settings, users, engine, lambda: True, limits=limits)  # type: ignore[arg-type]
     yield settings.port("store")
     server.shutdown()
 
@@ -153,15 +156,15 @@ def test_one_that_waits_makes_room_for_one_more(port: int, connect: Opener) -> N
 
 
 def test_whoever_finds_only_running_queries_is_told_so(
-    port: int, connect: Opener, reader: dict[str, str]
+    engine: Engine, port: int, connect: Opener, reader: dict[str, str]
 ) -> None:
     held = [connect(), connect()]
     for connection in held:
         connection.sendall(head("wait", reader))
-        assert Engine.begun.acquire(timeout=DEADLINE_S)
+        assert engine.begun.acquire(timeout=DEADLINE_S)
     status, body = ping(port)
     assert (status, b"Too many connections" in body) == (503, True)
-    Engine.go_on.set()
+    engine.go_on.set()
     for connection in held:
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
     assert ping(port)[0] == 200
@@ -169,17 +172,17 @@ def test_whoever_finds_only_running_queries_is_told_so(
 
 @pytest.mark.parametrize("text", ["SELECT 1", HELLO])
 def test_clients_without_a_password_query_on_half_of_the_connections(
-    text: str, connect: Opener, reader: dict[str, str]
+    engine: Engine, text: str, connect: Opener, reader: dict[str, str]
 ) -> None:
     running, refused = connect(), connect()
     running.sendall(head("wait"))
-    assert Engine.begun.acquire(timeout=DEADLINE_S)
+    assert engine.begun.acquire(timeout=DEADLINE_S)
     refused.sendall(head(text))
     assert read_status(refused) == 503
     known = connect()
     known.sendall(head(text, reader))
     assert read_status(known) == 200
-    Engine.go_on.set()
+    engine.go_on.set()
     assert read_status(running) == 200
     running.sendall(head(text))
     assert read_status(running) == 200
