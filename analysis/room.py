@@ -25,7 +25,7 @@ may run at the same time: with several of them the share is a lower bound.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from schemas.protocol import MACHINE
 
@@ -39,6 +39,20 @@ LEAST_CORES = 0.05  # parts that use less are not considered waiting
 HEAP = "heap"
 GC_SHARE, FULL_HEAP_SHARE = 0.1, 0.9
 GIBIBYTE, MEBIBYTE = 2**30, 2**20
+
+
+class PartUse(TypedDict):
+    """Use and wait of one part in some time, for a report; of the machine also the use by others,
+    and whether it was saturated. None: not measured."""
+
+    cpu_cores: float
+    cpu_share: float
+    waiting_share: float | None
+    steal_share: NotRequired[float | None]
+    cpu_pressure_share: NotRequired[float | None]
+    others_cores: NotRequired[float | None]
+    saturated: NotRequired[bool]
+    waited: NotRequired[list[str]]
 
 
 @dataclass(frozen=True)
@@ -118,36 +132,36 @@ def others_cores(uses: Uses, seconds: Iterable[int] | None = None) -> float | No
     return max(0.0, machine.cpu_s - own_s) / machine.interval_s
 
 
-def room(uses: Uses, cores: float | None) -> dict[str, dict[str, Any]]:
+def room(uses: Uses, cores: float | None) -> dict[str, PartUse]:
     """Use and wait of each part over the whole time, for a report. The machine also has the use by
     others, and whether it is saturated. Empty without samples."""
     if not cores:
         return {}
-    result: dict[str, dict[str, Any]] = {}
+    result: dict[str, PartUse] = {}
     for part in sorted(uses, key=lambda part: (part == MACHINE, part)):
         use = added(uses[part].values())
         used = cores_of(use)
-        result[part] = {"cpu_cores": used, "cpu_share": used / cores}
-        result[part]["waiting_share"] = waiting_share(use)
+        of_part = result[part] = PartUse(
+            cpu_cores=used, cpu_share=used / cores, waiting_share=waiting_share(use)
+        )
         if part == MACHINE:
-            result[part] |= {
-                "steal_share": steal_share(use, cores),
-                "cpu_pressure_share": pressure_share(use),
-                "others_cores": others_cores(uses),
-            }
+            of_part["steal_share"] = steal_share(use, cores)
+            of_part["cpu_pressure_share"] = pressure_share(use)
+            of_part["others_cores"] = others_cores(uses)
             waited = waited_for_cores(result)
-            result[part] |= {"saturated": bool(waited) or _is_full(result), "waited": waited}
+            of_part["saturated"] = bool(waited) or _is_full(result)
+            of_part["waited"] = waited
     return result
 
 
-def waited_for_cores(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def waited_for_cores(result: Mapping[str, PartUse]) -> list[str]:
     """The parts of a crowded machine that waited for processors more than WAITING_SHARE, and on a
     full one at least the one that waited most; the longest wait first."""
     parts = {
-        part: figures["waiting_share"]
+        part: share
         for part, figures in result.items()
         if part != MACHINE
-        and figures["waiting_share"] is not None
+        and (share := figures["waiting_share"]) is not None
         and figures["cpu_cores"] >= LEAST_CORES
     }
     most = max(parts.values(), default=None)
@@ -160,27 +174,27 @@ def waited_for_cores(result: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return sorted(waited, key=lambda part: -parts[part])
 
 
-def _is_full(parts: Mapping[str, Mapping[str, Any]]) -> bool:
+def _is_full(parts: Mapping[str, PartUse]) -> bool:
     return _taken_share(parts) >= FULL_SHARE
 
 
-def _is_crowded(parts: Mapping[str, Mapping[str, Any]]) -> bool:
-    pressure = parts.get(MACHINE, {}).get("cpu_pressure_share")
+def _is_crowded(parts: Mapping[str, PartUse]) -> bool:
+    pressure = parts[MACHINE].get("cpu_pressure_share") if MACHINE in parts else None
     if pressure is None or _is_full(parts):
         return _taken_share(parts) >= CROWDED_SHARE
-    return bool(pressure >= PRESSURE_SHARE)
+    return pressure >= PRESSURE_SHARE
 
 
-def _taken_share(parts: Mapping[str, Mapping[str, Any]]) -> float:
+def _taken_share(parts: Mapping[str, PartUse]) -> float:
     """Share of all processor time that was used or given to others by a hypervisor."""
-    machine = parts.get(MACHINE, {})
-    return float(machine.get("cpu_share", 0.0) + (machine.get("steal_share") or 0.0))
+    machine = parts.get(MACHINE)
+    return 0.0 if machine is None else machine["cpu_share"] + (machine.get("steal_share") or 0.0)
 
 
-def room_sentence(parts: Mapping[str, Mapping[str, Any]], cores: float | None) -> str:
+def room_sentence(parts: Mapping[str, PartUse], cores: float | None) -> str:
     """Whether the machine is saturated, and which parts waited; empty if it is not."""
-    machine = parts.get(MACHINE, {})
-    if not machine.get("saturated"):
+    machine = parts.get(MACHINE)
+    if machine is None or not machine.get("saturated"):
         return ""
     waits = [f"{part} {parts[part]['waiting_share']:.0%}" for part in machine["waited"]]
     of = f" of {cores:g}" if cores else ""
@@ -188,6 +202,16 @@ def room_sentence(parts: Mapping[str, Mapping[str, Any]], cores: float | None) -
     if not waits:
         return said + "."
     return f"{said}. Share of runnable time spent waiting for a core: {', '.join(waits)}."
+
+
+class HeapUse(TypedDict):
+    """The heap of a pipeline's JVM, for a report. max_bytes, used_share: None if not known.
+    gc_share: of the processor time. limited: whether the heap limited the pipeline."""
+
+    max_bytes: int | None
+    used_share: float | None
+    gc_share: float
+    limited: bool
 
 
 @dataclass(frozen=True)
@@ -202,8 +226,8 @@ class HeapSample:
     max_bytes: int | None = None
 
 
-def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
-    """`max_bytes`, `used_share`, `gc_share` and `limited`; None without a JVM or its samples. A
+def heap(samples: Iterable[HeapSample]) -> HeapUse | None:
+    """The use of a heap; None without a JVM or its samples. A
     pipeline that hardly uses the processor is not limited by collections."""
     known = [sample for sample in samples if sample.gc_s is not None]
     cpu_s = sum(each.cpu_s for each in known)
@@ -225,17 +249,17 @@ def heap(samples: Iterable[HeapSample]) -> dict[str, Any] | None:
     }
 
 
-def limited_pipelines(heaps: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def limited_pipelines(heaps: Mapping[str, HeapUse]) -> list[str]:
     """The pipelines that their heap limited."""
     return [name for name, each in heaps.items() if each["limited"]]
 
 
-def heap_sentence(heaps: Mapping[str, Mapping[str, Any]]) -> str:
+def heap_sentence(heaps: Mapping[str, HeapUse]) -> str:
     """Which pipelines their heap limited, and by which sign; empty if none."""
     return " ".join(_sentence(name, heaps[name]) for name in limited_pipelines(heaps))
 
 
-def _sentence(name: str, heap_of_pipeline: Mapping[str, Any]) -> str:
+def _sentence(name: str, heap_of_pipeline: HeapUse) -> str:
     size = size_in_words(heap_of_pipeline["max_bytes"])
     sign = f"garbage collection took {heap_of_pipeline['gc_share']:.0%} of its processor time"
     if heap_of_pipeline["gc_share"] <= GC_SHARE:

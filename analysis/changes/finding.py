@@ -3,12 +3,12 @@
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from analysis.change_points import ChangePointConfig, change_points
 from analysis.changes.causes import likely_causes, without_machine
 from analysis.changes.series import HIGHER_IS_BETTER, LATENCIES, TYPICAL, Point, Series
 from analysis.changes.week import without_season, without_week
+from analysis.changes.words import ChangeDetail, Level
 
 NEAR_RUNS = 2  # tolerance for the place of a change when more runs are known
 # Minimum difference of medians, in the metric's unit. Timestamps are whole milliseconds, whose
@@ -31,7 +31,7 @@ class FoundChange:
         """The first run after the change, which identifies it."""
         return self.after[0].run_id
 
-    def detail(self) -> dict[str, Any]:
+    def detail(self) -> ChangeDetail:
         """Detail of the conclusion `change_point`."""
         old, new = _level(self.before), _level(self.after)
         rose = new["median"] > old["median"]
@@ -72,7 +72,7 @@ def find_changes(
 
 
 def all_changes(
-    histories: Iterable[Series], published: Sequence[dict[str, Any]]
+    histories: Iterable[Series], published: Sequence[ChangeDetail]
 ) -> list[tuple[FoundChange, bool]]:
     """The changes of all series, oldest first, and whether each is new. published: the details of
     those published before."""
@@ -95,7 +95,7 @@ def _with(points: Sequence[Point], values: Sequence[float]) -> tuple[Point, ...]
     return tuple(replace(each, value=value) for each, value in zip(points, values, strict=True))
 
 
-def is_known(change: FoundChange, known: Sequence[dict[str, Any]]) -> bool:
+def is_known(change: FoundChange, known: Sequence[ChangeDetail]) -> bool:
     """Whether this change of this series, within NEAR_RUNS, is among the details published before.
     Run ids are compared by their order, which is that of time: the run of a published change is no
     longer in the series if it was not steady and only steady runs count now."""
@@ -109,7 +109,7 @@ def is_known(change: FoundChange, known: Sequence[dict[str, Any]]) -> bool:
     )
 
 
-def _level(points: Sequence[Point]) -> dict[str, Any]:
+def _level(points: Sequence[Point]) -> Level:
     values = sorted(point.value for point in points)
     return {
         "median": statistics.median(values),

@@ -1,6 +1,6 @@
-"""Describes changes in sentences. Pure."""
+"""Changes as they are published, and in sentences. Pure."""
 
-from typing import Any
+from typing import Any, TypedDict
 
 from analysis.described import plain
 
@@ -9,6 +9,32 @@ METRICS = {
     "p99_ms": ("99th percentile of latency", "ms"),
     "sustainable_rate_per_second": ("sustainable rate", "records/s"),
 }
+
+
+class Level(TypedDict):
+    """The values of some runs."""
+
+    median: float
+    low: float
+    high: float
+    runs: int
+
+
+class ChangeDetail(TypedDict):
+    """Detail of the conclusion `change_point`. change: relative; None if it began at 0."""
+
+    workload: str
+    pipeline: str
+    stage: str
+    metric: str
+    last_run_before: str
+    first_run_after: str
+    before: Level
+    after: Level
+    change: float | None
+    worse: bool
+    p_value: float
+    likely_causes: list[str]
 
 
 def change_sentence(change: dict[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """Collects per-second facts of one run: causes of late seconds, and headroom. Pure.
 
 watched = CollectedEvidence(request)
-watched.add("results.latency", record)
-watched.told(phases)        # the conclusion's `disturbed`, `late`, `room` and `heap`
+watched.add(figures)
+watched.detail(phases)      # the conclusion's `disturbed`, `late`, `room` and `heap`
 
 `PhaseFigures` are the figures of the current run for its thresholds: of the measured phase only,
 for runs with thresholds. Figures per second and per record of interleaved pipelines cover the
@@ -11,7 +11,7 @@ pipeline's own turns.
 
 from collections import Counter, defaultdict, deque
 from statistics import median
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar, cast
 
 from analysis.costs import core_seconds_per_million_records
 from analysis.interleaving import Turns
@@ -26,6 +26,8 @@ from analysis.lateness import (
 from analysis.room import (
     HEAP,
     HeapSample,
+    HeapUse,
+    PartUse,
     Use,
     added,
     heap,
@@ -35,7 +37,14 @@ from analysis.room import (
     room_sentence,
 )
 from schemas import catalogue, protocol
-from schemas.events import Drained
+from schemas.events import Drained, FigureColumns
+from schemas.figures import (
+    GeneratorFigures,
+    LatencyFigures,
+    ProgressFigures,
+    ResourceFigures,
+    ThroughputFigures,
+)
 from schemas.percentiles import PackedCounts, levels, quantile, summary
 from schemas.protocol import MACHINE, PhasePlan, RunRequest
 from schemas.report import (
@@ -65,6 +74,25 @@ BUS = (catalogue.THROUGHPUT, catalogue.PIPELINE, catalogue.VERDICTS)
 # Buffered events that arrive before the phase times are known. Only those of the measured phase
 # matter, which begins at most a second before.
 EARLY = 500
+
+
+class LateDetail(TypedDict):
+    """Late seconds and their causes, as in a conclusion. by: seconds by cause; said: a sentence."""
+
+    seconds: int
+    of_seconds: int
+    by: dict[str, int]
+    disturbed_by: list[str]
+    said: str
+
+
+class EvidenceDetail(TypedDict):
+    """What a conclusion says of the evidence. room: by part of the stack; heap: by pipeline."""
+
+    disturbed: bool | None
+    late: LateDetail
+    room: dict[str, PartUse]
+    heap: dict[str, HeapUse]
 
 
 class _Percentiles:
@@ -131,16 +159,17 @@ class CollectedEvidence:
         self._behind_ms: dict[int, float] = {}
         self._told_behind_s = 0
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
+    def add(self, figures: FigureColumns) -> None:
         """Add figures of the run."""
+        topic, fields = figures.topic, figures.fields
         if topic == catalogue.RESOURCES:
-            self._add_use(record)
-        elif topic == catalogue.GENERATOR and record["phase"] in LOOKED_AT:
-            self._add_send_delays(record)
-        elif topic == catalogue.LATENCY and record["phase"] in LOOKED_AT:
-            self._add_latencies(record)
+            self._add_use(cast("ResourceFigures", fields))
+        elif topic == catalogue.GENERATOR and fields["phase"] in LOOKED_AT:
+            self._add_send_delays(cast("GeneratorFigures", fields))
+        elif topic == catalogue.LATENCY and fields["phase"] in LOOKED_AT:
+            self._add_latencies(cast("LatencyFigures", fields))
 
-    def _add_send_delays(self, record: dict[str, Any]) -> None:
+    def _add_send_delays(self, record: GeneratorFigures) -> None:
         phase, second_ms = record["phase"], record["second"]
         delays_us, counts = record["send_delays_us"], record["counts"]
         self._send_delays_us[phase].add(second_ms, delays_us, counts)
@@ -160,7 +189,7 @@ class CollectedEvidence:
             if full_us and all_us
         }
 
-    def _add_latencies(self, record: dict[str, Any]) -> None:
+    def _add_latencies(self, record: LatencyFigures) -> None:
         phase, definition, second_ms = record["phase"], record["definition"], record["second"]
         if definition not in DEFINITIONS:
             return
@@ -171,7 +200,7 @@ class CollectedEvidence:
         if phase == "measure" and warm_up is not None:
             warm_up.close_before(second_ms - 1000 * WARM_UP_OPEN_SECONDS)
 
-    def _add_use(self, record: dict[str, Any]) -> None:
+    def _add_use(self, record: ResourceFigures) -> None:
         part = record["pipeline"] or record["service"]
         middle_ms = record["time"] - 500 * record["interval_s"]
         at = int(middle_ms // 1000)
@@ -257,7 +286,7 @@ class CollectedEvidence:
         """What limited a pipeline from within: HEAP or PIPELINE."""
         return HEAP if limited_pipelines(self._heap(phases)) else PIPELINE
 
-    def _heap(self, phases: PhasePlan) -> dict[str, dict[str, Any]]:
+    def _heap(self, phases: PhasePlan) -> dict[str, HeapUse]:
         """The heap of each pipeline with a JVM in the measured phase."""
         begin_s, end_s = phases.measure_start_ms // 1000, phases.measure_end_ms // 1000
         result = {}
@@ -267,14 +296,13 @@ class CollectedEvidence:
                 result[name] = each
         return result
 
-    def told(self, phases: PhasePlan) -> dict[str, Any]:
+    def detail(self, phases: PhasePlan) -> EvidenceDetail:
         """All results, as in a conclusion and a report."""
         result = self.attribution(phases)
         measured = self._between(phases.measure_start_ms // 1000, phases.measure_end_ms // 1000)
         used = room(measured, self.cores)
         heaps = self._heap(phases)
         sentences = (result.said, heap_sentence(heaps), room_sentence(used, self.cores))
-        said = " ".join(filter(None, sentences))
         return {
             "disturbed": result.disturbed,
             "late": {
@@ -282,7 +310,7 @@ class CollectedEvidence:
                 "of_seconds": result.seconds,
                 "by": result.by,
                 "disturbed_by": list(result.disturbed_by),
-                "said": said,
+                "said": " ".join(filter(None, sentences)),
             },
             "room": used,
             "heap": heaps,
@@ -302,7 +330,7 @@ class PhaseFigures:
     def __init__(self, request: RunRequest) -> None:
         self._request = request
         self._bounds: tuple[int, int] | None = None
-        self._early: deque[tuple[str, dict[str, Any]]] = deque(maxlen=EARLY)
+        self._early: deque[FigureColumns] = deque(maxlen=EARLY)
         self._latencies: defaultdict[tuple[str, str, str], Counter[int]] = defaultdict(Counter)
         self._send_delays_us: Counter[int] = Counter()
         self._verdicts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -324,53 +352,70 @@ class PhaseFigures:
             load_start_s = phases.load_start_ms // 1000
             self._turns = Turns(self._request.interleaved, load_start_s, measured_s)
         while self._early:
-            self._add_timed(*self._early.popleft())
+            self._add_timed(self._early.popleft())
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one event of the run."""
-        if topic == catalogue.LATENCY and record["phase"] == "measure":
-            of = self._latencies[record["pipeline"], record["stage"], record["definition"]]
-            _count(of, record["latencies_ms"], record["counts"])
-        elif topic == catalogue.VERDICTS and record["phase"] == "measure":
-            of_stage = self._verdicts[record["pipeline"], record["stage"]]
-            of_stage.update({name: record[name] for name in protocol.VERDICTS})
-        elif topic in TIMED or (topic == catalogue.GENERATOR and record["phase"] == "measure"):
+    def add(self, figures: FigureColumns) -> None:
+        """Add figures of the run."""
+        topic, fields = figures.topic, figures.fields
+        if topic == catalogue.LATENCY and fields["phase"] == "measure":
+            latencies = cast("LatencyFigures", fields)
+            place = latencies["pipeline"], latencies["stage"], latencies["definition"]
+            _count(self._latencies[place], latencies["latencies_ms"], latencies["counts"])
+        elif topic == catalogue.VERDICTS and fields["phase"] == "measure":
+            of_stage = self._verdicts[fields["pipeline"], fields["stage"]]
+            of_stage.update({name: fields[name] for name in protocol.VERDICTS})
+        elif topic in TIMED or (topic == catalogue.GENERATOR and fields["phase"] == "measure"):
             if self._bounds is None:
-                self._early.append((topic, record))
+                self._early.append(figures)
             else:
-                self._add_timed(topic, record)
+                self._add_timed(figures)
 
-    def _add_timed(self, topic: str, record: dict[str, Any]) -> None:
+    def _add_timed(self, figures: FigureColumns) -> None:
+        match figures.topic:
+            case catalogue.GENERATOR:
+                self._add_sent(cast("GeneratorFigures", figures.fields))
+            case catalogue.THROUGHPUT:
+                self._add_outputs(cast("ThroughputFigures", figures.fields))
+            case catalogue.RESOURCES:
+                self._add_use(cast("ResourceFigures", figures.fields))
+            case _:
+                self._add_progress(cast("ProgressFigures", figures.fields))
+
+    def _is_measured(self, at_ms: int) -> bool:
         assert self._bounds is not None
-        if topic == catalogue.GENERATOR:
-            _count(self._send_delays_us, record["send_delays_us"], record["counts"])
-            self._sent[self._turn(record["second"])] += record["acknowledged"]
+        return self._bounds[0] <= at_ms < self._bounds[1]
+
+    def _add_sent(self, record: GeneratorFigures) -> None:
+        _count(self._send_delays_us, record["send_delays_us"], record["counts"])
+        self._sent[self._turn(record["second"])] += record["acknowledged"]
+
+    def _add_outputs(self, record: ThroughputFigures) -> None:
+        if record["pipeline"] and self._is_measured(record["second"]):
+            self._outputs[record["pipeline"], record["stage"]] += record["records"]
+
+    def _add_progress(self, record: ProgressFigures) -> None:
+        name, lag = record["pipeline"], record.get("lag_records")
+        if name and lag is not None and self._is_measured(record["time"]):
+            self._lag[name] = max(self._lag[name], lag)
+
+    def _add_use(self, record: ResourceFigures) -> None:
+        if not self._is_measured(record["time"]):
             return
-        at_ms = record["second"] if topic == catalogue.THROUGHPUT else record["time"]
-        name = record["pipeline"]
-        if not self._bounds[0] <= at_ms < self._bounds[1]:
-            return
-        if topic == catalogue.RESOURCES and record["service"] == MACHINE:
+        if record["service"] == MACHINE:
             self._machine_us[self._turn_of_sample(record)] += round(1e6 * record["interval_s"])
+        name = record["pipeline"]
         if not name:
             return
-        if topic == catalogue.THROUGHPUT:
-            self._outputs[name, record["stage"]] += record["records"]
-        elif topic == catalogue.RESOURCES:
-            self._add_use(name, record)
-        elif record.get("lag_records") is not None:
-            self._lag[name] = max(self._lag[name], record["lag_records"])
-
-    def _add_use(self, name: str, record: dict[str, Any]) -> None:
         cpu_us, us = round(1e6 * record["cpu_seconds"]), round(1e6 * record["interval_s"])
         self._used[name] += Counter(cpu_us=cpu_us, us=us)
         self._memory[name] = max(self._memory[name], record["memory_bytes"])
-        if record.get("heap_used_bytes") is not None:
-            self._heap[name] = max(self._heap[name], record["heap_used_bytes"])
+        heap_bytes = record.get("heap_used_bytes")
+        if heap_bytes is not None:
+            self._heap[name] = max(self._heap[name], heap_bytes)
         if self._turn_of_sample(record) in ("", name):
             self._used_in_turn[name] += Counter(cpu_us=cpu_us, us=us)
 
-    def _turn_of_sample(self, record: dict[str, Any]) -> str:
+    def _turn_of_sample(self, record: ResourceFigures) -> str:
         """The turn in which the middle of a sample lies."""
         return self._turn(record["time"] - 500 * record["interval_s"])
 

@@ -7,7 +7,7 @@ state.missing_ready(), state.failure
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from schemas import catalogue, protocol
 from schemas.events import (
@@ -28,6 +28,7 @@ from schemas.events import (
     ServiceStarted,
     StartAgain,
 )
+from schemas.figures import ResourceFigures
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.threshold import Threshold, parse_threshold
 from services.conductor.evidence import BUS as MORE
@@ -134,15 +135,16 @@ class RunState:
         if isinstance(event, LifecycleEvent):
             self._add_lifecycle(event)
         elif isinstance(event, FigureColumns):
-            self._add_figures(event.topic, event.fields)
+            self._add_figures(event)
 
-    def _add_figures(self, topic: str, record: dict[str, Any]) -> None:
-        self.warming.add(topic, record)
-        self.watched.add(topic, record)
+    def _add_figures(self, figures: FigureColumns) -> None:
+        self.warming.add(figures)
+        self.watched.add(figures)
         if self.measured is not None:
-            self.measured.add(topic, record)
+            self.measured.add(figures)
+        topic, record = figures.topic, figures.fields
         if topic == catalogue.RESOURCES:
-            self._add_usage(record)
+            self._add_usage(cast("ResourceFigures", record))
         elif topic == catalogue.GENERATOR and record["phase"] == "measure":
             self.send_delays_us.update(
                 dict(zip(record["send_delays_us"], record["counts"], strict=True))
@@ -269,7 +271,7 @@ class RunState:
         forgotten = sum(instance.came_forgotten for instance in instances)
         self.drained = Drained(verdicts=totals, came_forgotten=forgotten)
 
-    def _add_usage(self, record: dict[str, Any]) -> None:
+    def _add_usage(self, record: ResourceFigures) -> None:
         """Add processor time by user; samples have no phase, so the whole run counts."""
         if record["service"] != protocol.MACHINE:
             self.own_s += record["cpu_seconds"]

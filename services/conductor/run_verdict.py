@@ -65,7 +65,7 @@ def conclude(state: RunState) -> RunVerdict:
         "seconds": state.phases.phases.warm_up_s if state.phases else None,
     }
     if state.phases is not None:
-        detail |= state.watched.told(state.phases)
+        detail |= state.watched.detail(state.phases)
     if state.measured is not None:
         is_early = state.failure.startswith(ENDED)
         figures = state.measured.figures(state.drained, early=is_early)

@@ -13,7 +13,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
-from typing import Any
+from typing import cast
 
 from confluent_kafka import Consumer
 
@@ -33,6 +33,8 @@ from analysis.steadiness import (
     together,
 )
 from schemas import catalogue
+from schemas.events import FigureColumns
+from schemas.figures import ResourceFigures
 from schemas.percentiles import PackedCounts, quantile
 from schemas.protocol import RunRequest
 from schemas.workload import Workload
@@ -128,7 +130,7 @@ class Used:
     def __init__(self) -> None:
         self.cpu_s, self.jit_s = SecondValues(), SecondValues()
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: ResourceFigures) -> None:
         """Add a sample; it counts for the second that contains the middle of its interval."""
         interval_s = record["interval_s"]
         second = int(record["time"] / 1000 - interval_s / 2)
@@ -170,13 +172,14 @@ class Warming:
         self._observers: dict[str, str] = {}  # by pipeline
         self._first_s, self._newest_s = math.inf, 0
 
-    def add(self, topic: str, record: dict[str, Any]) -> None:
-        """Add one event of the run."""
+    def add(self, figures: FigureColumns) -> None:
+        """Add figures of the run."""
+        topic, record = figures.topic, figures.fields
         if topic == catalogue.RESOURCES and record["pipeline"]:
-            self._used[record["pipeline"]].add(record)
+            self._used[record["pipeline"]].add(cast("ResourceFigures", record))
             self._observers[record["pipeline"]] = record["producer"]
         elif topic == catalogue.RESOURCES and record["service"] == GENERATOR:
-            self._generators[record["producer"]].add(record)
+            self._generators[record["producer"]].add(cast("ResourceFigures", record))
         elif topic == catalogue.GENERATOR:
             second = record["second"] // 1000
             self._sent.put(second, self._sent.get(second, 0) + record["acknowledged"])

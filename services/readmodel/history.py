@@ -6,6 +6,7 @@ import statistics
 from typing import Any
 
 from analysis.changes.series import LATENCIES, Figure, RunFacts, Series, assemble
+from analysis.changes.words import ChangeDetail
 from schemas.protocol import VERDICTS, Pipeline, RunRequest
 from schemas.report import (
     Figures,
@@ -144,8 +145,8 @@ def runs_of_series(url: str, each: str, most: str) -> list[RunFacts]:
     ]
 
 
-def published_changes(url: str) -> list[dict[str, Any]]:
-    """The details of all published change points (`Change.detail`)."""
+def published_changes(url: str) -> list[ChangeDetail]:
+    """The details of all published change points."""
     rows = query(
         url, "SELECT detail FROM tidegauge.results_conclusions WHERE kind = 'change_point'"
     )

@@ -7,9 +7,9 @@ are escaped. `teams`: an Adaptive Card, as Power Automate's workflow for a chann
 import http.client
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 from services.conductor.notices.notice import Notice
 from services.runtime.hosts import ProxyError, connected, path_of, proxy_for
@@ -20,6 +20,9 @@ _TUNNEL: Final = re.compile(r"Tunnel connection failed: (\d{3})")
 MOST_BYTES: Final = 2_000  # of the response, which is ignored
 
 
+Body = Mapping[str, object]  # of JSON
+
+
 class NotTakenError(Exception):
     """The receiver did not accept it. for_good: retrying would not help."""
 
@@ -28,7 +31,7 @@ class NotTakenError(Exception):
         self.for_good = for_good
 
 
-def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: float) -> None:
+def post(url: str, body: Body, notice_id: str, token: str, timeout_s: float) -> None:
     """Post a body as JSON, with the id as Idempotency-Key, through the proxy that the environment
     names. Raises NotTakenError, whose text does
     not contain the address."""
@@ -65,7 +68,7 @@ def post(url: str, body: dict[str, Any], notice_id: str, token: str, timeout_s: 
         raise NotTakenError(f"it answered {answer.status}", for_good)
 
 
-def plain(notice: Notice) -> dict[str, Any]:
+def plain(notice: Notice) -> Body:
     """All fields as JSON."""
     at = datetime.fromtimestamp(notice.at_ms / 1000, UTC)
     return {
@@ -78,13 +81,13 @@ def plain(notice: Notice) -> dict[str, Any]:
     }
 
 
-def slack(notice: Notice) -> dict[str, Any]:
+def slack(notice: Notice) -> Body:
     """The title in bold, then one line each."""
     lines = [f"*{_escaped(notice.title)}*", *(f"• {_escaped(line)}" for line in notice.lines)]
     return {"text": "\n".join(lines)}
 
 
-def teams(notice: Notice) -> dict[str, Any]:
+def teams(notice: Notice) -> Body:
     """A card of text blocks. TextRun does not interpret Markdown, which stage names may contain."""
     blocks = [_block(notice.title, weight="Bolder", size="Medium"), *map(_block, notice.lines)]
     card = {
@@ -97,14 +100,14 @@ def teams(notice: Notice) -> dict[str, Any]:
     return {"type": "message", "attachments": [{"contentType": content_type, "content": card}]}
 
 
-SHAPES: dict[str, Callable[[Notice], dict[str, Any]]] = {
+SHAPES: dict[str, Callable[[Notice], Body]] = {
     "json": plain,
     "slack": slack,
     "teams": teams,
 }
 
 
-def _block(text: str, **style: str) -> dict[str, Any]:
+def _block(text: str, **style: str) -> Body:
     return {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": text, **style}]}
 
 

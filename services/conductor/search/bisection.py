@@ -12,7 +12,7 @@ verifying_request(request, rate, warm)           # the run itself
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NotRequired, TypedDict
 
 from analysis.steadiness import reduced, slope
 from schemas import protocol
@@ -343,8 +343,80 @@ def at_rate(request: RunRequest, rate_per_second: float) -> RunRequest:
     return request.model_copy(update={"workload": workload.model_copy(update=changes)})
 
 
-def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> dict[str, Any]:
-    """Event detail of one step's RunState."""
+class StageDetail(TypedDict):
+    """One stage in a step, as `schemas.events.StageJudged`."""
+
+    medians_ms: list[float]
+    highest_median_ms: float | None
+    rise_ms_per_s: float
+    rise_interval_ms_per_s: list[float]
+    drained_s: float
+    missing: int
+    longest_queue_records: int | None
+    last_queue_records: int | None
+
+
+class ObservationDetail(TypedDict):
+    """An observation: see StepObservation."""
+
+    intended: int
+    failed_sends: int
+    cpu_share: float | None
+    generator_us: float | None
+    stages: dict[str, StageDetail]
+
+
+class WarmUpDetail(TypedDict):
+    """What the warm-up of a step said: whether it was steady while it was measured."""
+
+    steady: bool | None
+    moving: list[str]
+    warm_up_s: int | None
+
+
+class _JudgedDetail(WarmUpDetail):
+    rate_per_second: float
+    measured_s: int
+    sustained: bool
+    undecided: bool
+    by_input_alone: bool
+    limited_by: str
+    reasons: list[str]
+
+
+class StepDetail(_JudgedDetail, ObservationDetail):
+    """A judged step, as `schemas.events.SearchStepJudged`."""
+
+    long: bool
+
+
+class NumberedStep(_JudgedDetail):
+    """A step in the result of a search."""
+
+    step: int
+
+
+class SearchDetail(TypedDict):
+    """The result of a search, as `schemas.events.RateJudged`."""
+
+    pipeline: str
+    stages: list[str]
+    policy: str
+    rate_per_second: float | None
+    interval_per_second: list[float | None]
+    confirmed: bool
+    limit: list[str]
+    limited_by: str
+    steps: list[NumberedStep]
+    lost_steps: list[str]
+    verified_at_per_second: float | None
+    verified: bool
+    ended_by: NotRequired[str]
+    verification: NotRequired[ObservationDetail]
+
+
+def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> StepDetail:
+    """Event detail of one step."""
     return {
         "rate_per_second": done.rate_per_second,
         "long": done.long,
@@ -359,18 +431,18 @@ def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> d
     }
 
 
-def observation_detail(observed: StepObservation) -> dict[str, Any]:
+def observation_detail(observed: StepObservation) -> ObservationDetail:
     """Event detail of an observation."""
     return {
         "intended": observed.intended,
         "failed_sends": observed.failed_sends,
         "cpu_share": observed.cpu_share,
         "generator_us": observed.generator_us,
-        "stages": {stage.name: _told_stage(stage) for stage in observed.stages},
+        "stages": {stage.name: _stage_detail(stage) for stage in observed.stages},
     }
 
 
-def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
+def result_detail(request: RunRequest, so_far: SoFar) -> SearchDetail:
     """Result of a run's search, before a run at a share of the rate has verified it."""
     search = request.workload.search
     assert search is not None
@@ -407,12 +479,12 @@ def result_detail(request: RunRequest, so_far: SoFar) -> dict[str, Any]:
     }
 
 
-def _steadiness(step: Done) -> dict[str, Any]:
+def _steadiness(step: Done) -> WarmUpDetail:
     """What the warm-up of a step said: whether it was steady while it was measured."""
     return {"steady": step.steady, "moving": list(step.moving), "warm_up_s": step.warm_up_s}
 
 
-def _told_stage(stage: StageObserved) -> dict[str, Any]:
+def _stage_detail(stage: StageObserved) -> StageDetail:
     queues = [second.queue for second in stage.seconds if second.queue is not None]
     rise = slope(stage.medians_ms)
     return {

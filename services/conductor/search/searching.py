@@ -41,6 +41,7 @@ from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.bisection import (
     Done,
     Planned,
+    SearchDetail,
     SoFar,
     at_rate,
     can_stay_warm,
@@ -318,7 +319,6 @@ class Searching:
         if self._interrupted():
             return
         request = step_request(self.request, planned, number, self._warm)
-        about: dict[str, Any] = {"step": number, "step_run_id": request.run_id}
         step = self._step(request)
         run, conclusion, observed = step.run, step.conclusion, step.observation
         if self._reason:
@@ -336,7 +336,8 @@ class Searching:
             SearchStepJudged(
                 run_id=self.request.run_id,
                 invalid_reasons=observed.trouble,
-                **about,
+                step=number,
+                step_run_id=request.run_id,
                 **step_detail(done, observed, request),
             )
         )
@@ -384,7 +385,8 @@ class Searching:
 
     def _verify(self) -> None:
         """Carry out the run itself at a share of the rate found, or refuse it."""
-        report = result_detail(self.request, self._so_far) | {"ended_by": self._ended_by}
+        report = result_detail(self.request, self._so_far)
+        report["ended_by"] = self._ended_by
         rate = report["verified_at_per_second"]
         if rate is not None and not self._interrupted():
             self._warm_up(rate)
@@ -398,7 +400,8 @@ class Searching:
             last = self._observed(request, keep=False)
             run, conclusion, observed = last.run, last.conclusion, last.observation
             reasons = judged(observed, self._search, final=True).refusals
-            report |= {"verified": not reasons, "verification": observation_detail(observed)}
+            report["verified"] = not reasons
+            report["verification"] = observation_detail(observed)
             if reasons and conclusion.valid:
                 share = f"{self._search.verify_share:.0%}"
                 because = [*reasons, *slower_machine(self._so_far.steps, observed.generator_us)]
@@ -410,7 +413,7 @@ class Searching:
         detail = self._with_thresholds(conclusion.detail, report)
         run.tell(replace(conclusion, detail={**detail, "search": report}))
 
-    def _with_thresholds(self, detail: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    def _with_thresholds(self, detail: dict[str, Any], result: SearchDetail) -> dict[str, Any]:
         """The detail of a conclusion, with the thresholds on the result of the search."""
         thresholds = map(parse_threshold, self.request.workload.thresholds)
         pipeline, rate = self.request.pipelines[0].name, result["rate_per_second"]

@@ -13,7 +13,7 @@ or the medians of the last good runs.
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import cast
 
 import structlog
 from confluent_kafka import KafkaException
@@ -21,6 +21,7 @@ from confluent_kafka import KafkaException
 from analysis.thresholds import resolved
 from schemas import catalogue
 from schemas.events import BusEvent, FigureColumns, PhaseStarted, RunRequested, SuiteChanged
+from schemas.figures import ResourceFigures
 from schemas.protocol import COLLECTOR, MACHINE, RunRequest, Workload
 from schemas.suite import Notify, Pace, Step, Suite, SuitePosition, SuiteRun
 from schemas.threshold import parse_threshold
@@ -110,7 +111,7 @@ class MachineUsage:
         does not see them, as with containers."""
         return self._own_s if self._sees_the_stack else self._machine_s
 
-    def add(self, record: dict[str, Any]) -> None:
+    def add(self, record: ResourceFigures) -> None:
         """Add one event of `results.resources`."""
         service, cpu_seconds = record["service"], record["cpu_seconds"]
         self._samples.append((record["time"], service, cpu_seconds, record["interval_s"]))
@@ -421,7 +422,7 @@ class Suites:
     def _take_in(self, event: BusEvent) -> None:
         match event:
             case FigureColumns(topic=catalogue.RESOURCES, fields=fields):
-                self._usage.add(fields)
+                self._usage.add(cast("ResourceFigures", fields))
             case PhaseStarted(phase="measure", run_id=run_id):
                 self._measured.add(run_id)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from schemas.events import FigureColumns
 from schemas.protocol import RunRequest
 from services.conductor.warming import Warming
 from tests.unit.requests import a_request, an_event
@@ -81,7 +82,7 @@ def replayed(seconds: Iterable[Second]) -> Warming:
     warming = Warming(_request(tuple(seconds[0].latencies)))
     for at, second in enumerate(seconds):
         for topic, event in _events(at, second):
-            warming.add(topic, event)
+            warming.add(FigureColumns(topic, event))
     return warming
 
 

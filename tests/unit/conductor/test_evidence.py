@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from schemas.events import FigureColumns
 from schemas.protocol import PhasePlan
 from schemas.suite import SuiteRun
 from services.conductor.evidence import (
@@ -43,17 +44,17 @@ def watched() -> CollectedEvidence:
     request = a_request().model_copy(update={"environment": {"cores": 2}})
     found = CollectedEvidence(request)
     for at in range(START_S, START_S + 30):
-        found.add("results.latency", latency(at, "event_time", *[5] * 9, 12))
-        found.add("results.latency", latency(at, "latest", *[4] * 9, 10))
-        found.add("results.latency", latency(at, "mean", 900))
+        found.add(FigureColumns("results.latency", latency(at, "event_time", *[5] * 9, 12)))
+        found.add(FigureColumns("results.latency", latency(at, "latest", *[4] * 9, 10)))
+        found.add(FigureColumns("results.latency", latency(at, "mean", 900)))
         sent = {"phase": "measure", "second": 1000 * at, "send_delays_us": [1000], "counts": [10]}
-        found.add("results.generator", an_event(**sent))
+        found.add(FigureColumns("results.generator", an_event(**sent)))
     return found
 
 
 def test_percentiles_of_each_second_by_definition() -> None:
     found = watched()
-    found.add("results.latency", latency(START_S, "latest", 999, phase="warm_up"))
+    found.add(FigureColumns("results.latency", latency(START_S, "latest", 999, phase="warm_up")))
     evidence = found.evidence(PHASES)
     assert evidence.event_time_ms == {PLACE: dict.fromkeys(range(START_S, START_S + 30), 12.0)}
     assert evidence.latest_ms == {PLACE: dict.fromkeys(range(START_S, START_S + 30), 10.0)}
@@ -63,7 +64,7 @@ def test_percentiles_of_each_second_by_definition() -> None:
 
 def test_counts_of_one_second_may_come_in_several_events() -> None:
     found = watched()
-    found.add("results.latency", latency(START_S, "event_time", 70, 80, 90))
+    found.add(FigureColumns("results.latency", latency(START_S, "event_time", 70, 80, 90)))
     assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 90.0
 
 
@@ -71,8 +72,8 @@ def test_counts_of_one_second_may_come_in_several_events() -> None:
 def test_a_last_second_with_few_outputs_is_not_examined(outputs: int, is_examined: bool) -> None:
     found, end = CollectedEvidence(a_request()), START_S + 30
     for at in range(START_S, end):
-        found.add("results.latency", latency(at, "event_time", *[5] * 30))
-    found.add("results.latency", latency(end, "event_time", *[90] * outputs))
+        found.add(FigureColumns("results.latency", latency(at, "event_time", *[5] * 30)))
+    found.add(FigureColumns("results.latency", latency(end, "event_time", *[90] * outputs)))
     examined = found.evidence(PHASES).event_time_ms[PLACE]
     assert len(examined) == 30 + is_examined
     assert (end in examined) is is_examined
@@ -81,7 +82,7 @@ def test_a_last_second_with_few_outputs_is_not_examined(outputs: int, is_examine
 def test_the_share_of_send_delays_for_which_the_clients_queue_was_full() -> None:
     found = watched()
     sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [], "counts": []}
-    found.add("results.generator", an_event(**sent, queue_full_us=2_500))
+    found.add(FigureColumns("results.generator", an_event(**sent, queue_full_us=2_500)))
     assert found.evidence(PHASES).queue_full_share == {START_S: 0.25}
     assert found.evidence(PHASES, "warm_up").queue_full_share == {}
 
@@ -91,27 +92,41 @@ def test_a_gateway_in_between_does_not_make_the_broker_late() -> None:
     workload = request.workload.model_copy(update={"transport": "tcp"})
     found = CollectedEvidence(request.model_copy(update={"workload": workload}))
     sent = {"phase": "measure", "second": 1000 * START_S, "send_delays_us": [900], "counts": [1]}
-    found.add("results.generator", an_event(**sent, queue_full_us=900))
+    found.add(FigureColumns("results.generator", an_event(**sent, queue_full_us=900)))
     assert found.evidence(PHASES).queue_full_share == {}
 
 
 def test_a_second_that_is_long_over_stays_as_it_is() -> None:
     found = watched()
     for at in range(START_S + 30, START_S + 30 + OPEN_SECONDS):
-        found.add("results.latency", latency(at, "event_time", 5))
-    found.add("results.latency", latency(START_S, "event_time", *[900] * 100))
+        found.add(FigureColumns("results.latency", latency(at, "event_time", 5)))
+    found.add(FigureColumns("results.latency", latency(START_S, "event_time", *[900] * 100)))
     assert found.evidence(PHASES).event_time_ms[PLACE][START_S] == 12.0
 
 
 def test_counts_of_the_warm_up_are_discarded_early_in_the_measure_phase() -> None:
     found = CollectedEvidence(a_request())
     for at in range(START_S - 5, START_S):
-        found.add("results.latency", latency(at, "event_time", *[5] * 9, 12, phase="warm_up"))
+        found.add(
+            FigureColumns(
+                "results.latency", latency(at, "event_time", *[5] * 9, 12, phase="warm_up")
+            )
+        )
     for at in range(START_S, START_S + WARM_UP_OPEN_SECONDS):
-        found.add("results.latency", latency(at, "event_time", 5))
-    found.add("results.latency", latency(START_S - 1, "event_time", *[90] * 20, phase="warm_up"))
-    found.add("results.latency", latency(START_S + WARM_UP_OPEN_SECONDS, "event_time", 5))
-    found.add("results.latency", latency(START_S - 1, "event_time", *[900] * 99, phase="warm_up"))
+        found.add(FigureColumns("results.latency", latency(at, "event_time", 5)))
+    found.add(
+        FigureColumns(
+            "results.latency", latency(START_S - 1, "event_time", *[90] * 20, phase="warm_up")
+        )
+    )
+    found.add(
+        FigureColumns("results.latency", latency(START_S + WARM_UP_OPEN_SECONDS, "event_time", 5))
+    )
+    found.add(
+        FigureColumns(
+            "results.latency", latency(START_S - 1, "event_time", *[900] * 99, phase="warm_up")
+        )
+    )
     of_place = found.evidence(PHASES, "warm_up").event_time_ms[PLACE]
     expected = dict.fromkeys(range(START_S - 5, START_S - 1), 12.0)
     assert of_place == expected | {START_S - 1: 90.0}
@@ -125,8 +140,10 @@ def test_only_definitions_that_the_evidence_needs_are_counted() -> None:
 def test_what_parts_used_is_known_by_their_names_in_the_measured_phase() -> None:
     found = watched()
     for at in (START_S - 5, START_S + 1, START_S + 45):
-        found.add("results.resources", used(at, "kafka", 0.5, run_queue_wait_seconds=0.25))
-        found.add("results.resources", used(at, "runner", 0.5, "spark-realtime"))
+        found.add(
+            FigureColumns("results.resources", used(at, "kafka", 0.5, run_queue_wait_seconds=0.25))
+        )
+        found.add(FigureColumns("results.resources", used(at, "runner", 0.5, "spark-realtime")))
     uses = found.evidence(PHASES).uses
     assert sorted(uses) == ["broker", "spark-realtime"]
     assert list(uses["broker"]) == [START_S]  # the sample contains the usage of the second before
@@ -145,8 +162,8 @@ def test_the_evaluators_lag_is_that_of_the_time_since_it_was_told_last() -> None
 def test_no_more_is_kept_than_three_hours() -> None:
     found = watched()
     for at in range(START_S, START_S + MOST_SECONDS + 100):
-        found.add("results.resources", used(at, "kafka", 0.5))
-        found.add("results.latency", latency(at, "event_time", 5))
+        found.add(FigureColumns("results.resources", used(at, "kafka", 0.5)))
+        found.add(FigureColumns("results.latency", latency(at, "event_time", 5)))
     phases = PHASES.phases.model_copy(update={"measure_s": 86_400})
     evidence = found.evidence(PHASES.model_copy(update={"phases": phases}))
     assert len(evidence.uses["broker"]) == MOST_SECONDS
@@ -219,7 +236,7 @@ def test_a_run_to_be_cited_is_invalid_when_it_was_disturbed() -> None:
     state = strict(a_good_run())
     state.watched = watched()
     for at in (START_S + 10, START_S + 11):
-        state.watched.add("results.latency", latency(at, "event_time", *[900] * 100))
+        state.watched.add(FigureColumns("results.latency", latency(at, "event_time", *[900] * 100)))
     state.begin_measuring(PHASES)
     assert conclude(state).reasons == (
         "It is unknown whether the measured phase was steady.",
@@ -243,8 +260,8 @@ def heap_of(second: int, gc_s: float) -> dict[str, Any]:
 def test_a_pipeline_with_too_small_a_heap_is_named(gc_s: float, part: str, said: str) -> None:
     found = watched()
     for at in range(START_S, START_S + 60):
-        found.add("results.resources", heap_of(at, gc_s))
-    told = found.told(PHASES)
+        found.add(FigureColumns("results.resources", heap_of(at, gc_s)))
+    told = found.detail(PHASES)
     assert told["heap"]["p"]["limited"] is bool(part)
     assert (said in told["late"]["said"]) is True
     assert ("limited by its heap" in told["late"]["said"]) is bool(part)

@@ -127,7 +127,7 @@ def test_the_newest_events_before_the_times_are_known_are_kept() -> None:
     for second in range(21):
         for _ in range(100):
             where = {"pipeline": "spark-realtime", "stage": "join", "second": 1000 * second}
-            measured.add("results.throughput", an_event(**where, records=1))
+            measured.add(FigureColumns("results.throughput", an_event(**where, records=1)))
     assert len(measured._early) == EARLY == 500
     measured.begins(PHASES)
     stages = measured.figures().pipelines["spark-realtime"].stages

@@ -50,10 +50,14 @@ def warmed(
     warming = Warming(request or a_request())
     for second, median in enumerate(medians):
         for stage in STAGES:
-            warming.add("results.latency", event(stage, second, median, median, median + tail))
-        warming.add("results.generator", sent(second, rate))
+            warming.add(
+                FigureColumns(
+                    "results.latency", event(stage, second, median, median, median + tail)
+                )
+            )
+        warming.add(FigureColumns("results.generator", sent(second, rate)))
     for second, used in enumerate(cores):
-        warming.add("results.resources", usage(second, used, jit))
+        warming.add(FigureColumns("results.resources", usage(second, used, jit)))
     return warming
 
 
@@ -103,7 +107,7 @@ def test_a_tail_that_falls_is_not_steady() -> None:
     for second in range(SECONDS):
         for stage in STAGES:
             slow = (40, 25, 12)[second // 4]
-            warming.add("results.latency", event(stage, second, 5, 5, slow))
+            warming.add(FigureColumns("results.latency", event(stage, second, 5, 5, slow)))
     found = warming.look(1000 * SECONDS)
     assert found.moving[0] == "spark-realtime ingest: p95 fell by 28 ms in 8 s, from 40 to 12 ms"
 
@@ -125,7 +129,7 @@ def beside_a_generator(cores: Sequence[float], producer: str = "someone") -> Ste
     for second in range(SECONDS):
         used = usage(second, cores[second // 4])
         generator = {"service": "generator", "pipeline": "", "producer": producer}
-        warming.add("results.resources", used | generator)
+        warming.add(FigureColumns("results.resources", used | generator))
     return warming.look(1000 * SECONDS)
 
 
@@ -152,7 +156,7 @@ def test_a_generator_on_another_machine_explains_nothing() -> None:
 def test_processor_time_that_falls_with_the_rate_is_steady() -> None:
     warming = warmed([6] * 12, [1.8] * 4 + [1.5] * 4 + [1.2] * 4, rate=0)
     for second in range(SECONDS):
-        warming.add("results.generator", sent(second, (600, 500, 400)[second // 4]))
+        warming.add(FigureColumns("results.generator", sent(second, (600, 500, 400)[second // 4])))
     assert warming.look(1000 * SECONDS).steady
 
 
@@ -172,7 +176,7 @@ def test_too_little_is_not_known_to_be_steady() -> None:
     assert found.unknown.startswith("there are too few seconds with outputs of spark-realtime ing")
     warming = Warming(a_request())
     for second in range(SECONDS):
-        warming.add("results.latency", event("join", second, 6))
+        warming.add(FigureColumns("results.latency", event("join", second, 6)))
     assert warming.look(1000 * SECONDS).steady is None
 
 
@@ -194,11 +198,15 @@ def test_pipelines_in_turns_are_judged_by_their_own_turns() -> None:
         for second in range(120):
             mine = turns.turn(second)
             for stage in STAGES:
-                warming.add("results.latency", event(stage, second, 6) | {"pipeline": mine})
+                warming.add(
+                    FigureColumns("results.latency", event(stage, second, 6) | {"pipeline": mine})
+                )
             for name in "ab":
                 used = cost**second if name == mine else 0.05
-                warming.add("results.resources", usage(second, used) | {"pipeline": name})
-            warming.add("results.generator", sent(second, 400))
+                warming.add(
+                    FigureColumns("results.resources", usage(second, used) | {"pipeline": name})
+                )
+            warming.add(FigureColumns("results.generator", sent(second, 400)))
         found = warming.conclude(60_000, 120_000)
         assert found.steady is steady
         assert len(found.moving) == (0 if steady else 2)
@@ -218,7 +226,9 @@ def test_pipelines_in_long_turns_are_found_steady_before_the_warm_up_ends(
         of_b *= 0.97 if falls and mine == "b" else 1
         median = round(of_b) if mine == "b" else 6
         for stage in STAGES:
-            warming.add("results.latency", event(stage, second, median) | {"pipeline": mine})
+            warming.add(
+                FigureColumns("results.latency", event(stage, second, median) | {"pipeline": mine})
+            )
         if warming.look(1000 * (second + 1)).steady:
             steady_s.append(second)
     assert bool(steady_s) is not falls
@@ -230,7 +240,7 @@ def test_a_stage_with_rare_outputs_is_judged_by_half_a_minute() -> None:
     rare = Warming(a_request())
     for second in range(0, 40, 5):
         for stage in STAGES:
-            rare.add("results.latency", event(stage, second, 6))
+            rare.add(FigureColumns("results.latency", event(stage, second, 6)))
     assert rare.look(28_000).steady is None
     assert rare.look(40_000).steady is True
 
