@@ -177,22 +177,22 @@ def _said(comparison: BaselineComparison) -> str:
         )
     if not comparison.rows:
         return f"{head}: no figure in common."
-    told = [
+    changes = [
         f"{word} in {', '.join(cells)}"
         for word, verdict in (("worse", WORSE), ("better", BETTER))
         if (cells := [_in_words(row) for row in comparison.rows if row.verdict == verdict])
     ]
-    said = f"{head}: {' and '.join(told) or 'no significant difference'}."
+    text = f"{head}: {' and '.join(changes) or 'no significant difference'}."
     if all(row.verdict == UNKNOWN for row in comparison.rows):
-        said = f"{head}: too little data for intervals."
+        text = f"{head}: too little data for intervals."
     if comparison.doubts:
-        return f"{said} This is not conclusive: {'; '.join(comparison.doubts)}."
+        return f"{text} This is not conclusive: {'; '.join(comparison.doubts)}."
     if comparison.by == "seconds":
         return (
-            f"{said} This applies to these runs and does not affect the exit code; --repeat "
+            f"{text} This applies to these runs and does not affect the exit code; --repeat "
             f"{ENOUGH_RUNS} on both sides decides."
         )
-    return said
+    return text
 
 
 def _in_words(row: Compared) -> str:

@@ -121,8 +121,8 @@ def identity_of(request: Request) -> Fields:
 
 def _identity_of_watch(watch: dict[str, Any]) -> Fields:
     sides = {side: [each["topic"] for each in watch[side]] for side in ("inputs", "outputs")}
-    told = {"watch": str(watch["name"]), "relation": str(watch["relation"]["kind"])}
-    return told | {side: in_words(topics) for side, topics in sides.items()}
+    identity = {"watch": str(watch["name"]), "relation": str(watch["relation"]["kind"])}
+    return identity | {side: in_words(topics) for side, topics in sides.items()}
 
 
 def is_doubtful(report: Report) -> bool:
@@ -141,8 +141,8 @@ def doubts_of(report: Report) -> list[str]:
         what = f" ({'; '.join(moving)})" if moving else ""
         result.append(f"{run_id} was not steady{what}")
     if report.disturbed:
-        said = report.late.said
-        result.append(f"{run_id} was disturbed{f' ({said})' if said else ''}")
+        explanation = report.late.said
+        result.append(f"{run_id} was disturbed{f' ({explanation})' if explanation else ''}")
     for name, pipeline in report.pipelines.items():
         for stage, cell in pipeline.stages.items():
             counts = {verdict: cell.verdicts.get(verdict, 0) for verdict in EXPECTED}

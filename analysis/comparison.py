@@ -149,28 +149,30 @@ def conclusion(
     faster = [
         f"{d.stage} {d.figure}" for d in figure_differences if d.is_real and d.interval.value < 0
     ]
-    told = [
+    parts = [
         f"{word} in {', '.join(cells)}" for word, cells in (("slower", slower), ("faster", faster))
     ]
-    said = " and ".join(text for text, cells in zip(told, (slower, faster), strict=True) if cells)
-    if not said:
+    outcome = " and ".join(
+        text for text, cells in zip(parts, (slower, faster), strict=True) if cells
+    )
+    if not outcome:
         return "No significant difference."
     if doubts:
-        text = f"{after.name} was {said} than {before.name} in these runs."
+        text = f"{after.name} was {outcome} than {before.name} in these runs."
         return f"{text} This is not conclusive: {'; '.join(doubts)}."
     if by_runs(before, after):
         return (
-            f"{after.name} is {said} than {before.name}. The intervals come from the variation "
+            f"{after.name} is {outcome} than {before.name}. The intervals come from the variation "
             "between runs."
         )
     if same_run:
         return (
-            f"{after.name} is {said} than {before.name}. This applies to this run, in which both "
-            "ran at once; run --pipeline A,B --interleave measures them alternately."
+            f"{after.name} is {outcome} than {before.name}. This applies to this run, in which "
+            "both ran at once; run --pipeline A,B --interleave measures them alternately."
         )
     return (
-        f"{after.name} was {said} than {before.name} in these runs. Measure {ENOUGH_RUNS} runs of "
-        f"each (--repeat {ENOUGH_RUNS}) to compare this with the variation between runs."
+        f"{after.name} was {outcome} than {before.name} in these runs. Measure {ENOUGH_RUNS} runs "
+        f"of each (--repeat {ENOUGH_RUNS}) to compare this with the variation between runs."
     )
 
 

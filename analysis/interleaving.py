@@ -267,10 +267,10 @@ def as_said(
     for word, sign in (("slower", 1), ("faster", -1)):
         cells = [_cell(*each, levels) for each in real if each[2].value * sign > 0]
         parts += [f"{word} in {', '.join(cells)}"] if cells else []
-    said = f"{second} is {' and '.join(parts)} than {first}."
+    text = f"{second} is {' and '.join(parts)} than {first}."
     if not doubts:
-        return said
-    return f"{said} This is not conclusive: {'; '.join(doubts)}."
+        return text
+    return f"{text} This is not conclusive: {'; '.join(doubts)}."
 
 
 def _cell(

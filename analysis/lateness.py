@@ -294,8 +294,8 @@ def attribute(evidence: Evidence) -> Attribution:
     disturbed_by = _disturbed_by(evidence, late, len(seconds))
     counted = len(set(seconds) | set(late))
     attribution = Attribution(bool(disturbed_by), counted, late, disturbed_by)
-    said = _sentence(attribution, evidence)
-    return replace(attribution, said=said)
+    text = _sentence(attribution, evidence)
+    return replace(attribution, said=text)
 
 
 def limited_by(evidence: Evidence, by_input_alone: bool = False) -> str:
@@ -389,13 +389,13 @@ def _sentence(attribution: Attribution, evidence: Evidence) -> str:
         )
         named = ", ".join(f"{n} by the {part}" for n, part in by)
         were = "was" if late == 1 else "were"
-        said = f"{late} of {attribution.seconds} seconds {were} late: {named}"
+        text = f"{late} of {attribution.seconds} seconds {were} late: {named}"
     else:
-        said = f"none of {attribution.seconds} seconds was late"
+        text = f"none of {attribution.seconds} seconds was late"
     others, cores = others_cores(evidence.uses), evidence.cores
     if others is not None and cores and others / cores > evidence.others_allowed:
-        said += f"; processes outside the run used {others:.2f} of {cores:g} cores"
+        text += f"; processes outside the run used {others:.2f} of {cores:g} cores"
     if (stolen := _stolen_share(evidence)) > STEAL_SHARE:
-        said += f"; CPU steal was {stolen:.0%}"
+        text += f"; CPU steal was {stolen:.0%}"
     head = "Disturbed" if attribution.disturbed else "Undisturbed"
-    return f"{head}: {said}."
+    return f"{head}: {text}."

@@ -198,10 +198,10 @@ def room_sentence(parts: Mapping[str, PartUse], cores: float | None) -> str:
         return ""
     waits = [f"{part} {parts[part]['waiting_share']:.0%}" for part in machine["waited"]]
     of = f" of {cores:g}" if cores else ""
-    said = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
+    text = f"Saturated: {machine['cpu_cores']:.2f}{of} cores were in use"
     if not waits:
-        return said + "."
-    return f"{said}. Share of runnable time spent waiting for a core: {', '.join(waits)}."
+        return text + "."
+    return f"{text}. Share of runnable time spent waiting for a core: {', '.join(waits)}."
 
 
 class HeapUse(TypedDict):

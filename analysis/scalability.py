@@ -210,38 +210,38 @@ def _said(
     predicted: Sequence[Predicted],
 ) -> list[str]:
     """Sentences: what is evidence, what is not and why, the law, and its limits."""
-    said = [_evidence(evidence)]
-    said += [
+    sentences = [_evidence(evidence)]
+    sentences += [
         f"{counted([point.workers])} {_is([point.workers])} not evidence: {point.objection}."
         for point in points
         if point.objection
     ]
     if law is None:
         having = [point.workers for point in points if point.bounds]
-        said.append(
+        sentences.append(
             f"A law with {UNKNOWNS} unknowns needs rates for {UNKNOWNS} numbers of workers; there "
             f"{_is([len(having)])} {len(having)}, so no law is fitted."
         )
-        return said
+        return sentences
     share, pair = law.contention, law.coherency
-    said.append(
+    sentences.append(
         f"Universal Scalability Law of {counted(law.of_workers)}: one sustains "
         f"{_rates(law.rate_of_one)}, contention {_shares(share)}, coherency {_shares(pair)}."
     )
     if set(law.of_workers) - set(evidence):
-        said.append("The law includes limits of this machine.")
+        sentences.append("The law includes limits of this machine.")
     peak = law.peak_workers
     further = [
         f"{each.workers} would sustain {_rates(each.rate_per_second)}"
         for each in predicted
         if not each.is_measured
     ]
-    said.append(
+    sentences.append(
         f"Extrapolated beyond {counted([max(point.workers for point in points)])}: "
         + " and ".join(further)
         + (f"; the rate is highest with {peak}." if peak else ".")
     )
-    return said
+    return sentences
 
 
 def _evidence(evidence: Sequence[int]) -> str:

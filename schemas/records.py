@@ -36,8 +36,8 @@ class NameTable:
         needed = int(numbers.max(initial=-1)) + 1
         if needed > len(self._names):
             steps = range(len(self._names), needed, NAMES_PER_STEP)
-            made = [self._make(start, start + NAMES_PER_STEP) for start in steps]
-            self._names = pa.concat_arrays([self._names, *made])
+            added = [self._make(start, start + NAMES_PER_STEP) for start in steps]
+            self._names = pa.concat_arrays([self._names, *added])
         return self._names
 
     def names(self, numbers: Int64s) -> pa.StringArray:

@@ -101,8 +101,10 @@ def first_sentence(error: ValidationError) -> str:
     if not _is_in_union(first):
         return sentence(first)
     same = [other for other in others if _is_in_union(other) and _place(other) == _place(first)]
-    told = dict.fromkeys(sentence(each) for each in (first, *same) if not _allows_only_empty(each))
-    start, *more = told or {sentence(first): None}
+    sentences = dict.fromkeys(
+        sentence(each) for each in (first, *same) if not _allows_only_empty(each)
+    )
+    start, *more = sentences or {sentence(first): None}
     return " or ".join((start, *(each.removeprefix("It must be ") for each in more)))
 
 

@@ -144,7 +144,7 @@ def facts(point: Point, pipeline: str) -> dict[str, Any]:
     own = {each["name"]: each for each in request["pipelines"]}
     beside = {name: each for name, each in own.items() if name != pipeline}
     workload, environment = request["workload"], request.get("environment", {})
-    told = {
+    recorded = {
         **environment,
         "pipelines": own.get(pipeline, {}),
         "beside": beside,
@@ -152,7 +152,7 @@ def facts(point: Point, pipeline: str) -> dict[str, Any]:
         "partitions": workload.get("partitions"),
         **{name: workload.get(name) for name in ("phases", "judgement", "validity")},
     }
-    return dict(_flat("", told))
+    return dict(_flat("", recorded))
 
 
 def _flat(path: str, value: Any) -> list[tuple[str, Any]]:

@@ -126,10 +126,13 @@ def alike(request: Request) -> str:
     load = dict(workload.get("load", {}))  # a watch has no load
     if _finds_rate(workload):
         load.pop("rate_per_second", None)  # the initial rate, not what is measured
-    told = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
-    told += [workload.get("transport", "kafka"), (request.get("interleaved") or {}).get("block_s")]
+    identity = [workload["name"], load, windows_of(request), *(workload.get(name) for name in LOAD)]
+    identity += [
+        workload.get("transport", "kafka"),
+        (request.get("interleaved") or {}).get("block_s"),
+    ]
     pipelines = sorted(pipeline["name"] for pipeline in request["pipelines"])
-    return json.dumps([told, domain_of(request), pipelines, request["stages"]], sort_keys=True)
+    return json.dumps([identity, domain_of(request), pipelines, request["stages"]], sort_keys=True)
 
 
 def _finds_rate(workload: Request) -> bool:

@@ -104,10 +104,10 @@ def _files(webhooks: Mapping[str, Webhook]) -> dict[str, Path]:
 
 
 def _variables(webhooks: Mapping[str, Webhook], minutes: float) -> Iterator[dict[str, str]]:
-    told = {
+    settings = {
         name: each.model_dump(mode="json", exclude_defaults=True) for name, each in webhooks.items()
     }
-    yield {"name": "TIDEGAUGE_WEBHOOKS", "value": json.dumps(told)}
+    yield {"name": "TIDEGAUGE_WEBHOOKS", "value": json.dumps(settings)}
     if minutes:
         yield {"name": "TIDEGAUGE_NO_RESULTS_MINUTES", "value": f"{minutes:g}"}
 

@@ -52,13 +52,13 @@ def _recipes(folder: Path) -> Iterator[ArchiveRecipe]:
         with suppress(
             OSError, ValueError, KeyError, TypeError
         ):  # truncated, or removed by another run
-            told = json.loads(path.read_text())
-            java_home, options = Path(told["java_home"]), tuple(told["options"])
+            stored = json.loads(path.read_text())
+            java_home, options = Path(stored["java_home"]), tuple(stored["options"])
             archive = ClassArchive(folder, path.stem, java_home, options)
             lists = [each for each in archive.lists() if each.stat().st_size <= MOST_LIST_BYTES]
             if lists and not archive.path.exists():
                 classes = max(lists, key=lambda each: each.stat().st_size)
-                yield ArchiveRecipe(archive, told["class_path"], classes)
+                yield ArchiveRecipe(archive, stored["class_path"], classes)
 
 
 def _make(recipe: ArchiveRecipe) -> str:
@@ -112,10 +112,10 @@ def usable(classes: str) -> str:
     return classes[: classes.rfind("\n") + 1]
 
 
-def _forget_old(made: ClassArchive) -> None:
+def _forget_old(archive: ClassArchive) -> None:
     """Remove archives of other jars or Java runtimes, except the newest."""
-    use = made.name.rpartition("-")[0]
+    use = archive.name.rpartition("-")[0]
     for ending in ("jsa", "failed"):
-        result = made.folder.glob(f"{use}-*.{ending}")
+        result = archive.folder.glob(f"{use}-*.{ending}")
         for old in sorted(result, key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:
             old.unlink(missing_ok=True)

@@ -315,8 +315,8 @@ def pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
             except (configparser.Error, OSError, UnicodeDecodeError):
                 continue
             if file.has_section(section):
-                told = {name.replace("_", "-"): value for name, value in file.items(section)}
-                result |= {name: " ".join(value.split()) for name, value in told.items()}
+                options = {name.replace("_", "-"): value for name, value in file.items(section)}
+                result |= {name: " ".join(value.split()) for name, value in options.items()}
     return result
 
 

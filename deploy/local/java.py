@@ -134,8 +134,8 @@ def _probe(executable: Path, *arguments: str) -> Java | Unsuitable:
     home = re.search(r"^ *java\.home = (.+)$", done.stderr, re.MULTILINE)
     version = re.search(r"^ *java\.specification\.version = ([\d.]+)$", done.stderr, re.MULTILINE)
     if done.returncode != 0 or not home or not version:
-        said = (done.stderr + done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
-        return Unsuitable(f"does not start ({said[0]})")
+        lines = (done.stderr + done.stdout).strip().splitlines() or [f"exit code {done.returncode}"]
+        return Unsuitable(f"does not start ({lines[0]})")
     number = int(version[1].removeprefix("1.").split(".")[0])
     return Java(Path(home[1]), number) if number >= OLDEST else Unsuitable(f"is Java {number}")
 

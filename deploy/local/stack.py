@@ -161,8 +161,8 @@ def start_detached(settings: ServiceSettings, on_progress: Progress) -> None:
         raise
     lines.relay()
     if process.poll():
-        said = [line for line in tail(log) if line.startswith(PREFIX)]
-        text = said[-1].removeprefix(PREFIX) if said else f"the stack did not start; see {log}"
+        errors = [line for line in tail(log) if line.startswith(PREFIX)]
+        text = errors[-1].removeprefix(PREFIX) if errors else f"the stack did not start; see {log}"
         raise StackError(text)
     on_progress("the stack is up")
 

@@ -340,7 +340,7 @@ def _free_base_port() -> int:
 
 
 def _start(root: Path, folder: Path, base_port: int, log: Path) -> "subprocess.Popen[bytes]":
-    told = {
+    settings = {
         "TIDEGAUGE_OFFLINE": "true",
         "TIDEGAUGE_DATA": str(folder),
         "TIDEGAUGE_BASE_PORT": str(base_port),
@@ -350,7 +350,7 @@ def _start(root: Path, folder: Path, base_port: int, log: Path) -> "subprocess.P
     with log.open("wb") as output:
         return subprocess.Popen(
             [sys.executable, "-m", "services.store"],
-            env={name: value for name, value in os.environ.items() if _may_know(name)} | told,
+            env={name: value for name, value in os.environ.items() if _may_know(name)} | settings,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

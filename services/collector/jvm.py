@@ -131,8 +131,8 @@ def _files(pid: int, proc: Path) -> Iterator[Path]:
     temporary folder, so that JVMs in containers are found, where the pid differs."""
     try:
         status = (proc / str(pid) / "status").read_text()
-        told = dict(line.split(":", 1) for line in status.splitlines())
-        number, user = told["NSpid"].split()[-1], int(told["Uid"].split()[1])
+        fields = dict(line.split(":", 1) for line in status.splitlines())
+        number, user = fields["NSpid"].split()[-1], int(fields["Uid"].split()[1])
         folder = proc / str(pid) / "root" / "tmp"
         # A glob would visit every file in the folder.
         names = sorted(name for name in os.listdir(folder) if name.startswith("hsperfdata_"))

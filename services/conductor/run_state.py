@@ -123,8 +123,8 @@ class RunState:
     @property
     def load_finished(self) -> LoadFinished | None:
         """Total of all generators; None until each has reported."""
-        told = list(self.loads_finished.values())
-        return together(told) if told and len(told) >= told[0].instance_count else None
+        loads = list(self.loads_finished.values())
+        return together(loads) if loads and len(loads) >= loads[0].instance_count else None
 
     def add(self, event: BusEvent) -> None:
         """Add one event of a topic of BUS; events of other runs are ignored."""

@@ -197,13 +197,13 @@ class Warming:
         end_s = until_ms // 1000
         compilers_s = BLOCKS * max(self.block_s, self._turn_s)  # with a turn of each pipeline
         compilers = self._compilers(end_s - compilers_s, end_s)
-        told = told_of(self._blocks(end_s), compilers)
-        if not told.steady and self._first_s <= end_s - self._look_back_s:
+        steadiness = told_of(self._blocks(end_s), compilers)
+        if not steadiness.steady and self._first_s <= end_s - self._look_back_s:
             last_s = min(self.block_s, self._look_back_s // BLOCKS)
-            result = self._looked_back(end_s, 0 if told.steady is None else last_s)
+            result = self._looked_back(end_s, 0 if steadiness.steady is None else last_s)
             other = told_of(result, compilers)
-            told = other if other.steady else told
-        return told
+            steadiness = other if other.steady else steadiness
+        return steadiness
 
     def conclude(self, begin_ms: int, until_ms: int) -> Steadiness:
         """Whether a run was steady while it was measured. A figure that the measured phase is too
@@ -212,8 +212,8 @@ class Warming:
         result = self._blocks(begin_s)
         if self._changes:
             compilers = self._compilers(begin_s - BLOCKS * self.block_s, begin_s)
-            told = told_of(result, compilers)
-            return replace(told, unknown=told.unknown and self._changes)
+            steadiness = told_of(result, compilers)
+            return replace(steadiness, unknown=steadiness.unknown and self._changes)
         longer = self._judged(begin_s - BLOCKS * self.block_s, end_s)
         for what, measured in self._judged(begin_s, end_s).items():
             result[what] = together(measured, longer[what], result[what])

@@ -243,13 +243,13 @@ def _require(holds: bool, otherwise: str) -> None:
 def _check_outputs(spec: DomainSpec, types: Types, stage: StageSpec) -> None:
     """Check the record of a stage."""
     _require(stage.record in types, f"there is no schema {stage.record}")
-    made = {aggregate.column for aggregate in stage.aggregates} | {
+    computed = {aggregate.column for aggregate in stage.aggregates} | {
         change.column for change in stage.changes
     }
-    made |= stage.columns.keys()
-    for name in (*sorted(made), *stage.keys, stage.key, *_address(spec, stage)):
+    computed |= stage.columns.keys()
+    for name in (*sorted(computed), *stage.keys, stage.key, *_address(spec, stage)):
         _require(name in types[stage.record], f"{stage.record} has no column {name!r}")
-    times = {each.event_time for each in spec.inputs_of(stage.name)} - made
+    times = {each.event_time for each in spec.inputs_of(stage.name)} - computed
     if any(each.is_windowed for each in spec.chain(stage.name)):
         times |= {WINDOW_START, WINDOW_END}
     for name in sorted(times & types[stage.record].keys()):

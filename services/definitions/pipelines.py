@@ -268,12 +268,12 @@ def rewired(domain: DomainSpec, reads: Mapping[str, str]) -> DomainSpec:
     the reading stage needs.
     """
     fields = domain.model_dump()
-    for spec, said in zip(domain.stages, fields["stages"], strict=True):
+    for spec, stage in zip(domain.stages, fields["stages"], strict=True):
         if spec.name in reads:
             name = reads[spec.name]
             if name not in domain.stage_names:
                 raise ValueError(f"reads: {domain.name} has no stage {name!r} for {spec.name}")
-            said.update(_reading(spec, domain.stage(name)))
+            stage.update(_reading(spec, domain.stage(name)))
     return DomainSpec.model_validate(fields)
 
 

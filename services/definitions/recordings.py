@@ -239,11 +239,11 @@ def time_us(given: Any, column: str, unit: str = "") -> int:
     if FIRST_US <= found_us < END_US:
         return found_us
     years = f"which is not in the years {FIRST_YEAR} to {LAST_YEAR}"
-    told = f"{column} is {str(given)[:MOST_SHOWN]}, {years}"
+    problem = f"{column} is {str(given)[:MOST_SHOWN]}, {years}"
     if number is not None:
         looks = _looks_like(number)
-        told += f" as {_UNITS[unit or 'ms'][0]}" + (f"; it looks like {looks}" if looks else "")
-    raise ValueError(told)
+        problem += f" as {_UNITS[unit or 'ms'][0]}" + (f"; it looks like {looks}" if looks else "")
+    raise ValueError(problem)
 
 
 def _time_number(given: Any, column: str) -> Decimal | None:

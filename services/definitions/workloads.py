@@ -206,8 +206,8 @@ def load_suite(name: str, directory: Path = SUITES_DIR) -> Suite:
     file = load_file("suite", SuiteFile.model_validate, name, directory)
     steps = [step for item in file.steps for step in _steps(name, item)]
     try:
-        told = file.model_dump(include={"name", "summary", "pace", "notify", "rotation"})
-        return Suite.model_validate({**told, "steps": tuple(steps)})
+        fields = file.model_dump(include={"name", "summary", "pace", "notify", "rotation"})
+        return Suite.model_validate({**fields, "steps": tuple(steps)})
     except ValidationError as error:
         raise DefinitionError(f"suite {name}: {first_mistake(error)}.") from error
 

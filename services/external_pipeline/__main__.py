@@ -45,8 +45,8 @@ def main() -> int:
     command = plan.pipeline.settings.get("command", ())
     assert isinstance(command, tuple)
     try:
-        told = dict(os.environ) | variables(plan, Path(sys.argv[-1]))
-        process = start(command, told) if command else None
+        environment = dict(os.environ) | variables(plan, Path(sys.argv[-1]))
+        process = start(command, environment) if command else None
     except OSError as error:
         print(f"{plan.pipeline.name}: {error}", file=sys.stderr)
         return EXIT_FAILED
@@ -64,7 +64,7 @@ def main() -> int:
 
 def variables(plan: EnginePlan, path: Path) -> dict[str, str]:
     """The environment variables of the program."""
-    told = {
+    environment = {
         "TIDEGAUGE_KAFKA_BOOTSTRAP": plan.bootstrap,
         "TIDEGAUGE_RUN_ID": plan.run_id,
         "TIDEGAUGE_STAGES": ",".join(plan.outputs),
@@ -73,8 +73,8 @@ def variables(plan: EnginePlan, path: Path) -> dict[str, str]:
         "TIDEGAUGE_PLAN": str(path),
     }
     if plan.properties:
-        told["TIDEGAUGE_KAFKA_PROPERTIES"] = json.dumps(plan.properties)
-    return told
+        environment["TIDEGAUGE_KAFKA_PROPERTIES"] = json.dumps(plan.properties)
+    return environment
 
 
 def start(command: Sequence[str], variables: dict[str, str]) -> "subprocess.Popen[bytes]":

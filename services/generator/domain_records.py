@@ -157,12 +157,12 @@ class RecordedRecords:
 
     def columns(self, name: str, values: Values) -> Mapping[str, Any]:
         (item,) = (each for each in self._inputs if each.name == name)
-        made = {item.event_time}
+        generated = {item.event_time}
         if self._columns[name][item.key].type == pa.string():
-            made.add(item.key)
+            generated.add(item.key)
         rows = pa.array(values["row"])
         columns = self._columns[name].items()
-        return {column: array.take(rows) for column, array in columns if column not in made}
+        return {column: array.take(rows) for column, array in columns if column not in generated}
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """One row of each input, a different one in each set."""

@@ -115,26 +115,26 @@ class RecordBuilder:
 
     def _columns(self, rows: RecordArrays) -> pa.RecordBatch:
         """The records as the columns of their schema."""
-        made = dict(self._plan.records.columns(self._input.name, rows.values))
-        made |= {
+        columns = dict(self._plan.records.columns(self._input.name, rows.values))
+        columns |= {
             SEQUENCE: rows.sequence,
             RUN_ID: pa.repeat(pa.scalar(self._plan.request.run_id, pa.string()), len(rows)),
             SCHEDULED_AT: rows.due_us + self._load_start_ms * 1000,
         }
-        if self._input.event_time not in made:
-            made[self._input.event_time] = rows.values[EVENT_MS]
-        if self._input.key not in made:
-            made[self._input.key] = self._plan.records.keys(self._input.name).names(
+        if self._input.event_time not in columns:
+            columns[self._input.event_time] = rows.values[EVENT_MS]
+        if self._input.key not in columns:
+            columns[self._input.key] = self._plan.records.keys(self._input.name).names(
                 rows.values[KEY]
             )
         impossible = rows.fault == IMPOSSIBLE
         if impossible.any() and self._input.impossible is not None:
             column, value = self._input.impossible.column, self._input.impossible.value
-            as_is = _array(made, column, self._types[column])
-            made[column] = pc.if_else(
+            as_is = _array(columns, column, self._types[column])
+            columns[column] = pc.if_else(
                 impossible, pa.scalar(value, as_is.type, from_pandas=False), as_is
             )
-        arrays = [_array(made, name, kind) for name, kind in self._types.items()]
+        arrays = [_array(columns, name, kind) for name, kind in self._types.items()]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
 
 
@@ -154,10 +154,10 @@ def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
     return result
 
 
-def _array(made: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:
-    if name not in made:
+def _array(columns: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:
+    if name not in columns:
         raise ValueError(f"the domain's records have no column {name!r}")
-    column = made[name]
+    column = columns[name]
     if isinstance(column, pa.Array):
         return column if column.type == kind else column.cast(kind)
     return pa.array(column, kind)

@@ -209,12 +209,12 @@ def load_summary(load: Shape, max_delay_us: int, last_error: str = "") -> tuple[
     client's last error. The last record of a burst is scheduled within its duration, so it was sent
     at most the largest delay later."""
     late_ms = max(0, max_delay_us) / 1000
-    said = [f"The largest send delay was {late_ms:.1f} ms."]
+    sentences = [f"The largest send delay was {late_ms:.1f} ms."]
     for records, within_ms in load.bursts:
-        said.append(
+        sentences.append(
             f"Bursts of {records} records within {within_ms} ms were sent within at most "
             f"{within_ms + late_ms:.1f} ms, {late_ms:.1f} ms late."
         )
     if last_error:
-        said.append(f"The last error of the Kafka client: {last_error}.")
-    return tuple(said)
+        sentences.append(f"The last error of the Kafka client: {last_error}.")
+    return tuple(sentences)

@@ -22,7 +22,7 @@ from schemas.threshold import LATENCY_FIGURES, SUSTAINABLE_RATE
 from schemas.validation_errors import DefinitionError
 from schemas.workload import DEFAULT_DOMAIN
 from services.definitions.engines import load_engine
-from services.runtime.clickhouse import Query, query, query_as
+from services.runtime.clickhouse import StoreQuery, query, query_as
 
 # The newest runs of each load and its pipelines, so that none displaces the others, such as hourly
 # runs of watches; and of all together.
@@ -153,7 +153,7 @@ def published_changes(url: str) -> list[ChangeDetail]:
     return [json.loads(row["detail"]) for row in rows]
 
 
-def at_sustainable_share(request: RunRequest, url: str, ask: Query = query) -> RunRequest:
+def at_sustainable_share(request: RunRequest, url: str, ask: StoreQuery = query) -> RunRequest:
     """The request at its share of the newest sustainable rate of its pipelines and stages; for
     several pipelines the lowest of their rates.
 
@@ -167,7 +167,7 @@ def at_sustainable_share(request: RunRequest, url: str, ask: Query = query) -> R
     return request.model_copy(update={"workload": request.workload.at_rate(rate)})
 
 
-def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: Query) -> float:
+def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: StoreQuery) -> float:
     """The newest rate of a search with the same workers of the pipeline, stages, domain, ways in
     and machine."""
     workload, stages, domain = request.workload, request.stages, request.domain.name
@@ -202,7 +202,7 @@ def _workers(pipeline: Pipeline) -> str:
     return ",".join(f"{name}={settings[name]}" for name in (ability.scales_by if ability else ()))
 
 
-def last_good_runs(request: RunRequest, url: str, ask: Query = query) -> list[str]:
+def last_good_runs(request: RunRequest, url: str, ask: StoreQuery = query) -> list[str]:
     """The newest LAST_RUNS valid runs of the suite with the same workload, rate or share of the
     sustainable rate, size of bursts, measured time, domain, stages, pipelines, processor and cores,
     and no failed threshold; newest first. Unsteady and disturbed runs only if there are no
@@ -228,7 +228,7 @@ def last_good_runs(request: RunRequest, url: str, ask: Query = query) -> list[st
     return [str(row["run_id"]) for row in good]
 
 
-def past_figures(url: str, run_ids: list[str], ask: Query = query) -> Figures:
+def past_figures(url: str, run_ids: list[str], ask: StoreQuery = query) -> Figures:
     """What thresholds limit, of a past run; of several the median of each figure."""
     return medians([_figures_of(url, run_id, ask) for run_id in run_ids])
 
@@ -248,7 +248,7 @@ def _medians(values: list[Any]) -> Any:
     return statistics.median(known) if known else None
 
 
-def _figures_of(url: str, run_id: str, ask: Query) -> Figures:
+def _figures_of(url: str, run_id: str, ask: StoreQuery) -> Figures:
     rows = ask(url, "SELECT * FROM tidegauge.figures WHERE run_id = {run_id:String}", run_id=run_id)
     latencies = ask(
         url,

@@ -160,8 +160,8 @@ class Agent:
         for pipeline in request.pipelines:
             path = plan_file(folder, pipeline.name)
             path.touch(mode=0o600)
-            told = engine_plan(plan, pipeline, folder / pipeline.name, self._settings)
-            path.write_text(told.model_dump_json())
+            content = engine_plan(plan, pipeline, folder / pipeline.name, self._settings)
+            path.write_text(content.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s
         return RunPipelines(plan, folder, in_start_order(members), start_ms, until_s)
@@ -172,8 +172,8 @@ class Agent:
         result = {name: reason for name, reason in objections.items() if reason is not None}
         run_id = plan.request.run_id
         for name, reason in result.items():
-            said = f"{name} was not started: {reason}"
-            self._events.publish(Failed(run_id=run_id, pipeline=name, reason=said))
+            problem = f"{name} was not started: {reason}"
+            self._events.publish(Failed(run_id=run_id, pipeline=name, reason=problem))
             self._log.warning("pipeline_refused", run_id=run_id, pipeline=name, reason=reason)
         if result:
             self._say_stopped(plan)
@@ -311,8 +311,10 @@ class Agent:
         if isinstance(line, ReadyLine | ProgressLine):
             size = len(json.dumps(line.detail))  # may be several times that of the line
             if size > MAX_LINE_BYTES:
-                said = f"the detail of a {line.event} line takes {size} bytes as JSON"
-                self._fail(session, member, f"{name}: {said}, at most {MAX_LINE_BYTES} are allowed")
+                problem = f"the detail of a {line.event} line takes {size} bytes as JSON"
+                self._fail(
+                    session, member, f"{name}: {problem}, at most {MAX_LINE_BYTES} are allowed"
+                )
                 return
         if isinstance(line, ReadyLine):
             if member.state != "ready":

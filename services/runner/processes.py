@@ -108,8 +108,8 @@ def _parsed(raw: bytes) -> Line | str:
 
 def dead_letter(line: UndecodableLine, pipeline: str) -> DeadLetter:
     """A record that a program could not decode, with the reason as a sentence."""
-    said = len(line.value or b"")
-    cut = f"; its value of {line.bytes} bytes was truncated to {said}" if line.bytes > said else ""
+    size = len(line.value or b"")
+    cut = f"; its value of {line.bytes} bytes was truncated to {size}" if line.bytes > size else ""
     reason = f"{pipeline}: the value cannot be decoded{cut}"
     return DeadLetter(line.topic, line.value, reason, line.partition, line.offset)
 

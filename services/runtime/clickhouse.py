@@ -154,7 +154,7 @@ def answer_of_store(url: str, request: urllib.request.Request) -> bytes:
         raise QueryError(f"The store at {url} does not answer: {text}.") from error
 
 
-class Query(Protocol):
+class StoreQuery(Protocol):
     """Asks a store, as `query` does."""
 
     def __call__(self, url: str, sql: str, /, **parameters: str) -> list[dict[str, Any]]:

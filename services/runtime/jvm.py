@@ -83,9 +83,9 @@ class ClassArchive:
     def record(self, class_path: str) -> None:
         """Save the class path of the JVM that is to write its class list, if allowed."""
         if self._may_record():
-            told = {"java_home": str(self.java_home), "options": list(self.matters)}
+            content = {"java_home": str(self.java_home), "options": list(self.matters)}
             with suppress(OSError):  # without it, no archive is made
-                write_whole(self.recipe, json.dumps(told | {"class_path": class_path}))
+                write_whole(self.recipe, json.dumps(content | {"class_path": class_path}))
 
     def _may_record(self) -> bool:
         if self.path.exists() or self.failed.exists():

@@ -64,14 +64,14 @@ class ClientLog(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one error, unless it was written a short time ago."""
-        said, now_s = record.getMessage(), self._clock_s()
-        what = said.partition(" (after ")[0]  # how long the connection existed differs
+        message, now_s = record.getMessage(), self._clock_s()
+        what = message.partition(" (after ")[0]  # how long the connection existed differs
         if now_s - self._told_s.get(what, -REPEAT_S) < REPEAT_S:
             return
         if len(self._told_s) >= MOST_REMEMBERED:
             self._told_s.clear()
         self._told_s[what] = now_s
-        structlog.get_logger().error("kafka_client", said=said)
+        structlog.get_logger().error("kafka_client", said=message)
 
 
 def _client_logger() -> logging.Logger:

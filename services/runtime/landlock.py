@@ -125,10 +125,10 @@ def _new_ruleset(version: int, rules: Rules) -> int:
         _ALL_SCOPES if version >= _FIRST_WITH_SCOPES else 0,
     )
     # Old kernels accept a longer structure if the fields they do not know are 0.
-    made = _libc().syscall(
+    ruleset = _libc().syscall(
         _CREATE_RULESET, ctypes.byref(attr), ctypes.c_size_t(ctypes.sizeof(attr)), 0
     )
-    return _checked(made, "landlock_create_ruleset")
+    return _checked(ruleset, "landlock_create_ruleset")
 
 
 def _allow_path(ruleset: int, path: Path, rights: int) -> None:

@@ -111,15 +111,15 @@ def outputs(
             is_copied=is_copied,
         )
     if before is None:
-        made = _computed(source, inputs, spec, pipeline)
+        frame = _computed(source, inputs, spec, pipeline)
     elif is_copied:
         rows = records(source.read(topics), inputs, source.wire_format, is_copied=True)
-        made = one_stage(rows, spec, inputs, pipeline)
+        frame = one_stage(rows, spec, inputs, pipeline)
     else:
         rows = published(source.read(topics), before, inputs)
         _check_inputs_are_told(rows, spec, before, inputs)
-        made = one_stage(rows, spec, inputs, pipeline)
-    return encoded(made, spec, domain.codec)
+        frame = one_stage(rows, spec, inputs, pipeline)
+    return encoded(frame, spec, domain.codec)
 
 
 def stage_before(domain: DomainSpec, spec: StageSpec, pipeline: SparkPipeline) -> StageSpec | None:
@@ -209,7 +209,7 @@ def stateful_steps(domain: DomainSpec, stage: str) -> tuple[StageSpec, ...]:
 def of_rows(rows: DataFrame, steps: Sequence[StageSpec]) -> DataFrame:
     """Apply filters and lookups; copy and decode leave rows unchanged."""
     return reduce(
-        lambda made, step: OF_ROWS[step.kind](made, step) if step.kind in OF_ROWS else made,
+        lambda frame, step: OF_ROWS[step.kind](frame, step) if step.kind in OF_ROWS else frame,
         steps,
         rows,
     )
@@ -225,14 +225,14 @@ def once_stateful(
     spec = stateful[-1]
     shape = [step.needs for step in steps[: len(stateful)]]
     if shape == ["aggregate counted", "change counted"]:
-        made = kinds["change"](rows, spec, stateful[0], inputs)
+        frame = kinds["change"](rows, spec, stateful[0], inputs)
     elif shape in (["join"], ["aggregate counted"]):
-        made = kinds[spec.kind](rows, spec, inputs)
+        frame = kinds[spec.kind](rows, spec, inputs)
     else:
         raise ValueError(
             f"the stage {steps[-1].name} needs {', '.join(shape)}, which only built-in has"
         )
-    return of_rows(made, after)
+    return of_rows(frame, after)
 
 
 def built_in(

@@ -106,7 +106,7 @@ def cause_of_stop(log: str) -> str:
     lines = log.splitlines()
     for number, line in enumerate(lines):
         _, is_error, message = line.partition(" ERROR ")
-        if is_error and any(told in message for told in STOPPING):
+        if is_error and any(words in message for words in STOPPING):
             following = lines[number + 1 : number + 2]
             exception = [each for each in following if not each[:1].isdigit()]
             return one_line("\n".join([message.partition(": ")[2], *exception]))

@@ -154,8 +154,8 @@ class GroupLagReader:
         lags, failed = self._asked.result()
         self._asked = None
         for group in sorted(failed.keys() - self._failed):
-            told = {"group": group, "reason": failed[group]}
-            self.troubles.append(Trouble("group_not_read", told))
+            detail = {"group": group, "reason": failed[group]}
+            self.troubles.append(Trouble("group_not_read", detail))
         self._failed = set(failed)
         if not lags:
             return None
@@ -186,7 +186,7 @@ class GroupLagReader:
             asked.set_exception(error)
 
     def _lags(self, group: str) -> dict[Place, int]:
-        told = list(committed_offsets(self.admin, group, TIMEOUT_S).items())[:MAX_PARTITIONS]
-        committed = {place: offset for place, offset in told if offset >= 0}
+        offsets = list(committed_offsets(self.admin, group, TIMEOUT_S).items())[:MAX_PARTITIONS]
+        committed = {place: offset for place, offset in offsets if offset >= 0}
         ends = newest_offsets(self.admin, committed, TIMEOUT_S)
         return {place: max(0, end - committed[place]) for place, end in ends.items()}

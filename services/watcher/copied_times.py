@@ -78,10 +78,10 @@ class CopiedTimes:
         partition code."""
         if sum(self.found.values()) < max(1.0, LEAST_SHARE * self.looked):
             return ""
-        told: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for (place, what, constant), count in self.found.items():
-            told[topic_of(place), _told(what, constant)] += count
-        (topic, what), count = told.most_common(1)[0]
+            counts[topic_of(place), _told(what, constant)] += count
+        (topic, what), count = counts.most_common(1)[0]
         return f"{count} of {self.looked} timestamps in {topic} are {what}"
 
     def saved(self) -> tuple[Ints, dict[str, Any]]:

@@ -213,9 +213,9 @@ class Slices:
         """Events of the counts since the last call."""
         taken, self._counts = self._counts, defaultdict(Counter)
         for (number, dimension, value, at), counts in sorted(taken.items()):
-            told = {**self._where, "dimension": dimension, "value": value, "minute": 60_000 * at}
+            head = {**self._where, "dimension": dimension, "value": value, "minute": 60_000 * at}
             for part in histograms(counts):
-                yield WatchFigures(catalogue.SLICES, number, told | part)
+                yield WatchFigures(catalogue.SLICES, number, head | part)
 
 
 @dataclass
@@ -341,9 +341,9 @@ class Counting:
             cells[number, at][latency] += count
             self.totals[number].latencies.add(latency, count)
         for (number, at), counts in sorted(cells.items()):
-            told = {**self._where, "definition": LATEST, "phase": MEASURE, "second": at * 1000}
+            head = {**self._where, "definition": LATEST, "phase": MEASURE, "second": at * 1000}
             for part in histograms(counts):
-                yield WatchFigures(catalogue.LATENCY, number, told | part)
+                yield WatchFigures(catalogue.LATENCY, number, head | part)
 
     def _verdicts(self, judged: VerdictColumns, run: Ints) -> Iterator[WatchFigures]:
         is_lost = (judged.verdict == LOST) | (judged.verdict == FOUND)

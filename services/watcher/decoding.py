@@ -99,7 +99,7 @@ class SchemaIds:
     def _note(self, number: int, error: SchemaMissingError) -> None:
         """Delay further fetches of an id, and of other ids if required."""
         now_s = self._clock_s()
-        recent = {each: told for each, told in self._missing.items() if told[0] > now_s}
+        recent = {each: entry for each, entry in self._missing.items() if entry[0] > now_s}
         self._missing = recent | {number: (now_s + ASK_AGAIN_S, str(error))}
         if len(self._missing) >= MOST_UNKNOWN:
             self._others_s = min(again_s for again_s, _ in self._missing.values())

@@ -205,8 +205,8 @@ class WatchLedger:
         self.groups.set_states(numbers, candidates.states)
         row_of, place, verdict = np.array(answers, np.int64).reshape(-1, 3).T
         was_missing = (states[place] == MISSING) & (verdict != DUPLICATE)
-        told = _Answers(row_of, numbers[place], verdict.astype(np.uint8), was_missing)
-        return told, np.array(left, np.int64)
+        judged = _Answers(row_of, numbers[place], verdict.astype(np.uint8), was_missing)
+        return judged, np.array(left, np.int64)
 
     def _in_time_order(self, asked: Ints, numbers: Ints) -> tuple[Ints, Ints]:
         """The groups of each identity in time order; some may have been added late."""
@@ -220,8 +220,8 @@ class WatchLedger:
         rows = replace(rows, by=by)
         back = answers.was_missing & (self._relation.kind != "filter")
         again = np.full(int(back.sum()), FOUND, np.uint8)
-        told = of_outputs(answers.verdict, rows, input_ms)
-        return [told, of_outputs(again, rows.take(back), input_ms[back])]
+        judged = of_outputs(answers.verdict, rows, input_ms)
+        return [judged, of_outputs(again, rows.take(back), input_ms[back])]
 
     def _in_vain(self, outputs: RecordColumns) -> VerdictColumns:
         """Outputs whose wait has ended: duplicates of one that also came too early, or

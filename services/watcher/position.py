@@ -70,12 +70,12 @@ def load(path: Path) -> Saved | None:
 class PublishedSince:
     """Events published after a position: counts by run id, and events of runs."""
 
-    owed: dict[str, CountReconciler] = field(default_factory=dict)
+    by_run: dict[str, CountReconciler] = field(default_factory=dict)
     events: set[tuple[str, str]] = field(default_factory=set)
 
     def counts(self, run_id: str) -> CountReconciler:
         """The counts of one run."""
-        return self.owed.setdefault(run_id, CountReconciler())
+        return self.by_run.setdefault(run_id, CountReconciler())
 
     def add(self, topic: str, record: dict[str, Any]) -> None:
         """Add one event."""

@@ -34,7 +34,7 @@ from services.watcher.processes import MOST_REASON_BYTES
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
 from services.watcher.watched import Watched
-from services.watcher.watching import BusSilentError, Pace, Watching
+from services.watcher.watching import BusSilentError, Watching, WatchPace
 
 CATCH_UP_S: Final = 30.0  # for a watch that is to end
 REASONS_TO_END: Final = (
@@ -56,7 +56,7 @@ class WatchContext:
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
         self.results = ResultTopics(settings)
-        self.pace = Pace()
+        self.pace = WatchPace()
         self.clock: Clock = now_ms
 
     def open_reader(self, watch: Watch) -> tuple[WatchReader, GroupLagReader]:

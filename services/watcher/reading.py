@@ -398,7 +398,7 @@ class WatchReader:
             topic_id = str(self._description(place[0]).result(KAFKA_TIMEOUT_S).topic_id)
         except (KafkaException, FutureTimeoutError):
             return  # retried before the next records
-        told = {"topic": place[0], "partition": place[1], "first_offset": state.next}
+        detail = {"topic": place[0], "partition": place[1], "first_offset": state.next}
         kind, offset = "", min(max(state.next, low), high)
         if state.next > high and state.topic_id not in ("", topic_id):
             kind, offset = "topic_appeared", low
@@ -406,9 +406,9 @@ class WatchReader:
             kind = "truncated"
         elif state.next < low:
             kind = "retention_overtook"
-            told["records"] = low - state.next
+            detail["records"] = low - state.next
         if kind:
-            state.lost = Trouble(kind, told | {"next_offset": offset}, self.clock())
+            state.lost = Trouble(kind, detail | {"next_offset": offset}, self.clock())
             self.troubles.append(state.lost)
         state.next, state.topic_id, state.is_stuck = offset, topic_id, False
         self._resume({place: state})

@@ -120,8 +120,8 @@ class Removals:
     def why(self, is_input: bool) -> str:
         """What may explain a missing output of an input, or an output without its input."""
         side = sorted(self._topics[not is_input].items())
-        told = "; ".join(f"of {topic} {how}" for topic, how in side)
-        return f"its {'output' if is_input else 'input'} may be among the records {told}"
+        topics = "; ".join(f"of {topic} {how}" for topic, how in side)
+        return f"its {'output' if is_input else 'input'} may be among the records {topics}"
 
     def may_explain(self, judged: VerdictColumns) -> npt.NDArray[np.bool_]:
         """Which verdicts may be due to removed records: on outputs without an input or without one

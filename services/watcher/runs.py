@@ -144,11 +144,11 @@ class WatchRuns:
         run: int,
         totals: RunTotals,
         watched_ms: tuple[int, int],
-        told: dict[str, Any],
+        details: dict[str, Any],
         ended: bool = False,
     ) -> Iterator[RunJudged | Concluded]:
         """The events that end a run. watched_ms: begin and end of the time that the watch has
-        judged; of it the whole seconds within the run count. told: further details. ended: whether
+        judged; of it the whole seconds within the run count. details: further ones. ended: whether
         the watch ends."""
         self.concluded.add(run)
         from_ms = max(watched_ms[0] // 1000 * 1000, self.end_ms(run - 1))
@@ -170,7 +170,7 @@ class WatchRuns:
         detail: dict[str, Any] = {
             "clean": clean,
             "verdicts": {self.watch.name: {self.watch.stage: verdicts}},
-            "watch": watched | told,
+            "watch": watched | details,
         }
         if self.watch.thresholds:
             rows = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)

@@ -49,8 +49,8 @@ class NotReadable:
         """The problem of an error about a topic, unless it is temporary or known."""
         if error.code() in REFUSALS and (topic, error.code()) not in self._refused:
             self._refused.add((topic, error.code()))
-            told = {"topic": topic, "code": error.name(), "reason": error.str()}
-            yield Trouble("not_readable", told)
+            detail = {"topic": topic, "code": error.name(), "reason": error.str()}
+            yield Trouble("not_readable", detail)
 
     def answered(self, now: int) -> None:
         """Note that the cluster answered."""
@@ -68,23 +68,23 @@ def undecodable(refused: Mapping[tuple[str, str], RefusedRecords]) -> Iterator[T
     """Records without an identity, by topic and reason."""
     for (topic, reason), first in refused.items():
         place = {"partition": first.partition, "offset": first.offset}
-        told = {"topic": topic, "reason": reason, "records": first.count, **place}
-        yield Trouble("undecodable", told)
+        detail = {"topic": topic, "reason": reason, "records": first.count, **place}
+        yield Trouble("undecodable", detail)
 
 
 def objection(trouble: Trouble) -> str:
     """Why the problem makes a run invalid; empty if it does not."""
-    told = trouble.detail
+    detail = trouble.detail
     if trouble.kind == "retention_overtook":
-        reason = f"{told['records']} records of {told['topic']} were deleted before they were"
+        reason = f"{detail['records']} records of {detail['topic']} were deleted before they were"
         return f"{reason} read."
     if trouble.kind == "truncated":
-        return f"Records of {told['topic']} that had been read were removed from its end."
+        return f"Records of {detail['topic']} that had been read were removed from its end."
     if trouble.kind == "topic_deleted":
-        return f"The topic {told['topic']} was deleted."
+        return f"The topic {detail['topic']} was deleted."
     if trouble.kind == "not_repeatable":
         return "After a restart the topics returned different records."
-    return str(told.get("invalid", ""))
+    return str(detail.get("invalid", ""))
 
 
 @dataclass

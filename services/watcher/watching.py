@@ -90,7 +90,7 @@ class BusSilentError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Pace:
+class WatchPace:
     """How often a watch does what. search_s: least time between two searches for change points."""
 
     step_s: float = 1.0
@@ -112,7 +112,7 @@ class Watching:
     path: Path
     lag: GroupLagReader
     results: ResultTopics
-    pace: Pace = Pace()
+    pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
@@ -219,13 +219,13 @@ class Watching:
             watched.halve()
             for run in {now} | (runs.begun - runs.concluded):
                 runs.object(run, REDUCED)
-            told: dict[str, Any] = {"share": watched.sampling.limit / WHOLE, "invalid": REDUCED}
-            told["reason"] = "more than max_records inputs and outputs are remembered"
-            self._troubles.append(Trouble("sampled", told, run=now))
+            detail: dict[str, Any] = {"share": watched.sampling.limit / WHOLE, "invalid": REDUCED}
+            detail["reason"] = "more than max_records inputs and outputs are remembered"
+            self._troubles.append(Trouble("sampled", detail, run=now))
         elif self.behind is None and (more := watched.double()):
-            told = {"from_ms": more.from_ms, "share": more.share}
+            detail = {"from_ms": more.from_ms, "share": more.share}
             reason = "few inputs and outputs are remembered again"
-            self._troubles.append(Trouble("sampled", told | {"reason": reason}))
+            self._troubles.append(Trouble("sampled", detail | {"reason": reason}))
             self._saved_s = -self._save_every_s  # a resumed process must change it at the same time
         for change in watched.sampling.changes:
             reason = f"one in {1 / change.share:g} at {change.records_per_second:g} records/s"
@@ -325,10 +325,10 @@ class Watching:
         """Whether to skip figures now: they count in a run of which the previous process has
         published counts, whose difference is published at the end."""
         assert self.behind is not None
-        owed = self.behind.published.owed.get(run_id) if event.topic in SUMMED else None
-        if owed is not None:
-            owed.count(event.topic, event.fields)
-        return owed is not None
+        counts = self.behind.published.by_run.get(run_id) if event.topic in SUMMED else None
+        if counts is not None:
+            counts.count(event.topic, event.fields)
+        return counts is not None
 
     def _end_catching_up(self) -> None:
         behind = self.behind
@@ -336,7 +336,7 @@ class Watching:
             return
         self._publish_counts()
         self.behind = None
-        for run_id, counts in behind.published.owed.items():
+        for run_id, counts in behind.published.by_run.items():
             try:
                 for topic, fields in counts.events():
                     self.events.publish_figures(topic, run_id, **fields)

@@ -319,17 +319,17 @@ def with_contact_points(
         uid: tuple(name for name, each in webhooks.items() if not each.on or kinds & set(each.on))
         for uid, kinds in KINDS.items()
     }
-    told = {uid: names for uid, names in selected.items() if names}
+    receivers = {uid: names for uid, names in selected.items() if names}
     groups = []
     for group in provisioned["groups"]:
-        rules = [rule for rule in group["rules"] if rule["uid"] in told]
-        groups.append(group | {"rules": [_sent(rule, told[rule["uid"]]) for rule in rules]})
+        rules = [rule for rule in group["rules"] if rule["uid"] in receivers]
+        groups.append(group | {"rules": [_sent(rule, receivers[rule["uid"]]) for rule in rules]})
     return {
         **provisioned,
-        "contactPoints": [_point(names, webhooks) for names in dict.fromkeys(told.values())],
+        "contactPoints": [_point(names, webhooks) for names in dict.fromkeys(receivers.values())],
         "groups": groups,
         # Grafana keeps a rule that is only absent from the file.
-        "deleteRules": [{"orgId": 1, "uid": uid} for uid in KINDS if uid not in told],
+        "deleteRules": [{"orgId": 1, "uid": uid} for uid in KINDS if uid not in receivers],
     }
 
 

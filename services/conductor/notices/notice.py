@@ -142,11 +142,11 @@ class Looking:
     """Examines events one by one. Its state is what was asked for: names of runs, and faults and
     kills on purpose; and which problems of watches and which change points were reported.
 
-    told: the latter two, which are saved with the position on the bus.
+    reported: the latter two, which are saved with the position on the bus.
     """
 
-    def __init__(self, told: Told | None = None) -> None:
-        self._told = told or Told()
+    def __init__(self, reported: Told | None = None) -> None:
+        self._told = reported or Told()
         self._runs: OrderedDict[str, RequestedRun] = OrderedDict()
         self._killed_ms: dict[str, int] = {}
 

@@ -279,12 +279,12 @@ class Telling:
 
     def _look(self, consumer: Consumer) -> None:
         read = consumer.consume(MAX_RECORDS, POLL_S)
-        told = [self._take(each) for each in read for each in self._read(each)]
+        added = [self._take(each) for each in read for each in self._read(each)]
         now_s = time.monotonic()
         if now_s - self._looked_s >= LOOK_FOR_RESULTS_S:
             self._looked_s = now_s
-            told += map(self._take, self._look_for_results())
-        if any(told) or now_s - self._kept_s >= KEEP_POSITION_S:
+            added += map(self._take, self._look_for_results())
+        if any(added) or now_s - self._kept_s >= KEEP_POSITION_S:
             self._kept_s = now_s
             self._outbox.write()
 

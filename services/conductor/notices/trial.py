@@ -18,8 +18,8 @@ def main() -> None:
     settings = load_settings(WebhookSettings)
     for name, webhook in settings.webhooks.items():
         reason = refusal(name, webhook, settings.webhook_timeout_s)
-        said = {"webhook": name, "reason": reason, "is_plain": webhook.allow_http}
-        print(json.dumps(said), flush=True)
+        outcome = {"webhook": name, "reason": reason, "is_plain": webhook.allow_http}
+        print(json.dumps(outcome), flush=True)
 
 
 def refusal(name: str, webhook: Webhook, timeout_s: float) -> str:

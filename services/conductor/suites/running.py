@@ -43,7 +43,7 @@ from services.definitions.engines import installed, load_engine
 from services.definitions.requests import new_request
 from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
 from services.runtime.bus import Bus
-from services.runtime.clickhouse import Query, QueryError, query, store_url
+from services.runtime.clickhouse import QueryError, StoreQuery, query, store_url
 from services.runtime.events import Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
@@ -144,7 +144,9 @@ class MachineUsage:
             self._samples.popleft()
 
 
-def with_baseline(request: RunRequest, baseline: str, url: str, ask: Query = query) -> RunRequest:
+def with_baseline(
+    request: RunRequest, baseline: str, url: str, ask: StoreQuery = query
+) -> RunRequest:
     """The request with numbers in its thresholds in place of a baseline's figures. These thresholds
     are dropped if there is no baseline yet: this run may become it.
 
@@ -204,7 +206,7 @@ class Suites:
         cores: float | None = None,
         open_bus: OpenBus = Bus,
         analysis: Analysis | None = None,
-        ask: Query = query,
+        ask: StoreQuery = query,
     ) -> None:
         self._open, self._ask = open_bus, ask
         self._events, self._notes, self._clock = events, notes, clock

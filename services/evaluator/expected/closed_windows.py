@@ -282,8 +282,8 @@ class ClosedWindows(Oracle):
         self.state = state
         self.columns = OutputColumns(context, spec)
         self._identity = recipe.identity
-        made = recipe.columns_of(self.columns.names())
-        self._compared = [name for name in made if name not in self._identity]
+        computed = recipe.columns_of(self.columns.names())
+        self._compared = [name for name in computed if name not in self._identity]
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""

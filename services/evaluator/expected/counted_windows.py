@@ -290,8 +290,8 @@ class _OverCountedWindows(KeyedOracle):
     @property
     def compared(self) -> list[str]:
         """Columns that outputs are compared by."""
-        made = [aggregate.column for aggregate in self.spec.aggregates]
-        return [WINDOW_END, *made, *(change.column for change in self.spec.changes)]
+        aggregates = [aggregate.column for aggregate in self.spec.aggregates]
+        return [WINDOW_END, *aggregates, *(change.column for change in self.spec.changes)]
 
     def addresses(self, decoded: Decoded) -> tuple[Ints, Ints]:
         """Window starts and key codes."""

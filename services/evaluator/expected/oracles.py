@@ -75,8 +75,8 @@ class After(Oracle):
         self._names = context.names
         self._core = core
         self._steps = steps
-        made = {*core.compared, *steps.added()}
-        self._compared = [name for name in self.columns.names() if name in made]
+        computed = {*core.compared, *steps.added()}
+        self._compared = [name for name in self.columns.names() if name in computed]
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""

@@ -202,10 +202,10 @@ class Recipe:
 
     def columns_of(self, names: Iterable[str]) -> list[str]:
         """Those of an output record's columns that are computed here."""
-        made = {*self.last.keys, *(aggregate.column for aggregate in self.last.aggregates)}
-        made |= {*self.last.columns, *(change.column for change in self.last.changes)}
-        made |= self.last_steps.added()
-        return [name for name in names if name in made]
+        computed = {*self.last.keys, *(aggregate.column for aggregate in self.last.aggregates)}
+        computed |= {*self.last.columns, *(change.column for change in self.last.changes)}
+        computed |= self.last_steps.added()
+        return [name for name in names if name in computed]
 
     def narrowed(self, rows: InputRows, arrived: int) -> InputRows:
         """Rows reduced to the columns that are needed, and numbered from `arrived`."""

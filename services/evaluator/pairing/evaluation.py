@@ -41,9 +41,9 @@ def check_judged(plan: RunPlan, instances: int) -> None:
     domain = request.domain
     partitions = {topic: len(offsets) for topic, offsets in plan.start_offsets.items()}
     if instances > 1 and len(set(partitions.values())) > 1:
-        told = ", ".join(f"{topic} {count}" for topic, count in partitions.items())
+        counts = ", ".join(f"{topic} {count}" for topic, count in partitions.items())
         raise NotJudgedError(
-            f"Several evaluators require the same number of partitions for all topics: {told}."
+            f"Several evaluators require the same number of partitions for all topics: {counts}."
         )
     for name in (stage for pipeline in request.pipelines for stage in request.stages_of(pipeline)):
         spec = domain.stage(name)

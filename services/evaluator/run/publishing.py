@@ -83,13 +83,13 @@ def evaluation_of(plan: RunPlan, phases: PhasePlan, limits: StateLimits = LIMITS
 
 @dataclass
 class Published:
-    """What one evaluator has published of one run. owed: initialised with the published counts.
+    """What one evaluator has published of one run. counts: initialised with the published ones.
     dead_letters: topic, partition and offset of each.
 
     Events are not stored: their counts are added up, cell by cell. Pairs take 8 bytes each.
     """
 
-    owed: CountReconciler = field(default_factory=CountReconciler)
+    counts: CountReconciler = field(default_factory=CountReconciler)
     dead_letters: set[tuple[str, int, int]] = field(default_factory=set)
     _pairs: dict[tuple[str, str], list[Ints]] = field(default_factory=dict)
 
@@ -102,7 +102,7 @@ class Published:
             known = self._pairs.setdefault((record["pipeline"], record["stage"]), [])
             known.append(pack_offsets(*where))
         else:
-            self.owed.deduct(name.replace("_", ".", 1), record)
+            self.counts.deduct(name.replace("_", ".", 1), record)
 
     def pairs(self) -> dict[tuple[str, str], Ints]:
         """Sorted packed offsets of the outputs whose pairs were published, by pipeline and
@@ -152,7 +152,7 @@ class Publication:
     ) -> None:
         self._events = events
         self._run_id = run_id
-        self._owed = already.owed if already is not None else None
+        self._counts = already.counts if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
         letters = Counter(topic for topic, _, _ in self._letters)
         self._rooms = {topic: max_letters - letters[topic] for topic in where}
@@ -167,7 +167,7 @@ class Publication:
     def is_behind(self) -> bool:
         """Whether this process has not yet counted everything that the previous one may have
         published."""
-        return self._owed is not None
+        return self._counts is not None
 
     def publish(self, evaluation: AnyEvaluation, frontier: Frontier | None = None) -> None:
         """Publish new events, given how far the topics have been read, which matters to a process
@@ -179,14 +179,14 @@ class Publication:
             if topic == catalogue.VERDICTS and fields["phase"] == "measure":
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
                 self.totals[fields["pipeline"]][fields["stage"]].update(counts)
-            if self._owed is None:
+            if self._counts is None:
                 self._events.publish_figures(topic, self._run_id, **fields)
             else:
-                self._owed.count(topic, fields)
-        if self._owed is not None and frontier is not None and self._has_caught_up(frontier):
-            for topic, fields in self._owed.events():
+                self._counts.count(topic, fields)
+        if self._counts is not None and frontier is not None and self._has_caught_up(frontier):
+            for topic, fields in self._counts.events():
                 self._events.publish_figures(topic, self._run_id, **fields)
-            self._owed = None
+            self._counts = None
             log.info("caught_up", run_id=self._run_id)
 
     def _has_caught_up(self, frontier: Frontier) -> bool:

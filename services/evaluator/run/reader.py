@@ -178,16 +178,16 @@ class Reader:
         by_topic: dict[str, list[KafkaMessage]] = {}
         messages = self._consumer.consume(records, timeout_s)
         errors = list(map(KafkaMessage.error, messages))
-        told: list[KafkaMessage] = []
+        reports: list[KafkaMessage] = []
         # No Python statement runs per record, here and below.
         if any(errors):
-            told = list(compress(messages, errors))
+            reports = list(compress(messages, errors))
             messages = list(compress(messages, map(not_, errors)))
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
         batches = [self._batch(topic, by_topic[topic]) for topic in ordered]
-        for message in filter(_is_end, told):
+        for message in filter(_is_end, reports):
             place = message.topic(), message.partition()
             self._next[place] = max(self._next[place], message.offset())
         return batches

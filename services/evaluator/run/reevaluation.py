@@ -76,11 +76,11 @@ def main() -> int:
     warm_up_process()
     try:
         past = past_run(read_commands(settings, "evaluator-history")[0], sys.argv[1])
-        owed = evaluate(settings, past)
+        counts = evaluate(settings, past)
     except REASONS_TO_REFUSE as error:
         print(f"tidegauge: {error}", file=sys.stderr)
         return EXIT_USAGE
-    return show(past, list(owed.differences()), owed.counted)
+    return show(past, list(counts.differences()), counts.counted)
 
 
 def past_run(commands: list[Command | Malformed], run_id: str) -> PastRun:
@@ -112,12 +112,12 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
         ends = offsets_at(consumer, begins, past.stopped_ms)
         check_kept(consumer, ALL.of(begins))
         run_id = past.plan.request.run_id
-        owed = read_published(settings, run_id, None, past.prepared_ms).owed
+        counts = read_published(settings, run_id, None, past.prepared_ms).counts
         evaluation = evaluation_of(past.plan, past.phases)
         inputs, clock = evaluation.inputs, lambda: past.stopped_ms
         reader = Reader(consumer, lambda _places: ends, begins, inputs, clock)
-        _count(evaluation, reader, ends, settings, owed)
-        return owed
+        _count(evaluation, reader, ends, settings, counts)
+        return counts
     finally:
         consumer.close()
 
@@ -127,14 +127,14 @@ def _count(
     reader: Reader,
     ends: dict[TopicPartition, int],
     settings: EvaluatorSettings,
-    owed: CountReconciler,
+    counts: CountReconciler,
 ) -> None:
     deadline_s = time.monotonic() + READ_TIMEOUT_S
     while True:
         frontier = reader.frontier()
         evaluation.advance(frontier.input_ms, frontier.output_ms)
         for topic, fields in evaluation.take_events():
-            owed.count(topic, fields)
+            counts.count(topic, fields)
         if reached(frontier.positions, ends):
             return
         if time.monotonic() > deadline_s:

@@ -88,8 +88,8 @@ def join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> D
         for name in inputs.names
     ]
     joined = reduce(lambda left, right: left.join(right, equal, "inner"), sides)
-    made = joined.select(*equal, *_made(stage))
-    return made.withColumnRenamed(inputs.event_time, inputs.joined_time)
+    selected = joined.select(*equal, *_made(stage))
+    return selected.withColumnRenamed(inputs.event_time, inputs.joined_time)
 
 
 def window_join(frames: Mapping[str, DataFrame], stage: StageSpec, inputs: Inputs) -> DataFrame:

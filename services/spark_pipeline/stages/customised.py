@@ -56,8 +56,8 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs) -> DataFrame:
 
     Uses an aggregation, because real-time mode does not support stream-stream joins.
     """
-    made = [over_group(item.function, inputs.column(item.of)) for item in stage.aggregates]
-    columns = [each.alias(item.column) for each, item in zip(made, stage.aggregates, strict=True)]
+    values = [over_group(item.function, inputs.column(item.of)) for item in stage.aggregates]
+    columns = [each.alias(item.column) for each, item in zip(values, stage.aggregates, strict=True)]
     presence, markers = found_inputs(stage, inputs, inputs.names)
     return (
         rows.groupBy(*dict.fromkeys((RUN_ID, *stage.keys, inputs.event_time)))

@@ -140,7 +140,7 @@ class StateDefinition:
 
     columns: tuple[Column, ...]
     layout: Layout
-    made: tuple[Made, ...]
+    aggregates: tuple[Made, ...]
 
 
 def remembered(
@@ -166,11 +166,11 @@ def remembered(
     layout = Layout(
         1 + len(place), tuple(_first_of(name, numbers, inputs) for name in inputs.names), most
     )
-    made = [
+    functions = [
         Made(aggregate.function, tuple(_number(of, numbers) for of in aggregate.of))
         for aggregate in aggregates
     ]
-    return StateDefinition(tuple(columns), layout, tuple(made))
+    return StateDefinition(tuple(columns), layout, tuple(functions))
 
 
 def types_of(stage: StageSpec, columns: Sequence[str], inputs: Inputs) -> list[str]:
@@ -235,13 +235,13 @@ def with_memory(
     kept = rows.select(
         *group, *(each.alias(f"v{place}") for place, each in enumerate(remembered.columns))
     )
-    schema, made = kept.schema, StructType.fromDDL(", ".join(fields))
+    schema, output = kept.schema, StructType.fromDDL(", ".join(fields))
     state = StructType(schema.fields[len(group) :])
     return kept.groupBy(*group).transformWithState(
         statefulProcessor=Remembering(
-            rule, remembered.layout, state, group=list(group), names=made.names, keep_s=keep_s
+            rule, remembered.layout, state, group=list(group), names=output.names, keep_s=keep_s
         ),
-        outputStructType=StructType([*schema.fields[: len(group)], *made.fields]),
+        outputStructType=StructType([*schema.fields[: len(group)], *output.fields]),
         outputMode="Update",
         timeMode="None",
     )

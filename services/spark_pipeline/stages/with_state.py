@@ -35,7 +35,7 @@ def aggregate(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) ->
     """Input rows → one row per keys and window, once each input has sent all its records."""
     kept = remembered(stage, stage.aggregates, stage.once_per or (SEQUENCE,), inputs)
     spans = spans_of(stage)
-    rule = partial(complete_windows, layout=kept.layout, made=kept.made, spans=spans)
+    rule = partial(complete_windows, layout=kept.layout, aggregates=kept.aggregates, spans=spans)
     return of_windows(
         rows,
         stage,
@@ -99,14 +99,14 @@ def complete_windows(
     memory: Memory,
     new: list[Place],
     layout: Layout,
-    made: tuple[Made, ...],
+    aggregates: tuple[Made, ...],
     spans: Spans,
 ) -> Iterator[tuple[object, ...]]:
     """Windows completed by the new places: start, and the aggregates."""
     for start_ms in spans.starts(new):
         rows = complete_rows(memory, start_ms, spans.size_ms, layout, spans.every_ms)
         if rows:
-            yield (start_ms, *(each.of(rows) for each in made))
+            yield (start_ms, *(each.of(rows) for each in aggregates))
 
 
 def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> DataFrame:
@@ -116,22 +116,22 @@ def join(rows: DataFrame, stage: StageSpec, inputs: Inputs, keep_s: int) -> Data
     """
     place = tuple(key for key in stage.keys if key not in (stage.key, inputs.event_time))
     kept = remembered(stage, stage.aggregates, place, inputs)
-    made = [each.column for each in stage.aggregates]
-    fields = ["event_ms bigint", *types_of(stage, place, inputs), *types_of(stage, made, inputs)]
-    rule = partial(joined, layout=kept.layout, made=kept.made)
+    names = [each.column for each in stage.aggregates]
+    fields = ["event_ms bigint", *types_of(stage, place, inputs), *types_of(stage, names, inputs)]
+    rule = partial(joined, layout=kept.layout, aggregates=kept.aggregates)
     group = (RUN_ID, stage.key)
     result = with_memory(rows, group, kept, rule, fields, keep_s=keep_s)
     return result.withColumn(inputs.joined_time, F.timestamp_millis("event_ms"))
 
 
 def joined(
-    memory: Memory, new: list[Place], layout: Layout, made: tuple[Made, ...]
+    memory: Memory, new: list[Place], layout: Layout, aggregates: tuple[Made, ...]
 ) -> Iterator[tuple[object, ...]]:
     """Newly completed places: the place, and the aggregates over its records."""
     for place in dict.fromkeys(new):
         row = memory[place]
         if layout.is_whole(row):
-            yield (*place, *(each.of([row]) for each in made))
+            yield (*place, *(each.of([row]) for each in aggregates))
 
 
 def change(
@@ -144,7 +144,7 @@ def change(
     named = {each.of for each in stage.changes}
     aggregates = [item for item in base.aggregates if item.column in named]
     kept = remembered(stage, aggregates, base.once_per or (SEQUENCE,), inputs)
-    by_name = dict(zip((item.column for item in aggregates), kept.made, strict=True))
+    by_name = dict(zip((item.column for item in aggregates), kept.aggregates, strict=True))
     compared = tuple((by_name[each.of], each.back) for each in stage.changes)
     spans = spans_of(stage)
     rule = partial(changed_windows, layout=kept.layout, compared=compared, spans=spans)
@@ -174,8 +174,8 @@ def changed_windows(
         ]
         if all(parts):
             changes = (
-                relative_change(made.of(parts[-1]), made.of(parts[-1 - back]))
-                for made, back in compared
+                relative_change(aggregate.of(parts[-1]), aggregate.of(parts[-1 - back]))
+                for aggregate, back in compared
             )
             yield (start_ms, *changes)
 

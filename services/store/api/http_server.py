@@ -239,8 +239,8 @@ def listen(
     loop = asyncio.new_event_loop()
 
     async def open_server() -> asyncio.AbstractServer:
-        made = _Server(handler, refusal, limits)
-        return await loop.create_server(made, host, port, backlog=BACKLOG, reuse_address=True)
+        server = _Server(handler, refusal, limits)
+        return await loop.create_server(server, host, port, backlog=BACKLOG, reuse_address=True)
 
     try:
         return HttpServer(loop, loop.run_until_complete(open_server()))

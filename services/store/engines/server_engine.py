@@ -163,11 +163,13 @@ class ServerEngine:
             text = error.read().decode(errors="replace").strip()
         except (OSError, http.client.HTTPException):
             text = ""
-        said = text or f"the server answered {error.code}"
+        message = text or f"the server answered {error.code}"
         is_its_own = EXCEPTION_CODE in error.headers or text.startswith("Code: ")
         if error.code < HTTPStatus.INTERNAL_SERVER_ERROR or is_its_own:
-            return EngineError(said)
-        return InsertTimeoutError(f"a proxy in front of {self._url} answered {error.code}: {said}")
+            return EngineError(message)
+        return InsertTimeoutError(
+            f"a proxy in front of {self._url} answered {error.code}: {message}"
+        )
 
 
 def reader_statements(settings: StoreSettings, password: str) -> Iterator[str]:

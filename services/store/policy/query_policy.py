@@ -230,20 +230,20 @@ def _want_format(name: str) -> None:
 
 def _unreadable(error: EngineError) -> Exception:
     """The engine's syntax error, without the statement used to parse the text."""
-    said = str(error)
+    message = str(error)
     for end in _WRAPPED:
-        said = said.split(end, 1)[0]
-    match = _NO_TREE.search(said)
+        message = message.split(end, 1)[0]
+    match = _NO_TREE.search(message)
     if match:
         return NotAllowedError(f"{match[1]} cannot be run here.")
-    if "Couldn't restore Field from dump" in said:
+    if "Couldn't restore Field from dump" in message:
         return NotAllowedError("The value of a setting must be a literal here.")
     if "UNKNOWN_FUNCTION" in str(error):
         return EngineError(
             "Code: 46. DB::Exception: This ClickHouse has no function parseQueryToJSON, which"
             " validates queries; a newer one is needed. (UNKNOWN_FUNCTION)"
         )
-    return EngineError(f"{said} (SYNTAX_ERROR)")
+    return EngineError(f"{message} (SYNTAX_ERROR)")
 
 
 def _refused(reason: str) -> EngineError:

@@ -187,9 +187,9 @@ def test_of_what_was_published_only_the_counts_stay_however_many_events_there_we
         del event
     assert not any(event() for event in seen)
     counted = {"latencies_ms": [1, 2], "counts": [10_000, 5_001]}
-    published.owed.count(catalogue.LATENCY, LATENCY | counted)
+    published.counts.count(catalogue.LATENCY, LATENCY | counted)
     rest = LATENCY | {"latencies_ms": [2], "counts": [1]}
-    assert list(published.owed.events()) == [(catalogue.LATENCY, rest)]
+    assert list(published.counts.events()) == [(catalogue.LATENCY, rest)]
 
 
 class Record(Message):

@@ -18,7 +18,7 @@ KEEP_MS = 10_000
 # Event time, lane, number of lanes, flow, speed.
 LAYOUT = Layout(place=2, inputs=(3, 4), most=2)
 LANES, FLOW, SPEED = Made("count_distinct", (1,)), Made("sum", (3,)), Made("mean", (4,))
-JOINED = partial(joined, layout=LAYOUT, made=tuple(Made("max", (n,)) for n in (2, 3, 4)))
+JOINED = partial(joined, layout=LAYOUT, aggregates=tuple(Made("max", (n,)) for n in (2, 3, 4)))
 COMPARED = ((FLOW, 1), (FLOW, 2), (SPEED, 1), (SPEED, 2))
 
 
@@ -45,7 +45,7 @@ def published(rule, *batches):
 
 def windows(size_ms=1000, slide_ms=1000):
     spans = Spans(size_ms, slide_ms)
-    return partial(complete_windows, layout=LAYOUT, made=(LANES, FLOW, SPEED), spans=spans)
+    return partial(complete_windows, layout=LAYOUT, aggregates=(LANES, FLOW, SPEED), spans=spans)
 
 
 def changes(size_ms=3000, slide_ms=1000):

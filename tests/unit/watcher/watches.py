@@ -7,7 +7,7 @@ from services.definitions.watches import keep_watch
 from services.watcher import process
 from services.watcher.cluster import BrokerClocks, GroupLagReader
 from services.watcher.position import PublishedSince
-from services.watcher.watching import Pace
+from services.watcher.watching import WatchPace
 from tests.unit.watcher.records import a_watch, message
 
 RELATION = {"deadline_ms": 10, "give_up_ms": 20, "remember_ms": 50}
@@ -92,7 +92,7 @@ class Context(process.WatchContext):
 
     def __init__(self, settings, bus):
         super().__init__(settings)
-        self.pace, self.results = Pace(step_s=0.01), self
+        self.pace, self.results = WatchPace(step_s=0.01), self
         self.bus, self.published_since, self.reader = bus, PublishedSince(), Reader
         self.end_ms, self.watches = None, []
         self.at_s(1)
