@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from schemas import catalogue
-from schemas.events import Evaluating, RunRequested
+from schemas.events import Evaluating, FigureColumns, RunRequested
 from schemas.protocol import PhasePlan, Phases, RunRequest
 from services.conductor.evidence import CollectedEvidence
 from services.conductor.warming import Warming
@@ -52,7 +52,7 @@ def test_a_machine_whose_performance_changed_leaves_a_run_steady(run_id: str) ->
     request, phases = _plan(run)
     warming = Warming(request)
     for topic, event in run["events"]:
-        warming.add(topic, event)
+        warming.add(FigureColumns(topic, event))
     found = warming.conclude(phases.measure_start_ms, phases.measure_end_ms)
     assert found.steady
     (changed,) = found.of_machine
@@ -77,7 +77,7 @@ def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
     for number in chance.permutation(len(events)).tolist():
         topic, event = events[number]
         if topic != catalogue.LIFECYCLE:
-            watched.add(topic, event)
+            watched.add(FigureColumns(topic, event))
         elif event["event"] == Evaluating.name:
             lag_ms = json.loads(event["detail"])["largest_lag_ms"]
             watched.add_lag(event["time"] // 1000, lag_ms)
@@ -86,7 +86,7 @@ def replayed(runs: tuple[dict[str, Any], ...], seed: int) -> dict[str, Any]:
         measure_s=(end_ms - begin_ms) // 1000,
         cool_down_s=phases.phases.cool_down_s,
     )
-    return watched.told(PhasePlan(load_start_ms=phases.load_start_ms, phases=shorter))
+    return watched.detail(PhasePlan(load_start_ms=phases.load_start_ms, phases=shorter))
 
 
 def _plan(run: dict[str, Any]) -> tuple[RunRequest, PhasePlan]:
