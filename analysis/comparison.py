@@ -16,14 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from analysis.bootstrap import Histograms, figure_difference
-from analysis.intervals import LEAST_ABOVE, Interval, run_difference
+from analysis.intervals import Interval, is_supported, run_difference
+from schemas.percentiles import LEVELS
 from schemas.validation_errors import DefinitionError
 
 CONFIDENCE = 0.95  # joint confidence of all decided figures of a comparison (Bonferroni)
 ENOUGH_RUNS = 5
 Levels = Mapping[str, float | None]  # percentiles by figure; None: the mean
 FIGURES: Levels = {"p50": 0.5, "p99": 0.99}  # decided
-OTHERS: Levels = {"mean": None, "p95": 0.95, "p999": 0.999}  # described
+OTHERS: Levels = {"mean": None} | {each: LEVELS[each] for each in LEVELS if each not in FIGURES}
 Seconds = dict[int, dict[int, int]]  # second: latency in ms: count
 Run = Mapping[str, dict[str, Seconds]]  # by pipeline and stage
 
@@ -92,7 +93,7 @@ def other_latencies(before: Side, after: Side, *, same_run: bool) -> list[Figure
         _difference(before, after, (stage, figure), same_run=same_run, confidence=CONFIDENCE)
         for stage in common_stages(before, after)
         for figure, level in OTHERS.items()
-        if level is None or _outputs(before, after, stage) * (1 - level) >= LEAST_ABOVE
+        if level is None or is_supported(_outputs(before, after, stage), level)
     ]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from analysis.costs import COST
 from analysis.intervals import CONFIDENCE, Interval, independent_difference, run_difference
+from schemas.percentiles import shown
 from schemas.report import Described, Number, PipelineReport, Report, StageReport
 from schemas.threshold import RATE, SUSTAINABLE_RATE
 
@@ -17,7 +18,7 @@ UNITS = {
     COST: "core-seconds per million records",
     SUSTAINABLE_RATE: "records/s",
 }
-NAMES = {RATE: "output rate", COST: "cost", SUSTAINABLE_RATE: "sustainable rate", "p999": "p99.9"}
+NAMES = {RATE: "output rate", COST: "cost", SUSTAINABLE_RATE: "sustainable rate"}
 LARGE = 1000  # from here on, a figure is shown without decimals
 
 
@@ -100,7 +101,7 @@ def in_words(figure: Described) -> str:
 
 def name_of(figure: Described) -> str:
     """The name of a figure for people."""
-    return NAMES.get(figure.figure, figure.figure)
+    return NAMES.get(figure.figure) or shown(figure.figure)
 
 
 def step(figure: Described) -> str:

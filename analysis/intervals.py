@@ -18,19 +18,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
-from schemas.percentiles import middle
+from schemas.percentiles import LEVELS, middle
 from schemas.report import Latency, Number
 
 CONFIDENCE = 0.95
-LEVELS = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 FIGURES = (*LEVELS, "mean", "middle")
 # The most correlated of these determines the effective number of seconds of all figures. Others can
 # only lower their own.
 CORRELATED = ("p50", "p90", "p95", "p99", "mean")
 QUARTILES = (0.25, 0.75)  # ends of the middle half
-# Fewer independent seconds, or fewer outputs above a percentile, are not representative.
+# Fewer independent seconds, or fewer outputs above a percentile (below one under the median), are
+# not representative.
 LEAST_SECONDS = 10
-LEAST_ABOVE = 5
+LEAST_BEYOND = 5
+ROUNDING = 1e-6  # of 1 - level, times the outputs of any run
 MOST_ALIKE = 0.95
 LEAST_FREEDOM = 3.0  # minimum degrees of freedom
 NORMAL_KURTOSIS = 3.0
@@ -85,7 +86,7 @@ class Seconds:
 
 def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds | None] | None:
     """Lower and upper bound by figure; None for a figure with too few independent seconds or with
-    too few outputs above it, and None altogether with too few seconds.
+    too few outputs beyond it, and None altogether with too few seconds.
 
     outputs: number of outputs by latency, over all seconds.
     """
@@ -104,9 +105,14 @@ def intervals(seconds: Seconds, outputs: Mapping[int, int]) -> dict[str, Bounds 
         within = _half_width(moved[figure], independent) / total
         if figure in means:
             result[figure] = (means[figure] - within, means[figure] + within)
-        elif total * (1 - LEVELS[figure]) >= LEAST_ABOVE:
+        elif is_supported(total, LEVELS[figure]):
             result[figure] = _percentile_bounds(outputs, LEVELS[figure], within)
     return None if result["mean"] is None else result
+
+
+def is_supported(outputs: int, level: float) -> bool:
+    """Whether enough outputs are above a percentile, or below one under the median."""
+    return outputs * min(level, 1 - level) >= LEAST_BEYOND - ROUNDING
 
 
 def mean_bounds(values: Sequence[float]) -> Bounds | None:

@@ -11,6 +11,7 @@ from analysis.comparability import doubts_of
 from analysis.costs import COST
 from analysis.interleaving import pooled
 from analysis.thresholds import outcome
+from schemas.percentiles import LEVELS
 from schemas.protocol import DEFINITIONS
 from schemas.report import (
     Median,
@@ -23,7 +24,7 @@ from schemas.report import (
     Report,
 )
 
-FIGURES = ("p50", "p90", "p95", "p99", "p999", "mean")
+FIGURES = (*LEVELS, "mean")
 
 
 def summarise(reports: list[Report]) -> Report:
@@ -69,15 +70,16 @@ def median_run(reports: list[Report]) -> Report:
     """The run nearest to the medians of all runs: with the least sum over all stages of the
     relative distance of its median latency; the earliest of equals."""
     medians = {
-        cell: median_interval([_figure(report, *cell, "p50") for report in having]).value
+        cell: median_interval(_known(having, *cell, "p50")).value
         for cell, having in _cells(reports).items()
     }
 
     def distance(report: Report) -> float:
         return sum(
-            abs(_figure(report, *cell, "p50") - median) / max(1.0, abs(median))
+            abs(p50 - median) / max(1.0, abs(median))
             for cell, median in medians.items()
             if _has(report, *cell)
+            for p50 in _known([report], *cell, "p50")
         )
 
     return min(reports, key=distance)
@@ -87,8 +89,9 @@ def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
     figures: defaultdict[str, dict[str, dict[str, dict[str, Median]]]] = defaultdict(dict)
     for (pipeline, stage, definition), having in _cells(reports).items():
         figures[pipeline].setdefault(stage, {})[definition] = {
-            figure: _median([_figure(r, pipeline, stage, definition, figure) for r in having])
+            figure: _median(values)
             for figure in FIGURES
+            if (values := _known(having, pipeline, stage, definition, figure))
         }
     pipelines = {}
     for pipeline, stages in figures.items():
@@ -133,7 +136,14 @@ def _has(report: Report, pipeline: str, stage: str, definition: str) -> bool:
     return stage in stages and definition in stages[stage].latency_ms
 
 
-def _figure(report: Report, pipeline: str, stage: str, definition: str, figure: str) -> Number:
-    value = report.pipelines[pipeline].stages[stage].latency_ms[definition].of(figure)
-    assert value is not None
-    return value
+def _known(
+    reports: list[Report], pipeline: str, stage: str, definition: str, figure: str
+) -> list[Number]:
+    """A figure of a latency in each report; empty if one of them, which an earlier version wrote,
+    does not have it."""
+    values = [
+        report.pipelines[pipeline].stages[stage].latency_ms[definition].of(figure)
+        for report in reports
+    ]
+    known = [value for value in values if value is not None]
+    return known if len(known) == len(values) else []

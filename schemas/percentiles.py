@@ -1,16 +1,34 @@
-"""The only definition of percentiles: nearest rank over exact counts.
+"""The only definition of percentiles, nearest rank over exact counts, and the only list of them.
 
 ClickHouse's `quantileExactWeighted` returns the same values, so SQL and reports agree exactly.
+
+A percentile in LEVELS and a field of `schemas.report.Latency` is one more figure everywhere: in the
+views (`services/store/engines/schema.py` repeats their lines for each), in reports, thresholds,
+studies, medians of repeated runs, and tables of the dashboards.
 """
 
 import math
 from array import array
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final
 
 MOST_PARTS: Final = 16
-LEVELS: Final = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99, "p999": 0.999, "max": 1.0}
+LEVELS: Final = {
+    "p5": 0.05,
+    "p25": 0.25,
+    "p50": 0.5,
+    "p75": 0.75,
+    "p90": 0.9,
+    "p95": 0.95,
+    "p99": 0.99,
+    "p999": 0.999,
+    "p99999": 0.99999,
+}
+RANKED: Final = ("min", *LEVELS, "max")
+LATENCIES: Final = (*RANKED, "mean", "middle")  # every figure of a latency, milliseconds
 
 
 def quantile(counts: Counter[int], level: float) -> int | None:
@@ -21,13 +39,15 @@ def quantile(counts: Counter[int], level: float) -> int | None:
     >>> quantile(Counter({1: 50, 2: 49, 9: 1}), 0.99)
     2
     """
-    rank = math.ceil(level * counts.total())
-    seen = 0
-    for value in sorted(counts):
-        seen += counts[value]
-        if counts[value] and seen >= rank:
-            return value
-    return None
+    return _quantiles(counts, (level,))[0]
+
+
+def _quantiles(counts: Counter[int], levels: Iterable[float]) -> list[int | None]:
+    values = sorted(value for value, count in counts.items() if count)
+    seen = list(accumulate(counts[value] for value in values))
+    if not values:
+        return [None for _ in levels]
+    return [values[bisect_left(seen, math.ceil(level * seen[-1]))] for level in levels]
 
 
 class PackedCounts:
@@ -60,16 +80,21 @@ class PackedCounts:
         return result
 
 
-def levels(counts: Counter[int]) -> dict[str, int | None]:
-    """The percentiles of a report by name."""
-    return {name: quantile(counts, level) for name, level in LEVELS.items()}
+def shown(name: str) -> str:
+    """The name of a percentile for people: `p99.9` of p999. Other names are returned unchanged."""
+    return f"p{100 * LEVELS[name]:g}" if name in LEVELS else name
+
+
+def ranked(counts: Counter[int]) -> dict[str, int | None]:
+    """The RANKED figures of a histogram by name."""
+    values = _quantiles(counts, (0.0, *LEVELS.values(), 1.0))
+    return dict(zip(RANKED, values, strict=True))
 
 
 def summary(counts: Counter[int]) -> dict[str, float | None]:
-    """The same with minimum, mean and `middle`, of a histogram that is not empty."""
+    """The LATENCIES of a histogram that is not empty."""
     total = sum(value * count for value, count in counts.items())
-    means = {"mean": total / counts.total(), "middle": middle(counts)}
-    return {"min": min(counts), **levels(counts), **means}
+    return {**ranked(counts), "mean": total / counts.total(), "middle": middle(counts)}
 
 
 def middle(counts: Counter[int]) -> float:

@@ -54,17 +54,23 @@ class Input(ReportPart):
 
 
 class Latency(ReportPart):
-    """One definition of latency. negative: outputs with a negative one. middle: mean of the middle
-    half of the outputs. intervals: by figure; None if there is too little data."""
+    """One definition of latency. negative: outputs with a negative one. p5 to p99999: percentiles,
+    each a value that occurred; the interval of one that too few outputs support is None. middle:
+    mean of the middle half of the outputs. intervals: by figure; None if there is too little
+    data."""
 
     count: int = 0
     negative: int = 0
     min: Number | None = None
+    p5: Number | None = None
+    p25: Number | None = None
     p50: Number | None = None
+    p75: Number | None = None
     p90: Number | None = None
     p95: Number | None = None
     p99: Number | None = None
     p999: Number | None = None
+    p99999: Number | None = None
     max: Number | None = None
     mean: Number | None = None
     middle: Number | None = None

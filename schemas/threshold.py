@@ -20,10 +20,9 @@ from collections.abc import Callable
 from typing import Final, Literal
 
 from schemas.model import Model
+from schemas.percentiles import LATENCIES
 
-LATENCY_FIGURES: Final = tuple(
-    f"{name}_ms" for name in ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean", "middle")
-)
+LATENCY_FIGURES: Final = tuple(f"{name}_ms" for name in LATENCIES)
 DEFINITIONS: Final = ("latest", "mean", "event_time")
 VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),

@@ -54,7 +54,7 @@ ORDER BY (run_id, pipeline, stage, dimension, value, minute, latency_ms)
 COMMENT 'Exact count of every millisecond of latency of a part of the outputs of a watch or of an interleaved run, per minute of output time. Counts add up';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_slice AS
-WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
+WITH quantilesExactWeighted({levels})(latency_ms, r.count) AS percentiles_ms
 SELECT
     run_id,
     pipeline,
@@ -63,11 +63,7 @@ SELECT
     value,
     sum(r.count) AS count,
     min(latency_ms) AS min_ms,
-    percentiles_ms[1] AS p50_ms,
-    percentiles_ms[2] AS p90_ms,
-    percentiles_ms[3] AS p95_ms,
-    percentiles_ms[4] AS p99_ms,
-    percentiles_ms[5] AS p999_ms,
+    percentiles_ms[{place}] AS {percentile}_ms,
     max(latency_ms) AS max_ms,
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
 FROM tidegauge.results_slices AS r
@@ -82,10 +78,6 @@ ALTER TABLE tidegauge.latency_by_slice
     COMMENT COLUMN value 'The partition, the value of the field, or the second (epoch)',
     COMMENT COLUMN count 'Number of outputs',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
-    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
-    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN {percentile}_ms '{title} latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
     COMMENT COLUMN mean_ms 'Mean latency, milliseconds';

@@ -5,7 +5,7 @@
 
 CREATE OR REPLACE VIEW tidegauge.latency_summary AS
 WITH
-    quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms,
+    quantilesExactWeighted({levels})(latency_ms, r.count) AS percentiles_ms,
     sumMap([latency_ms], [r.count]) AS by_latency
 SELECT
     run_id,
@@ -16,11 +16,7 @@ SELECT
     sum(r.count) AS count,
     sumIf(r.count, latency_ms < 0) AS negative,
     min(latency_ms) AS min_ms,
-    percentiles_ms[1] AS p50_ms,
-    percentiles_ms[2] AS p90_ms,
-    percentiles_ms[3] AS p95_ms,
-    percentiles_ms[4] AS p99_ms,
-    percentiles_ms[5] AS p999_ms,
+    percentiles_ms[{place}] AS {percentile}_ms,
     max(latency_ms) AS max_ms,
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms,
     -- of each latency the outputs whose rank is in the middle half
@@ -45,17 +41,13 @@ ALTER TABLE tidegauge.latency_summary
     COMMENT COLUMN count 'Number of outputs',
     COMMENT COLUMN negative 'Number of outputs whose latency is negative: clocks differ, or they were published before their inputs',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
-    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
-    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN {percentile}_ms '{title} latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
     COMMENT COLUMN mean_ms 'Mean latency, milliseconds',
     COMMENT COLUMN middle_ms 'Mean latency of the middle half of the outputs, milliseconds';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_minute AS
-WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
+WITH quantilesExactWeighted({levels})(latency_ms, r.count) AS percentiles_ms
 SELECT
     run_id,
     pipeline,
@@ -65,11 +57,7 @@ SELECT
     minute,
     sum(r.count) AS count,
     min(latency_ms) AS min_ms,
-    percentiles_ms[1] AS p50_ms,
-    percentiles_ms[2] AS p90_ms,
-    percentiles_ms[3] AS p95_ms,
-    percentiles_ms[4] AS p99_ms,
-    percentiles_ms[5] AS p999_ms,
+    percentiles_ms[{place}] AS {percentile}_ms,
     max(latency_ms) AS max_ms,
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
 FROM tidegauge.latency_minutes AS r
@@ -85,16 +73,12 @@ ALTER TABLE tidegauge.latency_by_minute
     COMMENT COLUMN minute 'Minute of output time, as its start',
     COMMENT COLUMN count 'Number of outputs',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
-    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
-    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN {percentile}_ms '{title} latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
     COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
 
 CREATE OR REPLACE VIEW tidegauge.latency_by_second AS
-WITH quantilesExactWeighted(0.5, 0.9, 0.95, 0.99, 0.999)(latency_ms, r.count) AS percentiles_ms
+WITH quantilesExactWeighted({levels})(latency_ms, r.count) AS percentiles_ms
 SELECT
     run_id,
     pipeline,
@@ -104,11 +88,7 @@ SELECT
     second,
     sum(r.count) AS count,
     min(latency_ms) AS min_ms,
-    percentiles_ms[1] AS p50_ms,
-    percentiles_ms[2] AS p90_ms,
-    percentiles_ms[3] AS p95_ms,
-    percentiles_ms[4] AS p99_ms,
-    percentiles_ms[5] AS p999_ms,
+    percentiles_ms[{place}] AS {percentile}_ms,
     max(latency_ms) AS max_ms,
     sum(latency_ms * toInt64(r.count)) / sum(r.count) AS mean_ms
 FROM tidegauge.results_latency AS r
@@ -124,11 +104,7 @@ ALTER TABLE tidegauge.latency_by_second
     COMMENT COLUMN second 'Second of output time, as its start',
     COMMENT COLUMN count 'Number of outputs',
     COMMENT COLUMN min_ms 'Lowest latency, milliseconds',
-    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
-    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p999_ms '99.9th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN {percentile}_ms '{title} latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
     COMMENT COLUMN mean_ms 'Mean latency, milliseconds';
 

@@ -67,10 +67,7 @@ CREATE OR REPLACE VIEW tidegauge.run_floor AS
 SELECT
     substring(l.run_id, 1, length(l.run_id) - length('-floor')) AS run_id,
     l.count AS outputs,
-    p50_ms,
-    p90_ms,
-    p95_ms,
-    p99_ms,
+    {percentile}_ms,
     max_ms,
     mean_ms
 FROM tidegauge.latency_summary AS l
@@ -81,9 +78,6 @@ COMMENT 'One row per run with a valid floor: the latency of a plain copy measure
 ALTER TABLE tidegauge.run_floor
     COMMENT COLUMN run_id 'The run before which the floor was measured',
     COMMENT COLUMN outputs 'Number of copies',
-    COMMENT COLUMN p50_ms 'Median latency, milliseconds, nearest rank',
-    COMMENT COLUMN p90_ms '90th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p95_ms '95th percentile of the latency, milliseconds, nearest rank',
-    COMMENT COLUMN p99_ms '99th percentile of the latency, milliseconds, nearest rank',
+    COMMENT COLUMN {percentile}_ms '{title} latency, milliseconds, nearest rank',
     COMMENT COLUMN max_ms 'Highest latency, milliseconds',
     COMMENT COLUMN mean_ms 'Mean latency, milliseconds';

@@ -45,7 +45,7 @@ from schemas.figures import (
     ResourceFigures,
     ThroughputFigures,
 )
-from schemas.percentiles import PackedCounts, levels, quantile, summary
+from schemas.percentiles import PackedCounts, quantile, ranked, summary
 from schemas.protocol import MACHINE, PhasePlan, RunRequest
 from schemas.report import (
     Figures,
@@ -450,7 +450,7 @@ class PhaseFigures:
 
     def _input(self) -> Input:
         seconds = (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
-        sent, delays_us = self._sent.total(), levels(self._send_delays_us)
+        sent, delays_us = self._sent.total(), ranked(self._send_delays_us)
         p50, p99, most = (
             None if delay_us is None else delay_us / 1000
             for delay_us in (delays_us[name] for name in ("p50", "p99", "max"))

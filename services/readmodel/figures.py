@@ -6,8 +6,10 @@ A time span is begin and end, epoch milliseconds, the end exclusive.
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from schemas.percentiles import LATENCIES
 from schemas.protocol import VERDICTS, floor_run_id
 from schemas.report import Number
+from schemas.threshold import LATENCY_FIGURES
 from services.runtime.clickhouse import query, query_as
 
 Span: TypeAlias = tuple[int, int]
@@ -25,22 +27,14 @@ class Verdicts:
 @dataclass(frozen=True)
 class LatencyRow:
     """Latency of a stage by one definition: number of outputs, of these with a negative latency,
-    and milliseconds."""
+    and its figures by their names in `schemas.percentiles.LATENCIES`, milliseconds."""
 
     pipeline: str
     stage: str
     definition: str
     count: int
     negative: int
-    min: int
-    p50: int
-    p90: int
-    p95: int
-    p99: int
-    p999: int
-    max: int
-    mean: Number
-    middle: Number
+    latencies: dict[str, Number]
 
 
 @dataclass(frozen=True)
@@ -108,10 +102,8 @@ class GroupLagRow:
 
 
 _LATENCIES = (
-    "SELECT pipeline, stage, definition, count, negative, min_ms AS min, p50_ms AS p50,"
-    " p90_ms AS p90, p95_ms AS p95, p99_ms AS p99, p999_ms AS p999, max_ms AS max,"
-    " mean_ms AS mean, middle_ms AS middle FROM tidegauge.latency_summary"
-    " WHERE run_id = {run_id:String} AND phase = 'measure'"
+    f"SELECT pipeline, stage, definition, count, negative, {', '.join(LATENCY_FIGURES)}"
+    " FROM tidegauge.latency_summary WHERE run_id = {run_id:String} AND phase = 'measure'"
 )
 
 
@@ -131,20 +123,29 @@ def verdicts(url: str, run_id: str) -> list[Verdicts]:
 
 def latencies(url: str, run_id: str) -> list[LatencyRow]:
     """Latencies of each stage by definition."""
-    return query_as(LatencyRow, url, _LATENCIES, run_id=run_id)
+    return _latencies(url, _LATENCIES, run_id)
 
 
 def floor(url: str, run_id: str) -> LatencyRow | None:
     """Latency of a plain copy before a run; None if it was not measured, or its own run was not
     valid."""
-    rows = query_as(
-        LatencyRow,
+    rows = _latencies(
         url,
         f"{_LATENCIES} AND definition = 'latest' AND run_id IN"
         " (SELECT run_id FROM tidegauge.runs WHERE run_id = {run_id:String} AND valid) LIMIT 1",
-        run_id=floor_run_id(run_id),
+        floor_run_id(run_id),
     )
     return rows[0] if rows else None
+
+
+def _latencies(url: str, sql: str, run_id: str) -> list[LatencyRow]:
+    return [
+        LatencyRow(
+            latencies={name: row.pop(f"{name}_ms") for name in LATENCIES},
+            **row,
+        )
+        for row in query(url, sql, run_id=run_id)
+    ]
 
 
 def stage_costs(url: str, run_id: str) -> list[StageCostRow]:

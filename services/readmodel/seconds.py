@@ -5,7 +5,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from analysis.intervals import LEVELS, QUARTILES, Seconds
+from analysis.intervals import QUARTILES, Seconds
+from schemas.percentiles import LEVELS
 from schemas.protocol import INPUT_SECOND, MACHINE
 from services.runtime.clickhouse import QueryError, query, query_as
 

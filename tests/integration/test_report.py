@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 
 from analysis.interleaving import Block
-from analysis.intervals import LEVELS, QUARTILES, Seconds
+from analysis.intervals import QUARTILES, Seconds
 from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
 from schemas.events import Concluded, RunRequested
-from schemas.percentiles import quantile
+from schemas.percentiles import LEVELS, quantile
 from services.console.report.build import build_report, build_whole_report
 from services.console.report.several import UsageSamples
 from services.readmodel import seconds, timelines

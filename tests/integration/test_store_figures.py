@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from schemas import catalogue
+from schemas.threshold import LATENCY_FIGURES
 from tests.integration.recorded_run import WARM_UP, phase_ms, recorded, run_of
 from tests.integration.store_engine import project
 from tests.unit.requests import a_lifecycle_event
@@ -80,16 +81,7 @@ def test_figures_are_those_of_the_other_views(engine, figures):
         (latest,) = engine.rows(
             f"SELECT * FROM tidegauge.latency_summary {where} AND definition = 'latest'"
         )
-        names = (
-            "min_ms",
-            "p50_ms",
-            "p95_ms",
-            "p99_ms",
-            "p999_ms",
-            "max_ms",
-            "mean_ms",
-            "middle_ms",
-        )
+        names = LATENCY_FIGURES
         assert [row[name] for name in names] == [latest[name] for name in names]
         (verdicts,) = engine.rows(f"SELECT * FROM tidegauge.verdict_totals {where}")
         names = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")

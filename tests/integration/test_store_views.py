@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from schemas import catalogue
+from schemas.percentiles import LEVELS
 from tests.integration.store_engine import (
     insert_events,
     insert_latencies,
@@ -20,7 +21,11 @@ pytestmark = pytest.mark.integration
 
 
 def test_percentiles_are_the_nearest_ranks_of_all_outputs(engine):
-    levels = {"p50": (1, 2), "p90": (9, 10), "p95": (19, 20), "p99": (99, 100), "p999": (999, 1000)}
+    levels = {
+        **{"p5": (1, 20), "p25": (1, 4), "p50": (1, 2), "p75": (3, 4), "p90": (9, 10)},
+        **{"p95": (19, 20), "p99": (99, 100), "p999": (999, 1_000), "p99999": (99_999, 100_000)},
+    }
+    assert levels.keys() == LEVELS.keys()
     numbers = count()
 
     @hypothesis_settings(deadline=None, max_examples=50)

@@ -281,10 +281,13 @@ def _summary() -> table.Panel:
             empty=NOT_YET,
         ),
         f"""
-SELECT l.pipeline AS pipeline, l.stage AS stage, outputs, p50, p90, p99, "p99.9", max, exact, failed
+SELECT
+    l.pipeline AS pipeline, l.stage AS stage, outputs, {sql.ALL_NAMES}, exact, failed
 FROM
 (
-    SELECT pipeline, stage, sum(m.count) AS outputs, {sql.PERCENTILES}
+    SELECT
+        pipeline, stage, sum(m.count) AS outputs,
+        {sql.ALL_PERCENTILES}
     FROM latency_minutes AS m
     WHERE {LATENCY} AND phase = 'measure'
     GROUP BY pipeline, stage

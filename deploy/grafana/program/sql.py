@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Final
 
+from schemas.percentiles import LEVELS, shown
 from schemas.protocol import FAILED_VERDICTS
 
 # Filter by a variable; `All` matches everything.
@@ -211,6 +212,16 @@ PERCENTILES: Final = f"""
     {exact(0.999)} AS "p99.9",
     max(latency_ms) AS max
 """.strip()
+
+
+# The same where there is room for all, and their names.
+ALL_NAMES: Final = ", ".join([*(f'"{shown(name)}"' for name in LEVELS), "max"])
+ALL_PERCENTILES: Final = "\n        ".join(
+    [
+        *(f'{exact(level)} AS "{shown(name)}",' for name, level in LEVELS.items()),
+        "max(latency_ms) AS max",
+    ]
+)
 
 
 def verdict_sums(verdicts: Iterable[str]) -> str:

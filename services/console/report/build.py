@@ -46,8 +46,6 @@ from services.readmodel import figures, runs, seconds
 from services.readmodel.figures import Span
 from services.runtime.clickhouse import QueryError
 
-PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean", "middle")
-FLOOR = ("count", *PERCENTILES[:-1])
 MOST_SPANS = 3_600  # for intervals; in longer runs, several seconds are combined
 UNCONCLUDED = "The run is not concluded."
 Stage = tuple[str, str]  # pipeline and stage
@@ -207,7 +205,7 @@ class RunFigures:
         return Latency(
             count=row.count,
             negative=row.negative,
-            **{name: getattr(row, name) for name in PERCENTILES},
+            **row.latencies,
             intervals=self.intervals.get(place),
         )
 
@@ -332,7 +330,10 @@ def _with_amounts(url: str, report: Report) -> Report:
 
 def _floor(url: str, run_id: str) -> Latency | None:
     row = figures.floor(url, run_id)
-    return Latency(**{name: getattr(row, name) for name in FLOOR}) if row else None
+    if row is None:
+        return None
+    known = {name: value for name, value in row.latencies.items() if name != "middle"}
+    return Latency(count=row.count, **known)
 
 
 def _way_in(url: str, run_id: str) -> ArrivedFrames | None:

@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 from analysis.costs import COST
 from analysis.thresholds import not_exact, sentence
+from schemas.percentiles import LEVELS
 from schemas.report import BaselineComparison, Latency, Number, Report, RunOutcome, StageReport
 from services.console.report.tables import (
     FLOOR,
@@ -46,7 +47,7 @@ from services.console.report.words import (
 Entry: TypeAlias = dict[str, str | Number]  # of github-action-benchmark
 NOT_IN_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 TRACKED = ("p50", "p95", "p99")
-PERCENTILES = ("p50", "p90", "p95", "p99", "p999", "max", "mean")
+PERCENTILES = (*LEVELS, "max", "mean")
 
 
 def junit(report: Report) -> bytes:

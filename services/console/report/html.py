@@ -12,6 +12,7 @@ from typing import Any
 
 from analysis.comparability import Request
 from analysis.thresholds import sentence
+from schemas.percentiles import RANKED
 from schemas.protocol import MACHINE, VERDICTS
 from schemas.report import (
     Bounded,
@@ -67,7 +68,7 @@ from services.console.report.words import (
 from services.readmodel import timelines
 from services.readmodel.timelines import Timelines
 
-PERCENTILES = ("min", "p50", "p90", "p95", "p99", "p999", "max", "mean")
+PERCENTILES = (*RANKED, "mean")
 SHOWN_SERVICES = 8
 COUNTING = (
     "Every output is counted at its exact millisecond; percentiles are nearest rank. An output "

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from analysis.comparability import is_doubtful
+from analysis.intervals import is_supported
 from schemas.model import Stage
+from schemas.percentiles import LEVELS
+from schemas.percentiles import shown as shown_name
 from schemas.report import Number, PipelineReport, Report, ReportPart, StageReport
-from schemas.study import Experiment, FigureName, PaperValue, Score, Study, System
+from schemas.study import LATENCIES, Experiment, FigureName, PaperValue, Score, Study, System
 from services.console.report.charts import Markup, Range, element, range_chart, whole_page
 
 PROSE_CHARACTERS = 32
@@ -22,10 +25,10 @@ MARK = " ¹"
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Figure = Callable[[Report, PipelineReport, StageReport], Number | None]
 Row = tuple[str, ...]
+COMMON = 0.99  # of higher percentiles, those of too few outputs are left empty
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
-_PERCENTILES = ("min", "mean", "p50", "p90", "p95", "p99", "max")
 TITLES: dict[str, str] = {
-    **{f"event_time_{each}_ms": f"{each}, event time, ms" for each in _PERCENTILES},
+    **{f"event_time_{each}_ms": f"{shown_name(each)}, event time, ms" for each in LATENCIES},
     "sustainable_per_second": "sustainable, records/s",
     "first_output_s": "first output, s",
     "caught_up_s": "caught up, s",
@@ -388,13 +391,15 @@ def figure_of(report: Report, pipeline: str, stage: str, name: FigureName) -> fl
 
 def title_of(name: FigureName) -> str:
     """The column title of a figure, with its unit."""
-    return TITLES.get(name) or f"{name.removesuffix('_ms')}, ms"
+    return TITLES.get(name) or f"{shown_name(name.removesuffix('_ms'))}, ms"
 
 
 def _latency(definition: str, percentile: str) -> Figure:
     def find(_report: Report, _pipeline: PipelineReport, cell: StageReport) -> Number | None:
-        latency = cell.latency_ms.get(definition)
-        return latency.of(percentile) if latency else None
+        latency, level = cell.latency_ms.get(definition), LEVELS.get(percentile, 0.0)
+        if latency is None or (level > COMMON and not is_supported(latency.count, level)):
+            return None
+        return latency.of(percentile)
 
     return find
 
@@ -422,8 +427,8 @@ def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) ->
 
 
 FIGURES: dict[str, Figure] = {
-    **{f"{each}_ms": _latency("latest", each) for each in _PERCENTILES},
-    **{f"event_time_{each}_ms": _latency("event_time", each) for each in _PERCENTILES},
+    **{f"{each}_ms": _latency("latest", each) for each in LATENCIES},
+    **{f"event_time_{each}_ms": _latency("event_time", each) for each in LATENCIES},
     "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),

@@ -168,7 +168,12 @@ def report(
 )
 @argument("before", metavar="RUN[,RUN]")
 @argument("after", required=False, metavar="[RUN[,RUN]]")
-@option("--all", "whole", is_flag=True, help="also p95, p99.9, means and output rates of stages")
+@option(
+    "--all",
+    "whole",
+    is_flag=True,
+    help="also the other percentiles, means and output rates of stages",
+)
 @option("--json", "as_json", is_flag=True, help="all figures as JSON")
 @with_session
 def compare(
@@ -182,7 +187,7 @@ def compare(
     significant if five or more runs on each side show it, or, for the pipelines of a single run, if
     it holds second by second, where disturbances cancel. None is significant if a run was invalid,
     disturbed or not steady. Cost per record and the rates that searches found are described with an
-    interval of their own, and with --all also means, p95, p99.9 and output rates.
+    interval of their own, and with --all also means, the other percentiles and output rates.
 
     RUN is one run, or several of the same kind; without a second one, the same run.
     """

@@ -5,7 +5,9 @@ single pairs, latencies by slice, progress reports, samples of resources that be
 scraped metrics, and dead letters. Everything else never expires, among it the latency counts per
 minute. The report of an old run lacks its per-second parts and the lag of the stages.
 
-The DDL is in `deploy/clickhouse/`: numbered, idempotent files, applied at every start.
+The DDL is in `deploy/clickhouse/`: numbered, idempotent files, applied at every start. In these,
+`{levels}` stands for the levels of all percentiles, and a line with `{percentile}` for one line for
+each of them (`of_percentiles`).
 
 A rollup is a table with sums of a raw table, which remain when its rows expire. It is projected
 from the bus like its raw table, by the same process and from the same blocks, but has its own
@@ -25,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from schemas import catalogue
+from schemas.percentiles import LEVELS, shown
 from services.runtime.settings import ROOT
 from services.store.engine import SqlEngine
 from services.store.settings import StoreSettings
@@ -32,6 +35,7 @@ from services.store.tables import DATABASE
 
 DDL_DIR = ROOT / "deploy" / "clickhouse"
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_IN_LINE = re.compile(r"\{(percentile|place|title)\}")
 _END = re.compile(r";[ \t]*$", re.MULTILINE)
 TABLE_SETTINGS = (
     # By default ClickHouse merges every few small inserts with all existing rows of a table of some
@@ -58,7 +62,24 @@ def split_statements(text: str) -> tuple[str, ...]:
 def ddl_statements(directory: Path = DDL_DIR) -> Iterator[str]:
     """Every statement of the directory's `NNN_name.sql` files, in the order of their numbers."""
     for path in sorted(directory.glob("[0-9][0-9][0-9]_*.sql")):
-        yield from split_statements(path.read_text())
+        yield from split_statements(of_percentiles(path.read_text()))
+
+
+def of_percentiles(text: str) -> str:
+    """DDL with `{levels}` replaced, and every line with `{percentile}` repeated for each percentile
+    of `schemas.percentiles.LEVELS`, with its name, its `{place}` among them (from 1) and its
+    `{title}`."""
+    lines = []
+    for line in text.replace("{levels}", ", ".join(map(str, LEVELS.values()))).splitlines():
+        if "{percentile}" not in line:
+            lines.append(line)
+            continue
+        for place, name in enumerate(LEVELS, 1):
+            title = f"{shown(name).removeprefix('p')}th percentile of the"
+            values = {"percentile": name, "place": str(place)}
+            values["title"] = "Median" if name == "p50" else title
+            lines.append(_IN_LINE.sub(lambda match, of=values: of[match[1]], line))
+    return "\n".join(lines)
 
 
 def bring_up(engine: SqlEngine, settings: StoreSettings) -> None:

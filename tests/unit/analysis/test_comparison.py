@@ -110,7 +110,8 @@ def test_other_latencies_are_described_if_there_are_outputs_enough_and_decide_no
     (pair,) = pairs_of([a_run(n) for n in (5, 9, 6, 8, 7)], [a_run(n + 40) for n in range(5)])
     found = other_latencies(*pair, same_run=False)
     # 300 outputs of a run are too few for the 99.9th percentile.
-    assert [(one.stage, one.figure) for one in found] == [("join", "mean"), ("join", "p95")]
+    expected = ("mean", "p5", "p25", "p75", "p90", "p95")
+    assert [(one.stage, one.figure) for one in found] == [("join", figure) for figure in expected]
     mean = found[0]
     # Runs of 5 to 9 and of 40 to 44, of which each second has 0, 1 or 2 ms more.
     assert (mean.before, mean.after, mean.interval.value) == pytest.approx((8.0, 43.0, 35.0))

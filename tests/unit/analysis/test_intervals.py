@@ -10,16 +10,16 @@ import pytest
 
 from analysis.intervals import (
     FIGURES,
-    LEVELS,
     QUARTILES,
     Seconds,
     autocorrelation,
     intervals,
+    is_supported,
     margin,
     mean_bounds,
     student_t,
 )
-from schemas.percentiles import quantile
+from schemas.percentiles import LEVELS, quantile
 from schemas.report import Latency
 
 pytestmark = pytest.mark.unit
@@ -89,12 +89,13 @@ def test_of_100_intervals_90_to_99_hold_the_truth(
             if bounds is not None:
                 known[figure] += 1
                 held[figure] += bounds[0] <= true[figure] <= bounds[1]
-    assert set(known) == set(FIGURES) - ({"p999"} if per_second == 40 else set())
+    unknown = {"p99999"} | ({"p999"} if per_second == 40 else set())
+    assert set(known) == set(FIGURES) - unknown
     shares = {figure: held[figure] / known[figure] for figure in known}
     assert all(0.90 <= share <= 0.99 for share in shares.values()), shares
 
 
-def test_neighbouring_late_seconds_leave_the_intervals_of_all_figures_but_p999() -> None:
+def test_neighbouring_late_seconds_leave_the_intervals_of_all_figures_but_the_rarest() -> None:
     rows = []
     for n in range(30):
         odd = n % 2
@@ -104,7 +105,7 @@ def test_neighbouring_late_seconds_leave_the_intervals_of_all_figures_but_p999()
         row[900:904] = [50] * 4
     found = told(rows)
     assert found is not None
-    assert [figure for figure, bounds in found.items() if bounds is None] == ["p999"]
+    assert [figure for figure, bounds in found.items() if bounds is None] == ["p999", "p99999"]
 
 
 def test_outputs_outside_the_middle_half_count_as_its_ends() -> None:
@@ -115,11 +116,17 @@ def test_outputs_outside_the_middle_half_count_as_its_ends() -> None:
     assert found["middle"] == pytest.approx((10.764, 13.236), abs=0.001)
 
 
+def test_a_low_percentile_needs_as_many_outputs_below_it_as_a_high_one_above_it() -> None:
+    assert [is_supported(outputs, 0.05) for outputs in (99, 100)] == [False, True]
+    assert [is_supported(outputs, 0.99999) for outputs in (499_999, 500_000)] == [False, True]
+
+
 def test_what_never_varies_is_known_to_the_millisecond() -> None:
     found = told([[3] * 9 + [7]] * 30)
     assert found == {
-        **{"p50": (3, 3), "p90": (3, 3), "p95": (7, 7)},
-        **{"p99": None, "p999": None, "mean": (3.4, 3.4), "middle": (3.0, 3.0)},
+        **{"p5": (3, 3), "p25": (3, 3), "p50": (3, 3), "p75": (3, 3), "p90": (3, 3)},
+        **{"p95": (7, 7), "p99": None, "p999": None, "p99999": None},
+        **{"mean": (3.4, 3.4), "middle": (3.0, 3.0)},
     }
 
 

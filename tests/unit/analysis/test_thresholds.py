@@ -78,7 +78,7 @@ def test_a_row_says_in_a_sentence_what_was_asked_and_what_was() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("join.p99 <= 50", "join has no figure 'p99'; it has: min_ms, p50_ms"),
+        ("join.p99 <= 50", "join has no figure 'p99'; it has: min_ms, p5_ms"),
         ("pipeline.p99_ms <= 50", "pipeline has no figure 'p99_ms'"),
         ("input.exact == 1", "input has no figure 'exact'"),
         ("join.best.p99_ms <= 50", "there is no latency 'best'"),

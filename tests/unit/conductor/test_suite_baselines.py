@@ -30,9 +30,9 @@ ROW: dict[str, Any] = {
     "send_delay_max_ms": 8.0,
 }  # fmt: skip
 LATENCY: dict[str, Any] = {
-    "pipeline": "spark-realtime", "stage": "join", "definition": "latest", "min_ms": 1, "p50_ms": 5,
-    "p90_ms": 8, "p95_ms": 9, "p99_ms": 20, "p999_ms": 30, "max_ms": 40, "mean_ms": 5.5,
-    "middle_ms": 5.25,
+    "pipeline": "spark-realtime", "stage": "join", "definition": "latest", "min_ms": 1, "p5_ms": 2,
+    "p25_ms": 4, "p50_ms": 5, "p75_ms": 7, "p90_ms": 8, "p95_ms": 9, "p99_ms": 20, "p999_ms": 30,
+    "p99999_ms": 35, "max_ms": 40, "mean_ms": 5.5, "middle_ms": 5.25,
 }  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from tests.unit.analysis.test_comparability import facts
 from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
+OTHERS_OF_300 = ("mean", "p5", "p25", "p75", "p90", "p95")  # figures of 300 outputs
 
 
 def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
@@ -93,6 +94,10 @@ def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request() -> 
     figures = [line[:4] for line in table if line and line[0] in ("join", "cost,")]
     assert figures == [
         ["join", "mean,", "ms", "6.7"],
+        ["join", "p5,", "ms", "5"],
+        ["join", "p25,", "ms", "5"],
+        ["join", "p75,", "ms", "7"],
+        ["join", "p90,", "ms", "7"],
         ["join", "p95,", "ms", "15"],
         ["join", "output", "rate,", "/s"],
         ["cost,", "core-s/M", "580", "2580"],
@@ -110,8 +115,7 @@ def test_json_has_the_decided_and_the_described_figures() -> None:
     decided = {row["figure"]: row["real"] for row in one["differences"]}
     assert decided == {"p50": True, "p99": True}
     assert [row["figure"] for row in one["described"]] == [
-        "mean",
-        "p95",
+        *OTHERS_OF_300,
         "records_per_second",
         COST,
     ]
@@ -145,7 +149,7 @@ def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.Monkey
         "p50": (3.0, True),
         "p99": (3.0, True),
     }
-    assert [row["figure"] for row in one["described"]] == ["mean", "p95", COST]
+    assert [row["figure"] for row in one["described"]] == [*OTHERS_OF_300, COST]
 
 
 def test_latencies_at_different_rates_found_by_searches_are_not_conclusive() -> None:

@@ -2,9 +2,10 @@
 
 import pytest
 
+from schemas.percentiles import LEVELS
 from services.store.api.http_request import content_type_of, parameters_of, query_of, status_of
 from services.store.engine import EngineError, Query
-from services.store.engines.schema import ddl_statements, split_statements
+from services.store.engines.schema import ddl_statements, of_percentiles, split_statements
 from services.store.policy.permissions import is_function, quoted, refused_setting
 from services.store.policy.query_policy import JUDGE
 from services.store.projection.inserting import starts
@@ -133,6 +134,15 @@ def test_statements_end_with_a_semicolon_at_the_end_of_a_line():
         "CREATE TABLE a (x Int8 COMMENT 'one; two')",
         "CREATE TABLE b\n  (y Int8)",
     )
+
+
+def test_a_line_with_a_percentile_stands_for_one_of_each():
+    text = "SELECT q({levels})(x) AS q,\n  q[{place}] AS {percentile}, -- {title} x\n  '{}' AS y"
+    lines = of_percentiles(text).splitlines()
+    assert lines[0] == f"SELECT q({', '.join(map(str, LEVELS.values()))})(x) AS q,"
+    assert lines[1] == "  q[1] AS p5, -- 5th percentile of the x"
+    assert lines[3] == "  q[3] AS p50, -- Median x"
+    assert lines[-2:] == ["  q[9] AS p99999, -- 99.999th percentile of the x", "  '{}' AS y"]
 
 
 def test_the_first_statement_of_the_ddl_makes_the_database():

@@ -1,10 +1,8 @@
 """Figures of a study come from the report of a run, and are blank if it lacks them."""
 
-from typing import get_args
-
 import pytest
 
-from schemas.study import FigureName
+from schemas.study import FIGURES as KNOWN
 from services.console.studies.content import FIGURES, figure_of, title_of
 from tests.unit.console.studies.reports import cell, report
 
@@ -19,7 +17,7 @@ START = [{"first_output_s": 16, "high_for_s": 81, "peak_per_second": 900}]
 
 
 def test_every_figure_that_a_study_may_name_is_known():
-    assert set(get_args(FigureName)) <= set(FIGURES)
+    assert set(KNOWN) == set(FIGURES)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +57,18 @@ def test_what_a_run_does_not_have_is_blank():
     assert figure_of(report(parse=cell(1, 2)), "other", "parse", "p50_ms") is None
 
 
+def test_a_rare_percentile_needs_outputs_above_it():
+    counted = {"p99": 7, "p999": 8, "p99999": 9}
+    few, many = (
+        report(join=cell() | {"latency_ms": {"latest": counted | {"count": count}}})
+        for count in (499_999, 500_000)
+    )
+    names = ("p99_ms", "p999_ms", "p99999_ms")
+    assert [figure_of(few, "p", "join", name) for name in names] == [7, 8, None]
+    assert [figure_of(many, "p", "join", name) for name in names] == [7, 8, 9]
+
+
 def test_titles_have_units():
+    assert title_of("p99999_ms") == "p99.999, ms"
     assert title_of("p50_ms") == "p50, ms"
     assert title_of("event_time_p99_ms") == "p99, event time, ms"
