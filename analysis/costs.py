@@ -6,13 +6,14 @@ All figures cover the measure phase.
 from collections.abc import Mapping, Sequence
 
 from analysis.intervals import mean_bounds
-from schemas.protocol import MACHINE
+from schemas.protocol import MACHINE, largest
 from schemas.report import Interval, Number, Observing, Resources
 
 # The broker and the pipelines are measured; all other services measure them.
 MEASURED = ("kafka",)
 OBSERVERS = {"generator", "evaluator", "store"}
 COST = "core_seconds_per_million_records"  # key of the cost of a pipeline in reports
+MOST_PROCESSES = 8  # of a pipeline, in a report
 MISSING_SHARE = 0.05  # above the share lost at the edges of a phase
 
 
@@ -40,6 +41,17 @@ def scaled_bounds(
     if cost is None or bounds is None or not cores:
         return None
     return [max(0.0, cost * bound / cores) for bound in bounds]
+
+
+def cores_by_process(
+    cpu_seconds: Mapping[str, float], sampled_s: float
+) -> dict[str, Number] | None:
+    """Mean cores of each process of a pipeline over the time with samples of the pipeline, the
+    MOST_PROCESSES largest and all others together; None if unknown."""
+    if not cpu_seconds or not sampled_s:
+        return None
+    used = largest(cpu_seconds, MOST_PROCESSES)
+    return {name: cpu_s / sampled_s for name, cpu_s in used.items()}
 
 
 def cost_of_observing(services: Mapping[str, Resources]) -> Observing:

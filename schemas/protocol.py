@@ -3,6 +3,7 @@
 Commands carry them (schemas/commands.py); the answers are events (schemas/events.py).
 """
 
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from pydantic import Field, model_validator
@@ -43,12 +44,23 @@ DEFINITIONS = ("latest", "mean", "event_time")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
+OTHER_PROCESSES: Final = "others"  # name of the processes of a pipeline that used least
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 
 LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100
 CITATION: Final = "citation"
 Profile = Literal["", "citation"]
 WARMING: Final = "-warm"  # ends the id of a run that warms up the pipelines for a search step
+
+
+def largest(amounts: Mapping[str, float], most: int) -> dict[str, float]:
+    """Amounts of processes by name, largest first. Those beyond `most` names are together
+    OTHER_PROCESSES, which is last."""
+    named = {name: amount for name, amount in amounts.items() if name != OTHER_PROCESSES}
+    names = sorted(named, key=lambda name: (-named[name], name))
+    result = {name: named[name] for name in names[:most]}
+    rest = [amounts[name] for name in amounts if name not in result]
+    return result | ({OTHER_PROCESSES: sum(rest)} if rest else {})
 
 
 def probe_run_id(run_id: str) -> str:

@@ -134,15 +134,20 @@ class Lag(ReportPart):
 
 
 class Resources(ReportPart):
-    """Use of a service or pipeline; empty if it was not sampled. heap_used_bytes_max: None without
-    a JVM. core_seconds_interval: of the cost per million input records."""
+    """Use of a service or pipeline; empty if it was not sampled. heap_used_bytes_*: None without a
+    JVM; all JVMs together, the mean over time. core_seconds_interval: of the cost per million input
+    records. cpu_cores_by_process: mean cores of each process of a pipeline by the name of its
+    program, largest first; None if unknown, as for a service."""
 
     cpu_cores: Number | None = None
     cpu_seconds: Number | None = None
     memory_bytes_max: Number | None = None
+    heap_used_bytes_min: Number | None = None
+    heap_used_bytes_mean: Number | None = None
     heap_used_bytes_max: Number | None = None
     core_seconds_per_million_records: Number | None = None
     core_seconds_interval: Interval | None = None
+    cpu_cores_by_process: dict[str, Number] | None = None
 
     @property
     def is_known(self) -> bool:

@@ -77,6 +77,8 @@ WITH
             toNullable(sum(r.cpu_seconds) / sum(r.interval_s)) AS cpu_cores,
             toNullable(max(r.memory_bytes)) AS memory_bytes,
             toNullable(max(r.heap_used_bytes)) AS heap_bytes,
+            toNullable(min(r.heap_used_bytes)) AS heap_min_bytes,
+            toNullable(sum(r.heap_used_bytes * r.interval_s) / sumIf(r.interval_s, r.heap_used_bytes IS NOT NULL)) AS heap_mean_bytes,
             toNullable(sum(r.gc_seconds)) AS gc_seconds,
             toNullable(sum(r.jit_seconds)) AS jit_seconds
         FROM tidegauge.results_resources AS r
@@ -293,6 +295,8 @@ SELECT
     ) AS core_seconds_per_million_records,
     u.memory_bytes AS memory_bytes,
     u.heap_bytes AS heap_bytes,
+    u.heap_min_bytes AS heap_min_bytes,
+    u.heap_mean_bytes AS heap_mean_bytes,
     u.gc_seconds AS gc_seconds,
     u.jit_seconds AS jit_seconds,
     if(mapContains(j.heap, c.pipeline), j.heap[c.pipeline].limited, NULL) AS heap_limited,
@@ -446,6 +450,8 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN core_seconds_per_million_records 'CPU time of the pipeline per million input records, seconds',
     COMMENT COLUMN memory_bytes 'Highest resident memory of the pipeline, bytes',
     COMMENT COLUMN heap_bytes 'Highest used heap of its JVMs, bytes',
+    COMMENT COLUMN heap_min_bytes 'Lowest used heap of its JVMs, bytes',
+    COMMENT COLUMN heap_mean_bytes 'Mean used heap of its JVMs over time, bytes',
     COMMENT COLUMN gc_seconds 'Time of garbage collection, seconds; NULL without a JVM',
     COMMENT COLUMN jit_seconds 'Time of the JIT compilers, seconds; NULL without a JVM',
     COMMENT COLUMN heap_limited 'Whether the size of its heap limited the pipeline; NULL without a JVM',

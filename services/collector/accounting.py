@@ -16,8 +16,8 @@ Any measure other than processor, memory, processes and threads may be None: it 
 does not exist for this process. Sums skip None, and are None if all values are.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 MeasuresT = TypeVar("MeasuresT", "Counters", "Gauges")
@@ -80,9 +80,9 @@ def _each(
     measures: list[MeasuresT], kind: type[MeasuresT], combine: Callable[[list[Any]], Any]
 ) -> MeasuresT:
     combined = {}
-    for field in fields(kind):
-        known = [v for m in measures if (v := getattr(m, field.name)) is not None]
-        combined[field.name] = combine(known) if known else None
+    for measure in fields(kind):
+        known = [v for m in measures if (v := getattr(m, measure.name)) is not None]
+        combined[measure.name] = combine(known) if known else None
     return kind(**combined)
 
 
@@ -97,7 +97,8 @@ class Owner:
 @dataclass(frozen=True)
 class ProcessSample:
     """One process at one moment. cpu_s: its user and system time since its birth;
-    ended_children_cpu_s: that of ended children that it waited for."""
+    ended_children_cpu_s: that of ended children that it waited for. name: of its program, of a
+    process of a pipeline."""
 
     identity: Identity
     parent: Identity | None
@@ -108,11 +109,13 @@ class ProcessSample:
     threads: int
     counters: Counters = NO_COUNTERS
     gauges: Gauges = NO_GAUGES
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class OwnerUsage:
-    """What an owner used in an interval, and its gauges at the end."""
+    """What an owner used in an interval, and its gauges at the end. cpu_s_by_process: of processes
+    with a name; the sum over a pipeline is `cpu_s`."""
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -120,6 +123,7 @@ class OwnerUsage:
     threads: int = 0
     counters: Counters = NO_COUNTERS
     gauges: Gauges = NO_GAUGES
+    cpu_s_by_process: Mapping[str, float] = field(default_factory=dict)
 
 
 class Accountant:
@@ -136,14 +140,18 @@ class Accountant:
         self._inherit_debts(now)
         usage: dict[Owner, OwnerUsage] = {}
         for sample in now.values():
-            so_far = usage.get(sample.owner, OwnerUsage())
+            so_far, used_s = usage.get(sample.owner, OwnerUsage()), self._used_s(sample)
+            by_process = dict(so_far.cpu_s_by_process)
+            if sample.name:
+                by_process[sample.name] = by_process.get(sample.name, 0.0) + used_s
             usage[sample.owner] = OwnerUsage(
-                so_far.cpu_s + self._used_s(sample),
+                so_far.cpu_s + used_s,
                 so_far.memory_bytes + sample.memory_bytes,
                 so_far.processes + 1,
                 so_far.threads + sample.threads,
                 total((so_far.counters, self._counted(sample)), Counters),
                 total((so_far.gauges, sample.gauges), Gauges),
+                by_process,
             )
         self._last = now
         return usage

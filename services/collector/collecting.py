@@ -11,6 +11,7 @@ import psutil
 from schemas import catalogue
 from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
+from schemas.protocol import largest
 from services.collector.accounting import Accountant
 from services.collector.machine import MACHINE, counts_use, read_machine
 from services.collector.processes import StackFile, StackProcesses
@@ -24,6 +25,7 @@ from services.runtime.process import now_ms
 
 # A Kafka record is at most 1 MiB; a character is at most 4 bytes.
 MAX_CHARACTERS: Final = 150_000
+MOST_PROCESSES: Final = 32  # of a pipeline, by name, in an event
 CHARACTERS_BESIDES: Final = 40  # for the numbers and lengths of one sample
 
 
@@ -154,4 +156,5 @@ class Collecting:
                 threads=used.threads,
                 **asdict(used.counters),
                 **asdict(used.gauges),
+                cpu_seconds_by_process=largest(used.cpu_s_by_process, MOST_PROCESSES),
             )

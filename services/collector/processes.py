@@ -9,9 +9,11 @@ What the deployment has started is in `stack.json`.
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain, count
+from pathlib import Path, PurePath
+from typing import Final
 
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -27,6 +29,11 @@ JVM_STARTS_S = 120.0
 NANOSECOND_S = 1e-9
 MOST_THREADS = 4096  # threads read per process
 LINE_BYTES = 128
+# Options of a program whose value is the next word, and those whose value names what it runs.
+JAVA_TAKES: Final = ("-cp", "-classpath", "--class-path", "-p", "--module-path", "--add-modules")
+PYTHON_TAKES: Final = ("-X", "-W", "--check-hash-based-pycs")
+NAMES_PROGRAM: Final = ("-m", "-jar")
+NAME_CHARACTERS: Final = 60
 WAITED = 1  # index in schedstat: processor time, wait time, time slices
 
 
@@ -122,6 +129,8 @@ class _Member:
     owner: Owner
     jvm: JvmCounters
     run_queue: RunQueue
+    program: str = ""
+    name: str = ""
 
 
 def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int, int]]:
@@ -143,6 +152,42 @@ def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int
             seen.update(below)
             waiting += below
     return result
+
+
+def program_of(command_line: Sequence[str]) -> str:
+    """The program of a process for people, without its arguments: `java SparkSubmit` of a JVM by
+    its main class or jar, `python pyspark.daemon` of Python by its module or script, else the name
+    of the file. Empty for a process without a command line.
+
+    >>> program_of(["/usr/bin/java", "-Xmx1g", "-cp", "a.jar:b.jar", "org.example.Main", "plan"])
+    'java Main'
+    """
+    if not command_line:
+        return ""
+    name = PurePath(command_line[0]).name
+    words = iter(command_line[1:])
+    of = ""
+    if name == "java":
+        of = _first_word(words, JAVA_TAKES).rpartition("/")[2]
+        of = of if of.endswith(".jar") else of.rpartition(".")[2]
+    elif name.startswith("python"):
+        name, of = "python", PurePath(_first_word(words, PYTHON_TAKES)).name
+    return f"{name} {of}".rstrip()[:NAME_CHARACTERS]
+
+
+def _first_word(words: Iterator[str], takes: Collection[str]) -> str:
+    """The first word that is no option; of `-m`, `-c` and `-jar` the next one, or `-c` itself.
+    takes: options whose value is the next word."""
+    for word in words:
+        if word == "-c":
+            return word
+        if word in NAMES_PROGRAM:
+            return next(words, "")
+        if word in takes:
+            next(words, "")
+        elif not word.startswith("-"):
+            return word
+    return ""
 
 
 class StackProcesses:
@@ -184,8 +229,11 @@ class StackProcesses:
         pipeline = known.owner.pipeline if known else above.owner.pipeline if above else ""
         try:
             # Checked again while empty: a process just forked still has its parent's command line.
-            if service == PIPELINE_SERVICE and not is_root and not pipeline:
-                pipeline = pipeline_of(process.cmdline())
+            program = ""
+            if service == PIPELINE_SERVICE and not is_root:
+                command_line = process.cmdline()
+                pipeline = pipeline or pipeline_of(command_line)
+                program = program_of(command_line) or process.name()
             identity = _identity(above.process) if above else None
             process.create_time()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
@@ -194,7 +242,18 @@ class StackProcesses:
         jvm = known.jvm if known and _is_settled(known) else JvmCounters(process.pid)
         run_queue = known.run_queue if known else RunQueue(process.pid)
         owner = Owner(service, pipeline)
-        self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue)
+        name = self._name(process.pid, program, owner) if pipeline else ""
+        self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue, program, name)
+
+    def _name(self, pid: int, program: str, owner: Owner) -> str:
+        """The program, with a number if another process of the pipeline has it: the least that is
+        free. A process keeps its name until its program changes."""
+        known = self._members.get(pid)
+        if known and (known.owner, known.program) == (owner, program):
+            return known.name
+        taken = {each.name for each in self._members.values() if each.owner == owner}
+        numbers = (f"{program} {number}" for number in count(2))
+        return next(name for name in chain((program,), numbers) if name not in taken)
 
 
 def _is_settled(known: _Member) -> bool:
@@ -240,6 +299,7 @@ def _read(member: _Member) -> ProcessSample:
             cpu_s=cpu.user + cpu.system,
             ended_children_cpu_s=cpu.children_user + cpu.children_system,
             memory_bytes=process.memory_info().rss,
+            name=member.name,
             threads=process.num_threads(),
             counters=Counters(
                 read_bytes=disk[0],

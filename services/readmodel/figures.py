@@ -69,15 +69,19 @@ class LagRow:
 @dataclass(frozen=True)
 class UsageRow:
     """Resources of a service, or of a pipeline, in a span. sampled_s: seconds covered by samples.
-    samples: time (epoch ms), CPU seconds and length (s) of each sample of a pipeline."""
+    samples: time (epoch ms), CPU seconds and length (s) of each sample of a pipeline.
+    cpu_seconds_by_process: of its processes; empty in events of versions without it."""
 
     service: str
     pipeline: str
     cpu_cores: Number
     cpu_seconds: Number
     memory_bytes_max: int
+    heap_used_bytes_min: int | None
+    heap_used_bytes_mean: Number | None
     heap_used_bytes_max: int | None
     sampled_s: Number
+    cpu_seconds_by_process: dict[str, Number]
     samples: list[tuple[int, Number, Number]]
 
 
@@ -199,7 +203,9 @@ def usage(url: str, run_id: str, span: Span) -> list[UsageRow]:
         "SELECT service, pipeline, sum(r.cpu_seconds) AS cpu_seconds,"
         " sum(interval_s) AS sampled_s,"
         " cpu_seconds / sampled_s AS cpu_cores, max(memory_bytes) AS memory_bytes_max,"
-        " max(heap_used_bytes) AS heap_used_bytes_max,"
+        " min(heap_used_bytes) AS heap_used_bytes_min, max(heap_used_bytes) AS heap_used_bytes_max,"
+        " sum(heap_used_bytes * interval_s) / sumIf(interval_s, heap_used_bytes IS NOT NULL)"
+        " AS heap_used_bytes_mean, sumMap(r.cpu_seconds_by_process) AS cpu_seconds_by_process,"
         " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
         " AS samples"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"

@@ -173,7 +173,7 @@ def test_an_int_beyond_32_bits_is_neither_written_nor_read(value) -> None:
     newest = EVERY.schema("results_resources")
     out = io.BytesIO()
     fastavro.schemaless_writer(out, newest.parsed, RESOURCES | {"threads": value})
-    with pytest.raises(codec.DecodeError, match=f"v1: threads {value} does not fit"):
+    with pytest.raises(codec.DecodeError, match=f"v{newest.version}: threads {value} does not fit"):
         EVERY.decode(newest.header + out.getvalue())
 
 

@@ -371,7 +371,10 @@ def test_how_far_behind_a_pipeline_read_is_of_all_its_stages_in_the_measured_pha
         "calibration": "chained",
         "spark-microbatch": "chained",
     }
-    assert all("heap_used_bytes_max" in one["resources"] for one in found.values())
+    heap = {f"heap_used_bytes_{name}" for name in ("min", "mean", "max")}
+    assert all(heap <= one["resources"].keys() for one in found.values())
+    # Events of a version without it.
+    assert all(one["resources"]["cpu_cores_by_process"] is None for one in found.values())
 
 
 def test_what_a_pipeline_cost_has_the_interval_of_its_samples(build):

@@ -7,8 +7,9 @@ import pytest
 
 from schemas import catalogue
 from schemas.threshold import LATENCY_FIGURES
+from services.readmodel.figures import usage as usage_of
 from tests.integration.recorded_run import WARM_UP, phase_ms, recorded, run_of
-from tests.integration.store_engine import project
+from tests.integration.store_engine import project, store_in_process
 from tests.unit.requests import a_lifecycle_event
 from tests.unit.store.test_rows import NEW_YEAR_MS
 
@@ -153,6 +154,68 @@ def test_missing_samples_make_no_pipeline_cheap(engine):
         assert row["core_seconds_per_million_records"] == pytest.approx(
             1e6 * used / row["input_records"], rel=0.05
         )
+
+
+@pytest.fixture(scope="module")
+def measured(engine):
+    """The measured samples of the run `parts`: the recorded events, in which JVMs have a heap in
+    two of three samples, and three processes use a half, a third and a sixth of the time."""
+    start_ms, end_ms = phase_ms(EVENTS, "measure")
+    events, samples = [], []
+    for number, (topic, record) in enumerate(EVENTS):
+        more: dict[str, Any] = {"run_id": "parts"}
+        if topic == catalogue.RESOURCES and record["pipeline"]:
+            cpu_s = record["cpu_seconds"]
+            parts = {"java A": cpu_s / 2, "python b": cpu_s / 3, "python b 2": cpu_s / 6}
+            more["cpu_seconds_by_process"] = parts
+            more["heap_used_bytes"] = (None, 1_000 + number, 9_000 - number)[number % 3]
+            if start_ms <= record["time"] < end_ms:
+                samples.append(record | more)
+        events.append((topic, record | more))
+    project(engine, events)
+    return samples
+
+
+def test_a_heap_has_its_lowest_its_highest_and_its_mean_over_time(engine, measured, monkeypatch):
+    rows = engine.rows("SELECT * FROM tidegauge.figures WHERE run_id = 'parts'")
+    store_in_process(engine, monkeypatch)
+    usage = {row.pipeline: row for row in usage_of("", "parts", phase_ms(EVENTS, "measure"))}
+    assert {row["pipeline"] for row in rows} == set(usage) - {""}
+    for row in rows:
+        known = [
+            (one["heap_used_bytes"], one["interval_s"])
+            for one in measured
+            if one["pipeline"] == row["pipeline"] and one["heap_used_bytes"] is not None
+        ]
+        mean = sum(size * s for size, s in known) / sum(s for _size, s in known)
+        assert row["heap_min_bytes"] == min(known)[0]
+        assert row["heap_bytes"] == max(known)[0]
+        assert row["heap_mean_bytes"] == pytest.approx(mean)
+        found = usage[row["pipeline"]]
+        sizes = (found.heap_used_bytes_min, found.heap_used_bytes_mean, found.heap_used_bytes_max)
+        assert sizes == (row["heap_min_bytes"], pytest.approx(mean), row["heap_bytes"])
+
+
+def test_each_process_of_a_pipeline_has_its_cores(engine, measured, monkeypatch):
+    rows = engine.rows("SELECT * FROM tidegauge.pipeline_processes WHERE run_id = 'parts'")
+    expected: dict[tuple[str, str], float] = {}
+    sampled_s: dict[str, float] = {}
+    for one in measured:
+        name = one["pipeline"]
+        sampled_s[name] = sampled_s.get(name, 0.0) + one["interval_s"]
+        for process, cpu_s in one["cpu_seconds_by_process"].items():
+            expected[name, process] = expected.get((name, process), 0.0) + cpu_s
+    assert {(row["pipeline"], row["process"]) for row in rows} == set(expected)
+    for row in rows:
+        cpu_s = expected[row["pipeline"], row["process"]]
+        assert row["cpu_seconds"] == pytest.approx(cpu_s)
+        assert row["cpu_cores"] == pytest.approx(cpu_s / sampled_s[row["pipeline"]])
+    store_in_process(engine, monkeypatch)
+    for usage in usage_of("", "parts", phase_ms(EVENTS, "measure")):
+        of_pipeline = {p: pytest.approx(s) for (n, p), s in expected.items() if n == usage.pipeline}
+        assert usage.cpu_seconds_by_process == of_pipeline
+    recorded_run = f"SELECT * FROM tidegauge.pipeline_processes WHERE run_id = '{RUN_ID}'"
+    assert engine.rows(recorded_run) == []  # written by a version without it
 
 
 def test_the_time_before_a_pipeline_starts_costs_nothing(engine, figures):

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from analysis.comparability import Request, domain_of, identity_of
-from analysis.costs import core_seconds_per_million_records, cost_of_observing, scaled_bounds
+from analysis.costs import (
+    core_seconds_per_million_records,
+    cores_by_process,
+    cost_of_observing,
+    scaled_bounds,
+)
 from analysis.intervals import intervals
 from analysis.recovery import Disturbance, planned, recovery
 from schemas.protocol import DEFINITIONS, MACHINE, VERDICTS
@@ -221,6 +226,9 @@ class RunFigures:
             update={
                 "core_seconds_per_million_records": cost,
                 "core_seconds_interval": scaled_bounds(cost, used.cpu_cores, by_sample),
+                "cpu_cores_by_process": cores_by_process(
+                    used.cpu_seconds_by_process, used.sampled_s
+                ),
             }
         )
 
@@ -269,6 +277,8 @@ def _used(row: figures.UsageRow) -> Resources:
         cpu_cores=row.cpu_cores,
         cpu_seconds=row.cpu_seconds,
         memory_bytes_max=row.memory_bytes_max,
+        heap_used_bytes_min=row.heap_used_bytes_min,
+        heap_used_bytes_mean=row.heap_used_bytes_mean,
         heap_used_bytes_max=row.heap_used_bytes_max,
     )
 
@@ -333,7 +343,7 @@ def _floor(url: str, run_id: str) -> Latency | None:
     if row is None:
         return None
     known = {name: value for name, value in row.latencies.items() if name != "middle"}
-    return Latency(count=row.count, **known)
+    return Latency.model_validate({"count": row.count} | known)
 
 
 def _way_in(url: str, run_id: str) -> ArrivedFrames | None:

@@ -40,6 +40,7 @@ from services.console.report.charts import (
 from services.console.report.tables import (
     FLOOR,
     STEP_HEADER,
+    USAGE_HEADER,
     has_costs,
     has_intervals,
     latency_cells,
@@ -48,6 +49,7 @@ from services.console.report.tables import (
     scaling_rows,
     stage_cost,
     step_cells,
+    usage_rows,
 )
 from services.console.report.words import (
     INTERVALS,
@@ -303,7 +305,13 @@ def _resources(report: Report, lines: Timelines) -> Markup:
         " includes all other processes. ",
         " ".join([*lag_sentences(report), *cost_sentences(report)]),
     )
-    return _section("Resources", element("p", *words), element("div", *drawn, class_="charts"))
+    rows = usage_rows(report)
+    return _section(
+        "Resources",
+        element("p", *words),
+        element("div", *drawn, class_="charts"),
+        *([wide_table(USAGE_HEADER, rows)] if rows else []),
+    )
 
 
 def _figure(title: str, picture: Markup) -> Markup:

@@ -24,6 +24,10 @@ FLOOR = "floor"  # a row beside the stages: the latency of Tidegauge itself
 STEP_HEADER = ("step", "records/s", "warm-up", "measured", "result", "limited by", "steady")
 STEADY: dict[bool | None, str] = {True: "yes", False: "no", None: "–"}
 RESOURCES_HEADER = ("service", "CPU cores", "waiting", "memory MB", "heap MB")
+USAGE_HEADER = (
+    *("pipeline", "process", "CPU cores"),
+    *(f"heap {name} MB" for name in ("min", "mean", "max")),
+)
 PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
 LEAST_CORES = 0.005  # less is shown as 0.00
 Stages = dict[str, StageReport]
@@ -104,6 +108,20 @@ def _resource_cells(report: Report, name: str, used: Resources) -> tuple[str, ..
         _megabytes(used.memory_bytes_max),
         _megabytes(used.heap_used_bytes_max),
     )
+
+
+def usage_rows(report: Report) -> list[tuple[str, ...]]:
+    """Use of every pipeline and of each of its processes in the columns of USAGE_HEADER."""
+    rows: list[tuple[str, ...]] = []
+    for name, pipeline in report.pipelines.items():
+        used = pipeline.resources
+        if not used.is_known:
+            continue
+        heap = (used.heap_used_bytes_min, used.heap_used_bytes_mean, used.heap_used_bytes_max)
+        rows.append((name, "all", f"{used.cpu_cores:.2f}", *map(_megabytes, heap)))
+        for process, cores in (used.cpu_cores_by_process or {}).items():
+            rows.append((name, process, f"{cores:.2f}", "", "", ""))
+    return rows
 
 
 def _stolen_cores(report: Report) -> float:

@@ -35,7 +35,6 @@ from services.store.tables import DATABASE
 
 DDL_DIR = ROOT / "deploy" / "clickhouse"
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
-_IN_LINE = re.compile(r"\{(percentile|place|title)\}")
 _END = re.compile(r";[ \t]*$", re.MULTILINE)
 TABLE_SETTINGS = (
     # By default ClickHouse merges every few small inserts with all existing rows of a table of some
@@ -76,9 +75,8 @@ def of_percentiles(text: str) -> str:
             continue
         for place, name in enumerate(LEVELS, 1):
             title = f"{shown(name).removeprefix('p')}th percentile of the"
-            values = {"percentile": name, "place": str(place)}
-            values["title"] = "Median" if name == "p50" else title
-            lines.append(_IN_LINE.sub(lambda match, of=values: of[match[1]], line))
+            of_line = line.replace("{percentile}", name).replace("{place}", str(place))
+            lines.append(of_line.replace("{title}", "Median" if name == "p50" else title))
     return "\n".join(lines)
 
 

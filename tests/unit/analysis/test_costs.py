@@ -3,7 +3,9 @@
 import pytest
 
 from analysis.costs import (
+    MOST_PROCESSES,
     core_seconds_per_million_records,
+    cores_by_process,
     cost_of_observing,
     scaled_bounds,
     used_by_others,
@@ -51,3 +53,14 @@ def test_others_use_what_is_left_of_the_machine() -> None:
     assert used_by_others(cores(kafka=0.5, pipeline=0.75, machine=1.5)) == 0.25
     assert used_by_others(cores(kafka=0.5) | {"silent": Resources()} | cores(machine=0.25)) == 0.0
     assert used_by_others(cores(kafka=0.5)) is None
+
+
+def test_the_cores_of_each_process_are_those_over_the_whole_time() -> None:
+    cpu_s = {f"python {n}": float(n) for n in range(10)} | {"others": 7.0}
+    found = cores_by_process(cpu_s, 20.0)
+    assert found is not None
+    assert list(found.items())[:2] == [("python 9", 0.45), ("python 8", 0.4)]
+    assert len(found) == MOST_PROCESSES + 1
+    assert found["others"] == (0 + 1 + 7) / 20
+    assert cores_by_process({}, 20.0) is None
+    assert cores_by_process(cpu_s, 0.0) is None

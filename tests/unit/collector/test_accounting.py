@@ -1,5 +1,7 @@
 """Resource usage of each service between two samples."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +35,28 @@ def test_processes_of_an_owner_are_summed_and_pipelines_kept_apart():
     accountant.account([sample(1, 1.0), sample(2, 1.0), sample(3, 1.0, owner=DRIVER)])
     usage = accountant.account([sample(1, 1.25), sample(2, 1.5), sample(3, 3.0, owner=DRIVER)])
     assert usage == {SPARK: OwnerUsage(0.75, 20, 2, 4), DRIVER: OwnerUsage(2.0, 10, 1, 2)}
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["java A", "python b", "python b 2"]), st.integers(0, 9)),
+        max_size=9,
+    )
+)
+def test_the_processes_of_a_pipeline_add_up_to_it(used):
+    accountant = Accountant(BEGAN_S)
+    for factor in (0, 1):
+        usage = accountant.account(
+            replace(sample(pid, factor * cpu_s, owner=DRIVER), name=name)
+            for pid, (name, cpu_s) in enumerate(used)
+        ).get(DRIVER, OwnerUsage())
+    by_process = {name: sum(s for n, s in used if n == name) for name, _s in used}
+    assert usage.cpu_s_by_process == by_process
+    assert sum(by_process.values()) == usage.cpu_s
+
+
+def test_a_process_of_a_service_has_no_name():
+    assert Accountant(BEGAN_S).account([sample(1, 1.0)])[SPARK].cpu_s_by_process == {}
 
 
 def test_a_process_born_under_our_eyes_counts_whole():

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from services.collector.processes import StackFile, StackService, descendants
+from services.collector.processes import StackFile, StackService, descendants, program_of
 from services.runtime.program import pipeline_of
 
 pytestmark = pytest.mark.unit
@@ -26,6 +26,24 @@ OWN = StackService(name="collector", pid=os.getpid())
 )
 def test_a_pipeline_is_known_by_its_plan_on_the_command_line(command_line, pipeline):
     assert pipeline_of(command_line) == pipeline
+
+
+@pytest.mark.parametrize(
+    ("command_line", "program"),
+    [
+        ("/usr/bin/java -Xmx1g -cp a.jar:/b.jar -Dx=y org.spark.SparkSubmit x", "java SparkSubmit"),
+        ("java --class-path a.jar --add-modules m org.TaskManagerRunner", "java TaskManagerRunner"),
+        ("java -Xmx1g -jar /opt/engine-1.0.jar plan.json", "java engine-1.0.jar"),
+        ("java -version", "java"),
+        ("/bin/python3.11 -u -X dev -m pyspark.daemon pyspark.worker", "python pyspark.daemon"),
+        ("python /opt/engine/program.py --password x", "python program.py"),
+        ("python -c print(1)", "python -c"),
+        ("./engine /d/runs/r1/p1.plan.json", "engine"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_a_process_is_named_by_its_program_without_arguments(command_line, program):
+    assert program_of(command_line.split()) == program
 
 
 def test_parents_come_before_their_children():

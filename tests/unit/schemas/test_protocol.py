@@ -1,10 +1,13 @@
 """Messages between services."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from schemas.load import Constant, RampUp
 from schemas.protocol import (
+    OTHER_PROCESSES,
     PHASES,
     Judgement,
     PhasePlan,
@@ -12,6 +15,7 @@ from schemas.protocol import (
     Pipeline,
     RunPlan,
     Workload,
+    largest,
     parse_stages,
 )
 from tests.unit.requests import a_request
@@ -145,3 +149,17 @@ def test_a_warm_up_until_steady_has_a_cap_and_an_even_load():
         Workload.model_validate(even | {"load": ramp})
     with pytest.raises(ValidationError, match="a warm_up_s in seconds"):
         Workload.model_validate(even | {"pipelines_start_s": 20})
+
+
+@given(
+    st.dictionaries(st.sampled_from([*"abcdef", OTHER_PROCESSES]), st.integers(0, 9)),
+    st.integers(1, 4),
+)
+def test_the_processes_that_used_most_have_a_name(amounts, most):
+    found = largest(amounts, most)
+    named = [name for name in found if name != OTHER_PROCESSES]
+    left = [name for name in amounts if name not in found]
+    assert len(named) == min(most, len(set(amounts) - {OTHER_PROCESSES}))
+    assert all(found[name] >= amounts[other] for name in named for other in left)
+    assert sum(found.values()) == sum(amounts.values())
+    assert list(found)[:-1] == named[: len(found) - 1]
