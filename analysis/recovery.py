@@ -1,17 +1,24 @@
 """Recovery of a pipeline from a burst, a rise of the load, a kill, or a backlog at its start.
 
-Pure: uses the median latency and the number of outputs per second of output time. Latency is high
+Pure: uses the median latency and the number of outputs per second of output time, and after bursts
+the number of outputs by latency. Latency is high
 while the median of a second exceeds 1.5 times the normal level. For a kill, that is the level
 before the first one; for bursts and rises the lower of the levels before the first and at the end
 of each; for a start the level at the end, unless latency is then still high or still falls. The
 resolution is one second.
+
+The 99th percentile after a burst is that of all outputs from the second of the burst until latency
+is normal, at least of that second; until the end of its period if it never was.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from types import MappingProxyType
 
 from schemas.load import Shape
+from schemas.percentiles import quantile
 from schemas.report import Recovery
 
 HIGH = 1.5
@@ -19,6 +26,8 @@ LEAST_BEFORE_S = 3  # for a level before the first burst
 # After a start: lower latencies are no backlog, and slower changes over the last third are none.
 BACKLOG_MS, CHANGE_MS, CHANGE_SHARE = 1_000.0, 500.0, 0.1
 Medians = Mapping[int, float]  # epoch seconds of output time → milliseconds
+Latencies = Mapping[int, Mapping[int, int]]  # epoch seconds of output time → outputs by latency
+NO_LATENCIES: Latencies = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -50,29 +59,38 @@ def planned(load: Shape, load_start_s: int, end_s: int) -> list[Disturbance]:
 
 
 def recovery(
-    disturbances: Sequence[Disturbance], medians_ms: Medians, outputs: Mapping[int, int]
+    disturbances: Sequence[Disturbance],
+    medians_ms: Medians,
+    outputs: Mapping[int, int],
+    latencies: Latencies = NO_LATENCIES,
 ) -> list[Recovery]:
-    """Recovery from each disturbance, for the report; times are seconds from it."""
+    """Recovery from each disturbance, for the report; times are seconds from it. latencies: of the
+    seconds after bursts."""
     recoveries = []
     for each in disturbances:
         bound_ms = _bound(each, disturbances, medians_ms)
         within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
         if each.kind == "kill" and not _came_back(each, outputs):
             within = {}  # outputs in that second came before it
+        high_for_s = _high_for_s(each, within, bound_ms)
         more: dict[str, int | None] = {}
+        if each.kind == "burst":
+            after = (n for s, n in outputs.items() if each.at_s <= s < each.until_s)
+            more["peak_per_second"] = max(after, default=0)
+            more["p99_ms"] = _p99_ms(each, high_for_s, latencies)
         if each.kind == "kill":
             more["silent_s"] = _silent_s(each, outputs)
         if each.kind == "start":
-            after = {s: n for s, n in outputs.items() if s >= each.at_s and n}
-            first = min(after, default=None)
+            begun = {s: n for s, n in outputs.items() if s >= each.at_s and n}
+            first = min(begun, default=None)
             more["first_output_s"] = None if first is None else first - each.at_s
-            more["peak_per_second"] = max(after.values(), default=0)
+            more["peak_per_second"] = max(begun.values(), default=0)
         recoveries.append(
             Recovery(
                 event=each.name,
                 normal_ms=bound_ms and bound_ms / HIGH,
                 highest_median_ms=max(within.values(), default=None),
-                high_for_s=_high_for_s(each, within, bound_ms),
+                high_for_s=high_for_s,
                 **more,
             )
         )
@@ -126,6 +144,15 @@ def _high_for_s(each: Disturbance, within: Medians, bound_ms: float | None) -> i
     return max(high) + 1 - each.at_s if high else 0
 
 
+def _p99_ms(each: Disturbance, high_for_s: int | None, latencies: Latencies) -> int | None:
+    """The 99th percentile of the outputs until latency is normal; None without any."""
+    until_s = each.until_s if high_for_s is None else each.at_s + max(1, high_for_s)
+    counts: Counter[int] = Counter()
+    for second in range(each.at_s, until_s):
+        counts.update(latencies.get(second, {}))
+    return quantile(counts, 0.99)
+
+
 def _came_back(each: Disturbance, outputs: Mapping[int, int]) -> bool:
     return any(n for s, n in outputs.items() if each.at_s < s < each.until_s)
 
@@ -147,7 +174,7 @@ def sentence(stage: str, recovered: Recovery) -> str:
     """One recovery as a sentence."""
     high, highest = recovered.high_for_s, recovered.highest_median_ms
     text = f"{stage}, {recovered.event}: "
-    if recovered.peak_per_second is not None:
+    if "first_output_s" in recovered.model_fields_set:
         caught_up = "not caught up in this run" if high is None else f"caught up after {high} s"
         first = recovered.first_output_s
         begun = "no output" if first is None else f"first output after {first} s"
@@ -156,6 +183,9 @@ def sentence(stage: str, recovered: Recovery) -> str:
         text += f"silent for {recovered.silent_s} s; "
     if highest is None:
         return text + "no outputs after it."
-    if high is None:
-        return text + f"median up to {highest:.0f} ms, not normal again in this run."
-    return text + f"median up to {highest:.0f} ms, normal again after {high} s."
+    text += f"median up to {highest:.0f} ms, "
+    if recovered.p99_ms is not None:
+        text += f"p99 {recovered.p99_ms} ms, peak {recovered.peak_per_second} outputs/s, "
+    return text + (
+        "not normal again in this run." if high is None else f"normal again after {high} s."
+    )

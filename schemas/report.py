@@ -97,8 +97,9 @@ class StageCost(ReportPart):
 class Recovery(ReportPart):
     """Recovery of a stage from one event of the run. normal_ms: median latency without it, None if
     unknown; high_for_s: how long the median exceeded 1.5 times that, None if until the end.
-    silent_s: of a kill, the longest time without output. first_output_s, peak_per_second: of a
-    start."""
+    silent_s: of a kill, the longest time without output. first_output_s: of a start.
+    peak_per_second: of a start and a burst, the most outputs of one second after it. p99_ms: of a
+    burst, the 99th percentile of the outputs from it until latency is normal."""
 
     event: str
     normal_ms: Number | None
@@ -107,6 +108,7 @@ class Recovery(ReportPart):
     silent_s: int | None = None
     first_output_s: int | None = None
     peak_per_second: int | None = None
+    p99_ms: Number | None = None
 
 
 class StageReport(ReportPart):

@@ -23,6 +23,7 @@ FIGURES: Final = (
     "normal_median_ms",
     "highest_median_ms",
     "high_for_s",
+    "burst_p99_ms",
     "memory_mb",
     "core_s_per_million",
     "input_per_second",

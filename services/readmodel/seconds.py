@@ -17,13 +17,15 @@ FOR_EVER_MS = 2**53
 
 @dataclass(frozen=True)
 class StageSecond:
-    """A second of the outputs of a stage: epoch seconds, the median latency (ms), outputs."""
+    """A second of the outputs of a stage: epoch seconds, the median latency (ms), outputs; and the
+    number of outputs by latency."""
 
     pipeline: str
     stage: str
     at_s: int
     median_ms: float
     outputs: int
+    latencies: dict[int, int]
 
 
 @dataclass(frozen=True)
@@ -132,15 +134,18 @@ def _cell(row: dict[str, str]) -> Cell:
 
 def medians(url: str, run_id: str) -> list[StageSecond]:
     """Every second of every stage, of all phases."""
-    return query_as(
-        StageSecond,
+    rows = query(
         url,
         "SELECT pipeline, stage, intDiv(toUnixTimestamp64Milli(second), 1000) AS at_s,"
-        " quantileExactWeighted(0.5)(latency_ms, r.count) AS median_ms, sum(r.count) AS outputs"
+        " quantileExactWeighted(0.5)(latency_ms, r.count) AS median_ms, sum(r.count) AS outputs,"
+        " sumMap([latency_ms], [r.count]) AS latencies"
         " FROM tidegauge.results_latency AS r WHERE run_id = {run_id:String}"
         " AND definition = 'latest' GROUP BY pipeline, stage, second",
         run_id=run_id,
     )
+    return [
+        StageSecond(latencies=dict(zip(*row.pop("latencies"), strict=True)), **row) for row in rows
+    ]
 
 
 def late_after(url: str, run_id: str, pipeline: str, span: tuple[int, int]) -> list[LateSecond]:

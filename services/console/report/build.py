@@ -459,12 +459,16 @@ def _with_recoveries(
         return pipelines
     medians: defaultdict[Stage, dict[int, float]] = defaultdict(dict)
     outputs: defaultdict[Stage, dict[int, int]] = defaultdict(dict)
+    latencies: defaultdict[Stage, dict[int, dict[int, int]]] = defaultdict(dict)
     for row in seconds.medians(url, run_id):
         medians[row.pipeline, row.stage][row.at_s] = float(row.median_ms)
         outputs[row.pipeline, row.stage][row.at_s] = row.outputs
+        latencies[row.pipeline, row.stage][row.at_s] = row.latencies
     return _with_stages(
         pipelines,
-        lambda place, _cell: {"recovery": recovery(disturbances, medians[place], outputs[place])},
+        lambda place, _cell: {
+            "recovery": recovery(disturbances, medians[place], outputs[place], latencies[place])
+        },
     )
 
 

@@ -36,6 +36,7 @@ TITLES: dict[str, str] = {
     "normal_median_ms": "median between bursts, ms",
     "highest_median_ms": "highest median after a burst, ms",
     "high_for_s": "high for, s",
+    "burst_p99_ms": "p99 after a burst, ms",
     "memory_mb": "peak memory, MB",
     "core_s_per_million": "core-seconds per million records",
     "input_per_second": "records/s appended",
@@ -436,6 +437,7 @@ FIGURES: dict[str, Figure] = {
     "normal_median_ms": _recovery("normal_ms", median),
     "highest_median_ms": _recovery("highest_median_ms", median),
     "high_for_s": _recovery("high_for_s", median),
+    "burst_p99_ms": _recovery("p99_ms", median),
     "memory_mb": _memory_mb,
     "core_s_per_million": lambda _report, pipeline, _cell: (
         pipeline.resources.core_seconds_per_million_records

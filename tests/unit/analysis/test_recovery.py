@@ -1,9 +1,12 @@
 """Duration of disturbances, from literal seconds."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from analysis import recovery as module
 from analysis.recovery import Disturbance, planned
@@ -17,8 +20,10 @@ def recovery(
     disturbances: Sequence[Disturbance],
     medians_ms: Mapping[int, float],
     outputs: Mapping[int, int],
+    latencies: Mapping[int, Mapping[int, int]] = module.NO_LATENCIES,
 ) -> list[dict[str, Any]]:
-    return [one.as_json() for one in module.recovery(disturbances, medians_ms, outputs)]
+    found = module.recovery(disturbances, medians_ms, outputs, latencies)
+    return [one.as_json() for one in found]
 
 
 def sentence(stage: str, recovered: dict[str, Any]) -> str:
@@ -55,10 +60,42 @@ def test_latency_is_high_until_the_last_second_above_one_and_a_half_times_normal
         "normal_ms": 100.0,
         "highest_median_ms": 900.0,
         "high_for_s": 2,
+        "peak_per_second": 0,
+        "p99_ms": None,
     }
     assert (second["highest_median_ms"], second["high_for_s"]) == (160.0, 1)
     assert (
         sentence("parse", first) == "parse, burst 1: median up to 900 ms, normal again after 2 s."
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 900), max_size=30), min_size=10, max_size=10),
+    st.integers(0, 9),
+)
+def test_after_a_burst_the_p99_is_of_all_outputs_until_latency_is_normal(
+    seconds: list[list[int]], normal_from: int
+) -> None:
+    burst = Disturbance("burst", "burst 1", 10, 20)
+    medians = dict.fromkeys(range(20), 100.0) | {10 + s: 900.0 for s in range(normal_from)}
+    bound = recovery([burst], medians, {})[0]["high_for_s"]
+    latencies = {10 + s: Counter(values) for s, values in enumerate(seconds)}
+    outputs = {10 + s: len(values) for s, values in enumerate(seconds)}
+    # Outputs before and after the burst's period are none of its own.
+    others = {9: Counter({5_000: 99}), 20: Counter({5_000: 99})}
+    (found,) = recovery([burst], medians, outputs | {9: 99, 20: 99}, latencies | others)
+    until = 10 if bound is None else max(1, bound)
+    after = sorted(value for values in seconds[:until] for value in values)
+    expected = after[-(-99 * len(after) // 100) - 1] if after else None
+    assert found["p99_ms"] == expected
+    assert found["peak_per_second"] == max(len(values) for values in seconds)
+
+
+def test_a_burst_is_told_with_its_peak_and_its_tail() -> None:
+    found = {"event": "burst 1", "normal_ms": 100.0, "highest_median_ms": 900.0, "high_for_s": 2}
+    assert sentence("parse", found | {"peak_per_second": 1_500, "p99_ms": 950}) == (
+        "parse, burst 1: median up to 900 ms, p99 950 ms, peak 1500 outputs/s, normal again after"
+        " 2 s."
     )
 
 
