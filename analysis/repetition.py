@@ -25,13 +25,15 @@ from schemas.report import (
 )
 
 FIGURES = (*LEVELS, "mean")
+HEAP = tuple(f"heap_used_bytes_{name}" for name in ("min", "mean", "max"))
+RESOURCES = (COST, "cpu_cores", "memory_bytes_max", *HEAP)
 
 
 def summarise(reports: list[Report]) -> Report:
     """The report of the median run with `repetition`: the runs, and for each figure of each stage
-    and the cost of each pipeline its median over the valid runs with a bootstrap interval and its
-    confidence, which is low for few runs. `interleaved` is the decision from the blocks of the
-    valid runs (`interleaving.pooled`). Without a valid run: the last report.
+    and of the resources of each pipeline its median over the valid runs with a bootstrap interval
+    and its confidence, which is low for few runs. `interleaved` is the decision from the blocks of
+    the valid runs (`interleaving.pooled`). Without a valid run: the last report.
     """
     valid = [report for report in reports if report.valid]
     chosen = median_run(valid) if valid else reports[-1]
@@ -95,15 +97,16 @@ def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
         }
     pipelines = {}
     for pipeline, stages in figures.items():
-        costs = [report.pipelines.get(pipeline, PipelineReport()).resources for report in reports]
-        known = [
-            cost for used in costs if (cost := used.core_seconds_per_million_records) is not None
-        ]
+        used = [report.pipelines.get(pipeline, PipelineReport()).resources for report in reports]
         pipelines[pipeline] = RepeatedPipeline(
             stages={
                 stage: RepeatedStage(latency_ms=of_stage) for stage, of_stage in stages.items()
             },
-            resources={COST: _median(known)} if known else {},
+            resources={
+                name: _median(known)
+                for name in RESOURCES
+                if (known := [v for one in used if (v := getattr(one, name)) is not None])
+            },
         )
     return pipelines
 

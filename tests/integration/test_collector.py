@@ -134,6 +134,7 @@ def test_the_heap_of_an_engine_is_that_of_its_pipeline_wherever_its_jvm_is(comma
     assert len([heap for heap in heaps if heap]) == 1
     assert 100_000 < max(filter(None, heaps)) <= 32 * 2**20
     assert {one.owner.service for one in mine} == {"runner"}
+    assert {one.name for one in mine} - {"python -c"} == {"java GatewayServer"}
 
 
 def names(events):

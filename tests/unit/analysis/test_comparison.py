@@ -19,7 +19,7 @@ from analysis.comparison import (
 )
 from analysis.intervals import Interval, run_difference
 from analysis.repetition import median_run, summarise
-from schemas.report import Report
+from schemas.report import Report, Resources
 from schemas.validation_errors import DefinitionError
 from services.console.report.terminal import show_report
 from services.console.report.words import searches_sentence
@@ -171,6 +171,30 @@ def test_an_invalid_run_counts_for_nothing_but_is_named() -> None:
         "confidence": 0.5,
         "values": [4, 6],
     }
+
+
+def test_five_runs_have_the_median_of_each_figure_with_its_spread() -> None:
+    """With 15 of 16, the median of what is measured is between the least and the greatest."""
+    heaps = (70, 30, 50, 90, 10)
+    runs = []
+    for number, (p50, heap) in enumerate(zip((9, 4, 7, 5, 30), heaps, strict=True)):
+        run = repeated(f"r{number}", p50)
+        pipeline = run.pipelines["spark-realtime"]
+        used = Resources(cpu_cores=heap / 100, heap_used_bytes_mean=heap)
+        of_run = {"spark-realtime": pipeline.model_copy(update={"resources": used})}
+        runs.append(run.model_copy(update={"pipelines": of_run}))
+    summary = summarise(runs)
+    assert summary.repetition is not None
+    medians = summary.repetition.pipelines["spark-realtime"]
+    p50 = medians.stages["parse"].latency_ms["latest"]["p50"]
+    assert (p50.median, p50.low, p50.high) == (7, 4, 30)
+    assert p50.values == [9, 4, 7, 5, 30]
+    assert p50.confidence == pytest.approx(15 / 16)
+    assert (summary.run_id, summary.repetition.median_run) == ("r2", "r2")
+    heap = medians.resources["heap_used_bytes_mean"]
+    assert (heap.median, heap.low, heap.high, heap.values) == (50, 10, 90, [*heaps])
+    assert medians.resources["cpu_cores"].median == 0.5
+    assert "heap_used_bytes_min" not in medians.resources
 
 
 def test_several_searches_give_the_interval_that_they_found() -> None:
