@@ -8,7 +8,9 @@ from rich.console import Console
 
 from schemas.report import Report
 from services.console.report import words
+from services.console.report.tables import usage_rows
 from services.console.report.terminal import show_report
+from tests.unit.reports import report_of
 
 pytestmark = pytest.mark.unit
 
@@ -272,3 +274,18 @@ def test_a_floor_that_was_to_be_measured_and_is_unknown_is_told() -> None:
 def test_expired_seconds_are_told() -> None:
     text = shown(a_report() | {"seconds_expired": True})
     assert "The latencies of single seconds of this run have expired" in text
+
+
+def test_each_process_of_a_pipeline_has_a_row_below_it() -> None:
+    used = {"cpu_cores": 1.5, "heap_used_bytes_min": 10**6, "heap_used_bytes_mean": 2.5e6}
+    parts = {"java SparkSubmit": 1.25, "others": 0.25}
+    used |= {"heap_used_bytes_max": 4 * 10**6, "cpu_cores_by_process": parts}
+    resources = {"a": used, "b": {}, "c": {"cpu_cores": 1}}
+    pipelines = {name: {"resources": one} for name, one in resources.items()}
+    found = usage_rows(report_of({"pipelines": pipelines}))
+    assert found == [
+        ("a", "all", "1.50", "1", "2", "4"),
+        ("a", "java SparkSubmit", "1.25", "", "", ""),
+        ("a", "others", "0.25", "", "", ""),
+        ("c", "all", "1.00", "", "", ""),
+    ]
