@@ -105,7 +105,7 @@ def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
             resources={
                 name: _median(known)
                 for name in RESOURCES
-                if (known := [v for one in used if (v := getattr(one, name)) is not None])
+                if (known := [v for run in used if (v := getattr(run, name)) is not None])
             },
         )
     return pipelines

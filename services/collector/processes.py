@@ -155,9 +155,9 @@ def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int
 
 
 def program_of(command_line: Sequence[str]) -> str:
-    """The program of a process for people, without its arguments: `java SparkSubmit` of a JVM by
-    its main class or jar, `python pyspark.daemon` of Python by its module or script, else the name
-    of the file. Empty for a process without a command line.
+    """The program of a process for people, without its arguments: `java Main` of a JVM by its main
+    class or jar, `python module` of Python by its module or script, else the name of the file.
+    Empty for a process without a command line.
 
     >>> program_of(["/usr/bin/java", "-Xmx1g", "-cp", "a.jar:b.jar", "org.example.Main", "plan"])
     'java Main'

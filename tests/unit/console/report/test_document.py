@@ -156,20 +156,7 @@ def test_page_and_markdown_name_the_valid_runs_that_are_in_doubt() -> None:
 
 def test_every_table_of_latencies_has_the_floor() -> None:
     floor = {"count": 4_000, "p50": 1, "p90": 1, "p95": 2, "p99": 3, "max": 7}
-    cells = [
-        "floor",
-        "–",
-        "–",
-        "–",
-        "1",
-        "–",
-        "1",
-        "2",
-        "3",
-        "–",
-        "–",
-        "7",
-    ]  # from the minimum to the maximum
+    cells = ("floor", *"–––1–123––7")  # from the minimum to the maximum
     assert "".join(f"<td>{cell}</td>" for cell in cells) in a_page(floor=floor)
     row = "| floor | – | – | 1 | – | 1 | 2 | 3 | – | – | 7 | – |  |  |"
     assert row in markdown(a_report() | {"floor": floor})
