@@ -3,12 +3,14 @@
 import re
 from typing import Any, Final, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from schemas.model import Model, Name, Stage, looks_secret
 
 IncompleteWindows = Literal["withhold", "publish"]
 INCOMPLETE_WINDOWS: Final[tuple[IncompleteWindows, ...]] = ("withhold", "publish")
+FOR = "for"
+Purpose = Literal["latency", "throughput", "burst"]
 # Types of an engine's settings.
 SettingValue = bool | int | float | str | tuple[str, ...] | dict[str, str]
 MAX_SETTINGS = 100
@@ -24,6 +26,8 @@ class Pipeline(Model):
     arrived; `publish` publishes its content when the watermark passes.
     reads: for an engine with topology `chained`, stages that read another stage than the domain
     declares; names unknown to the domain are ignored.
+    purposes: `[for.PURPOSE]` in a file: fields that differ in workloads of that purpose, since what
+    is best for latency is not for throughput (OSPBench, Table 1).
     max_restarts: how often its program is restarted in one run after being killed, if the engine
     resumes.
     Every other field is a setting of the engine, described in `engine.toml` and validated when a
@@ -40,6 +44,9 @@ class Pipeline(Model):
     stages: tuple[Stage, ...] = ()
     incomplete_windows: IncompleteWindows = "withhold"
     reads: dict[Stage, Stage] = Field(default_factory=dict, max_length=20)
+    purposes: dict[Purpose, dict[str, Any]] = Field(
+        default_factory=dict, validation_alias=AliasChoices(FOR, "purposes")
+    )
     max_restarts: int = Field(3, ge=0, le=100)
 
     @property

@@ -44,11 +44,13 @@ FigureName = Annotated[str, AfterValidator(_known)]
 
 
 class System(Model):
-    """A row of the tables. pipeline: what is measured here, a name or a path; paper: the paper's
-    name for the most similar system, empty if there is none; note: how they differ."""
+    """A row of the tables. pipeline: what is measured here, a name or a path; settings: fields of
+    that pipeline that differ in this study, as in its file; paper: the paper's name for the most
+    similar system, empty if there is none; note: how they differ."""
 
     name: str = Field(min_length=1, max_length=60)
     pipeline: str
+    settings: dict[str, Any] = Field(default_factory=dict)
     paper: str = ""
     note: str = ""
 

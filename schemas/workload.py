@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, StringConstraints, model_validator
 from schemas.content import Content, Faults
 from schemas.load import PERIODIC, Constant, Load
 from schemas.model import Model, Name, Stage
+from schemas.pipeline import Purpose
 from schemas.search import MOST_PARTITIONS, MOST_WORKERS, Scaling, Search
 from schemas.threshold import parse_threshold
 
@@ -149,7 +150,8 @@ class Workload(Model):
     pipelines_start_s: delay of their start after that of the load (0: before it). transport: how
     records arrive: directly in Kafka, or through the gateway. partitions: of each input topic,
     which are then separate topics, and of output topics made for the run; None: as set for the
-    services. workers: of each pipeline whose engine defines workers; None: as the pipeline sets it.
+    services. purpose: what is measured, for pipelines that have other settings for it.
+    workers: of each pipeline whose engine defines workers; None: as the pipeline sets it.
     search: the run first searches the sustainable rate, beginning with the load's, and then takes
     place at a share of it. scaling: repeat this with increasing numbers of workers.
     sustainable_share: use this share of the last rate found instead of the load's own. floor_s:
@@ -178,6 +180,7 @@ class Workload(Model):
     pipelines_start_s: int = Field(0, ge=0, le=3_600)
     transport: Transport = "kafka"
     partitions: int | None = Field(None, ge=1, le=MOST_PARTITIONS)
+    purpose: Purpose | None = None
     workers: int | None = Field(None, ge=1, le=MOST_WORKERS)
     search: Search | None = None
     scaling: Scaling | None = None

@@ -229,7 +229,11 @@ class Flow:
 
     def _write(self, topic: str, messages: Stream) -> None:
         # Use the partitioner of Java clients.
-        settings = {"linger.ms": self.plan.settings["linger_ms"], "partitioner": "murmur2_random"}
+        settings = {
+            "linger.ms": self.plan.settings["linger_ms"],
+            "compression.type": self.plan.settings["compression"],
+            "partitioner": "murmur2_random",
+        }
         sink = KafkaSink([self.plan.bootstrap], topic, {**self.plan.kafka, **settings})
         op.output(f"{step(topic)}-out", messages, sink)
 

@@ -146,8 +146,7 @@ final class Batches {
         if (producer == null) {
             var plan = Plan.of(path);
             var properties = new Properties();
-            properties.putAll(plan.kafka());
-            properties.put("linger.ms", String.valueOf(plan.number("linger_ms")));
+            properties.putAll(plan.producer());
             producer = new KafkaProducer<>(
                 properties, new ByteArraySerializer(), new ByteArraySerializer());
         }

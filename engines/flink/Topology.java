@@ -187,9 +187,7 @@ final class Topology {
     }
 
     private Properties producer(String guarantee) {
-        var properties = plan.kafka();
-        properties.put("linger.ms", String.valueOf(plan.number("linger_ms")));
-        properties.put("batch.size", String.valueOf(1024 * plan.number("batch_kb")));
+        var properties = plan.producer();
         properties.put("acks", guarantee.equals("none") ? "1" : "all");
         properties.put("enable.idempotence", String.valueOf(!guarantee.equals("none")));
         properties.put("register.producer.metrics", "false");

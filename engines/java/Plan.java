@@ -200,6 +200,15 @@ public final class Plan {
         return found;
     }
 
+    /** The same for a producer, with the batches that the pipeline sets. */
+    public Properties producer() {
+        var found = kafka();
+        found.put("linger.ms", String.valueOf(number("linger_ms")));
+        found.put("batch.size", String.valueOf(1024 * number("batch_kb")));
+        found.put("compression.type", choice("compression"));
+        return found;
+    }
+
     private static String quoted(String text) {
         return "\"" + text.replace("\\", "\\\\").replace("\"", "\\\"") + "\"";
     }

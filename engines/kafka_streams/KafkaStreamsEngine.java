@@ -2,6 +2,7 @@ package tidegauge;
 
 import java.time.Duration;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
@@ -64,7 +65,10 @@ public final class KafkaStreamsEngine {
         found.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
             plan.choice("guarantee").equals("exactly-once")
                 ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
-        found.put(StreamsConfig.producerPrefix("linger.ms"), plan.number("linger_ms"));
+        for (var name : List.of("linger.ms", "batch.size", "compression.type")) {
+            found.put(StreamsConfig.producerPrefix(name), plan.producer().get(name));
+        }
+        found.put(StreamsConfig.MAX_TASK_IDLE_MS_CONFIG, (long) plan.number("max_task_idle_ms"));
         found.put(StreamsConfig.mainConsumerPrefix("auto.offset.reset"), "earliest");
         found.put(StreamsConfig.producerPrefix("enable.metrics.push"), false);
         found.put(StreamsConfig.consumerPrefix("enable.metrics.push"), false);

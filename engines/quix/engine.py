@@ -239,7 +239,11 @@ def main() -> None:
         # Static membership: a restarted program replaces the one that was killed.
         consumer_extra_config={"group.instance.id": plan.group},
         # Use the partitioner of Java clients.
-        producer_extra_config={"linger.ms": settings["linger_ms"], "partitioner": "murmur2_random"},
+        producer_extra_config={
+            "linger.ms": settings["linger_ms"],
+            "compression.type": settings["compression"],
+            "partitioner": "murmur2_random",
+        },
         on_message_processed=processed,
         loglevel="WARNING",
     )

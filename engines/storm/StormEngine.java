@@ -108,8 +108,7 @@ public final class StormEngine {
 
     private static KafkaBolt<byte[], byte[]> sink(Plan plan, String topic) {
         var properties = new Properties();
-        properties.putAll(plan.kafka());
-        properties.put("linger.ms", String.valueOf(plan.number("linger_ms")));
+        properties.putAll(plan.producer());
         properties.put("key.serializer", ByteArraySerializer.class.getName());
         properties.put("value.serializer", ByteArraySerializer.class.getName());
         return new KafkaBolt<byte[], byte[]>().withProducerProperties(properties)

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from schemas.domain import DomainSpec, StageSpec
 from schemas.engine import Ability, EngineSpec, Topology
 from schemas.model import Stage
-from schemas.pipeline import Pipeline, secret_among
+from schemas.pipeline import FOR, Pipeline, Purpose, secret_among
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
+from schemas.workload import Workload
 from services.definitions.engines import FILE, load_engine
 from services.runtime.files import parse_toml
 from services.runtime.settings import ROOT
@@ -21,6 +22,8 @@ from services.runtime.settings import ROOT
 ReadT = TypeVar("ReadT")
 PIPELINES_DIR = ROOT / "pipelines"
 EXTERNAL = "external:"
+OWN_FIELDS = frozenset({*Pipeline.model_fields, FOR})
+FIXED = frozenset({"name", "engine", "summary", FOR, "purposes"})
 DEFAULT_PIPELINE = "spark-realtime"  # if no command, suite or workload names one
 
 
@@ -123,12 +126,50 @@ def checked_pipeline(given: dict[str, Any]) -> Pipeline:
     """
     fields = {"engine": "", **given}
     engine = load_engine(str(fields["engine"])).spec
-    own = {name: value for name, value in fields.items() if name in Pipeline.model_fields}
+    own = {name: value for name, value in fields.items() if name in OWN_FIELDS}
     bare = Pipeline.model_validate(own)
     settings = _settings(engine, {name: fields[name] for name in fields if name not in own})
     pipeline = Pipeline.model_validate({**bare.model_dump(), **settings})
     _check_combination(engine, pipeline)
+    for purpose in pipeline.purposes:
+        try:
+            for_purpose(pipeline, purpose)
+        except ValidationError as error:
+            raise ValueError(f"{FOR}.{purpose}: {first_mistake(error)}") from error
+        except ValueError as error:
+            raise ValueError(f"{FOR}.{purpose}: {error}") from error
     return pipeline
+
+
+def for_purpose(pipeline: Pipeline, purpose: Purpose | None) -> Pipeline:
+    """The pipeline with its settings for a purpose, and without those for others. Raises ValueError
+    if these do not fit its engine."""
+    if not pipeline.purposes:
+        return pipeline
+    own = pipeline.purposes.get(purpose, {}) if purpose else {}
+    if fixed := FIXED & own.keys():
+        raise ValueError(f"{min(fixed)} cannot differ by purpose")
+    return checked_pipeline(merged(pipeline.model_dump(), own) | {"purposes": {}})
+
+
+def in_workload(pipeline: Pipeline, workload: Workload) -> Pipeline:
+    """The pipeline with the settings for the purpose of a workload and with its number of workers.
+    Raises DefinitionError."""
+    try:
+        chosen = for_purpose(pipeline, workload.purpose)
+    except ValueError as error:
+        raise DefinitionError(f"{pipeline.name}: {error}.") from error
+    return chosen if workload.workers is None else at_workers(chosen, workload.workers)
+
+
+def merged(fields: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields updated with others; tables are merged recursively."""
+    result = dict(fields)
+    for name, value in other.items():
+        before = result.get(name)
+        are_tables = isinstance(value, Mapping) and isinstance(before, Mapping)
+        result[name] = merged(before, value) if are_tables and before is not None else value
+    return result
 
 
 def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
@@ -161,7 +202,8 @@ def _settings(engine: EngineSpec, given: dict[str, Any]) -> dict[str, Any]:
     """All settings in the engine's order, with defaults."""
     for name in given:
         if name not in engine.settings:
-            known = ", ".join((*Pipeline.model_fields, *engine.settings))
+            own = (FOR if each == "purposes" else each for each in Pipeline.model_fields)
+            known = ", ".join((*own, *engine.settings))
             raise ValueError(f"{name}: {engine.name} has no such setting; there are: {known}")
     name = secret_among(given)
     if name:

@@ -19,7 +19,7 @@ from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
 from services.definitions.engines import load_engine, load_engines
-from services.definitions.pipelines import at_workers, rewired, stages_published, topology_of
+from services.definitions.pipelines import in_workload, rewired, stages_published, topology_of
 from services.definitions.workloads import check_thresholds
 from services.runtime.limits import limits
 from services.runtime.settings import ROOT
@@ -50,8 +50,7 @@ def new_request(
         raise DefinitionError(f"workload {workload.name}: {first_mistake(error)}.") from error
     except ValueError as error:
         raise DefinitionError(f"workload {workload.name}: {error}.") from error
-    if workload.workers is not None:
-        pipelines = [at_workers(pipeline, workload.workers) for pipeline in pipelines]
+    pipelines = [in_workload(pipeline, workload) for pipeline in pipelines]
     for pipeline in pipelines:
         try:
             rewired(resolved, pipeline.reads)

@@ -27,7 +27,14 @@ from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Workload
 from services.definitions.domains import DOMAINS_DIR, Domain, checked, folder_digest, load_domain
-from services.definitions.pipelines import EXTERNAL, PIPELINES_DIR, at_workers, load_pipeline, names
+from services.definitions.pipelines import (
+    EXTERNAL,
+    PIPELINES_DIR,
+    for_purpose,
+    in_workload,
+    load_pipeline,
+    names,
+)
 from services.definitions.workloads import WORKLOADS_DIR, load_workload
 
 KEPT_DEFINITIONS: Final = 1_000
@@ -39,11 +46,10 @@ def keep_definitions(
     pipelines: Iterable[Pipeline],
     domains: Iterable[Domain] = (),
 ) -> None:
-    """Store definitions read from files of this machine, pipelines also with the workload's number
-    of workers; old ones are evicted. Raises OSError and DefinitionError."""
+    """Store definitions read from files of this machine, pipelines also as they are in each of the
+    workloads; old ones are evicted. Raises OSError and DefinitionError."""
     workloads, pipelines = list(workloads), list(pipelines)
-    numbers = {each.workers for each in workloads} - {None}
-    pipelines += [at_workers(each, number) for each in pipelines for number in numbers if number]
+    pipelines += [in_workload(each, workload) for each in pipelines for workload in workloads]
     folder = _folder(data)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     named = [each.content for each in workloads if each.content.path]
@@ -79,8 +85,8 @@ def pipeline_objection(
     known = None
     with suppress(DefinitionError):
         known = load_pipeline(name, directory)
-    if pipeline == known:
-        return None
+        if pipeline in [known, *(for_purpose(known, each) for each in (None, *known.purposes))]:
+            return None
     what = "differs" if known else "does not exist"
     return f"pipelines/{pipeline.name}.toml on the agent's machine {what}"
 

@@ -19,7 +19,7 @@ from deploy.local.install import InstallError
 from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from schemas.model import Stage
-from schemas.pipeline import Pipeline
+from schemas.pipeline import FOR, Pipeline
 from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
@@ -28,7 +28,12 @@ from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
 from services.definitions.domains import Domain, checked
 from services.definitions.engines import load_engine
-from services.definitions.pipelines import load_pipeline, stages_published
+from services.definitions.pipelines import (
+    checked_pipeline,
+    load_pipeline,
+    merged,
+    stages_published,
+)
 from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
@@ -110,7 +115,22 @@ def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
             result[system.name] = load_pipeline(system.pipeline)
         except DefinitionError as error:
             left_out[system.name] = str(error)
+            continue
+        if system.settings:
+            result[system.name] = _changed(result[system.name], system)
     return result, left_out
+
+
+def _changed(pipeline: Pipeline, system: System) -> Pipeline:
+    """The pipeline with the settings that the study has for a system."""
+    fields = pipeline.model_dump()
+    fields[FOR] = fields.pop("purposes")
+    try:
+        return checked_pipeline(merged(fields, system.settings))
+    except ValidationError as error:
+        raise DefinitionError(f"system {system.name}: {first_mistake(error)}.") from error
+    except ValueError as error:
+        raise DefinitionError(f"system {system.name}: {error}.") from error
 
 
 def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
@@ -122,21 +142,11 @@ def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
     fields = workload.model_dump(exclude_unset=True)
     if fields.get("phases", {}).pop("until_steady", False):
         fields["phases"]["warm_up_s"] = AUTO  # a number in the study overrides it
-    fields = _merged(fields, scale.workload)
+    fields = merged(fields, scale.workload)
     try:
         return domain, checked(Workload.model_validate(fields), domain)
     except ValidationError as error:
         raise DefinitionError(f"experiment {experiment.name}: {first_mistake(error)}.") from error
-
-
-def _merged(fields: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """The fields updated with others; tables are merged recursively."""
-    result = dict(fields)
-    for name, value in other.items():
-        before = result.get(name)
-        both = isinstance(value, dict) and isinstance(before, dict)
-        result[name] = _merged(before, value) if both and before is not None else value
-    return result
 
 
 def _stage_groups(

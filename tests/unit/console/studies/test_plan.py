@@ -56,6 +56,27 @@ def test_only_the_systems_of_the_scale():
     ]
 
 
+def test_a_system_may_have_other_settings_in_a_study():
+    settings = {"heap_mb": 2048, "for": {"throughput": {"linger_ms": 100}}}
+    systems = [
+        {"name": "As it is", "pipeline": "kafka-streams", "paper": "Quick"},
+        {"name": "Chained", "pipeline": "kafka-streams", "settings": settings, "paper": "Slow"},
+    ]
+    usual, changed = plan_of(study(systems=systems), "small").runs
+    assert changed.pipeline.settings == usual.pipeline.settings | {"heap_mb": 2048}
+    assert changed.pipeline.purposes["throughput"]["linger_ms"] == 100
+    assert changed.key != usual.key
+
+
+@pytest.mark.parametrize(
+    "settings", [{"heap": 1}, {"heap_mb": "much"}, {"for": {"burst": {"heap": 1}}}, {"stages": 3}]
+)
+def test_a_wrong_setting_of_a_system_names_the_system(settings):
+    odd = {"name": "Odd", "pipeline": "kafka-streams", "paper": "Quick", "settings": settings}
+    with pytest.raises(DefinitionError, match=r"^system Odd: [a-z._]+: .*\.$"):
+        plan_of(study(systems=[odd]), "small")
+
+
 def test_an_unknown_scale_and_a_wrong_workload_are_one_sentence():
     with pytest.raises(DefinitionError, match=r"^--scale: s has no 'huge'; it has: small, full\.$"):
         plan_of(study(), "huge")
