@@ -1,39 +1,48 @@
 package tidegauge.flink;
 
 import java.util.ArrayList;
+import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.api.common.state.MapStateDescriptor;
+import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.streaming.api.TimeDomain;
 import org.apache.flink.util.Collector;
-import tidegauge.Plan;
-import tidegauge.Stage;
 
 /**
  * A window is due when the watermark has passed its end, and at the latest one deadline after its
  * newest event arrived. Later events are dropped.
  */
-final class ClosedWindow extends WindowStage {
+final class ClosedWindow extends StageFunction {
     private static final long serialVersionUID = 1;
+    private transient MapState<Long, Group> groups;
 
-    ClosedWindow(Plan plan, Stage stage, Schema schema) {
-        super(plan, stage, schema);
+    ClosedWindow(Rows rows) {
+        super(rows);
+    }
+
+    @Override
+    void begin() {
+        groups = getRuntimeContext().getMapState(new MapStateDescriptor<>(
+            "groups", LongSerializer.INSTANCE, Group.OfGroup.INSTANCE));
     }
 
     @Override
     public void processElement(Event event, Context context, Collector<Event> out)
             throws Exception {
+        var stage = rows.stage;
         var timers = context.timerService();
         var now = timers.currentProcessingTime();
-        var newest = newestStart(event);
+        var newest = rows.newestStart(event);
         for (var start = newest; start > event.eventMs - stage.sizeMs; start -= stage.slideMs) {
             var last = start + stage.sizeMs - 1;
             if (last <= timers.currentWatermark()) continue;
             var group = groups.get(start);
             if (group == null) {
-                group = empty(event, false);
+                group = rows.empty();
                 timers.registerEventTimeTimer(last);
                 timers.registerProcessingTimeTimer(now + stage.deadlineMs);
             }
             if (group.isPublished) continue;
-            add(group, event);
+            rows.add(group, event);
             group.touchedMs = now;
             groups.put(start, group);
         }
@@ -46,7 +55,7 @@ final class ClosedWindow extends WindowStage {
             publishSilent(timeMs, context, out);
             return;
         }
-        var start = timeMs + 1 - stage.sizeMs;
+        var start = timeMs + 1 - rows.stage.sizeMs;
         var group = groups.get(start);
         groups.remove(start);
         if (group != null) publish(group, start, out);
@@ -58,7 +67,7 @@ final class ClosedWindow extends WindowStage {
         var silent = new ArrayList<Long>();
         var nextMs = Long.MAX_VALUE;
         for (var entry : groups.entries()) {
-            var dueMs = entry.getValue().touchedMs + stage.deadlineMs;
+            var dueMs = entry.getValue().touchedMs + rows.stage.deadlineMs;
             if (entry.getValue().isPublished) continue;
             if (dueMs <= nowMs) silent.add(entry.getKey());
             else nextMs = Math.min(nextMs, dueMs);
@@ -72,7 +81,7 @@ final class ClosedWindow extends WindowStage {
     }
 
     private void publish(Group group, long start, Collector<Event> out) {
-        var output = group.isPublished ? null : made(group, start);
+        var output = group.isPublished ? null : rows.window(group, start);
         if (output != null) out.collect(output);
     }
 }

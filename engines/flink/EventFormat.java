@@ -1,10 +1,7 @@
 package tidegauge.flink;
 
 import java.io.IOException;
-import org.apache.flink.api.common.serialization.SerializerConfig;
-import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeutils.SimpleTypeSerializerSnapshot;
-import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
 import org.apache.flink.core.memory.DataInputView;
 import org.apache.flink.core.memory.DataOutputView;
@@ -64,66 +61,6 @@ final class EventFormat extends Format<Event> {
     public static final class Snapshot extends SimpleTypeSerializerSnapshot<Event> {
         public Snapshot() {
             super(() -> INSTANCE);
-        }
-    }
-
-    /** Events as a type of Flink. */
-    static final class Type extends TypeInformation<Event> {
-        private static final long serialVersionUID = 1;
-
-        @Override
-        public boolean isBasicType() {
-            return false;
-        }
-
-        @Override
-        public boolean isTupleType() {
-            return false;
-        }
-
-        @Override
-        public int getArity() {
-            return 1;
-        }
-
-        @Override
-        public int getTotalFields() {
-            return 1;
-        }
-
-        @Override
-        public Class<Event> getTypeClass() {
-            return Event.class;
-        }
-
-        @Override
-        public boolean isKeyType() {
-            return false;
-        }
-
-        @Override
-        public TypeSerializer<Event> createSerializer(SerializerConfig config) {
-            return INSTANCE;
-        }
-
-        @Override
-        public String toString() {
-            return "Event";
-        }
-
-        @Override
-        public boolean equals(Object other) {
-            return other instanceof Type;
-        }
-
-        @Override
-        public int hashCode() {
-            return 1;
-        }
-
-        @Override
-        public boolean canEqual(Object other) {
-            return other instanceof Type;
         }
     }
 }

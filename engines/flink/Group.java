@@ -12,10 +12,11 @@ import org.apache.flink.types.StringValue;
 /**
  * The state of a window: aggregated events. identities: what was counted once; null if all events
  * count. counts: events of each input. most: the largest announced number. head: the run and the
- * values of the keys. touchedMs: when the newest event arrived, by the clock of the machine.
+ * values of the keys, null until there is an event. touchedMs: when the newest event arrived, by the
+ * clock of the machine.
  */
 final class Group {
-    final Object[] head;
+    Object[] head;
     final Accumulator[] accumulators;
     final long[] counts;
     final HashSet<String> identities;

@@ -55,6 +55,6 @@ final class Input implements KafkaRecordDeserializationSchema<Event> {
 
     @Override
     public TypeInformation<Event> getProducedType() {
-        return new EventFormat.Type();
+        return Type.EVENT;
     }
 }

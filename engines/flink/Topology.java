@@ -14,6 +14,7 @@ import org.apache.flink.connector.kafka.sink.KafkaSink;
 import org.apache.flink.connector.kafka.source.KafkaSource;
 import org.apache.flink.connector.kafka.source.enumerator.initializer.OffsetsInitializer;
 import org.apache.flink.streaming.api.datastream.DataStream;
+import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.kafka.common.TopicPartition;
 import tidegauge.Plan;
@@ -122,15 +123,15 @@ final class Topology {
     private Branch each(Stage stage, Branch from) {
         var columns = PerRow.columns(plan, stage.name, from.schema.names(from.source));
         var events = from.events.flatMap(new PerRow(plan, stage.name, from.schema))
-            .returns(new EventFormat.Type()).name(stage.name)
+            .returns(Type.EVENT).name(stage.name)
             .uid(stage.name + "-" + from.source);
         return new Branch(events, from.source, Schema.of(from.source, columns));
     }
 
     /** The events by the stage's keys, with the columns that it needs, and the stage. */
     private Branch keyed(Stage stage, List<Branch> read) {
-        var keys = StageFunction.keys(stage);
-        DataStream<Event> all = null;
+        var keys = Rows.keys(stage);
+        var streams = new ArrayList<DataStream<Event>>();
         Schema schema = null;
         for (var branch : read) {
             var isUsed = branch.source == Event.DERIVED
@@ -139,22 +140,36 @@ final class Topology {
             var columns = needed(stage, branch);
             var narrow = branch.events
                 .flatMap(new Select(stage.name, branch.schema, columns))
-                .returns(new EventFormat.Type()).name("select-" + stage.name)
+                .returns(Type.EVENT).name("select-" + stage.name)
                 .uid("select-" + stage.name + "-" + branch.source);
             var own = Schema.of(branch.source, columns);
-            all = all == null ? narrow : all.union(narrow);
+            streams.add(narrow);
             schema = schema == null ? own : schema.and(own);
         }
-        if (all == null) throw new IllegalStateException(stage.name + " reads nothing");
-        var function = StageFunction.of(plan, stage, schema);
-        var events = all.keyBy(new Key(schema, keys)).process(function)
-            .returns(new EventFormat.Type()).name(stage.name).uid(stage.name);
-        operators++;
-        return new Branch(events, Event.DERIVED, function.made);
+        if (schema == null) throw new IllegalStateException(stage.name + " reads nothing");
+        var rows = new Rows(plan, stage, schema);
+        var key = new Key(schema, keys);
+        var isJoin = stage.kind.endsWith("join");
+        var isBuiltIn = plan.choice("implementation").equals("built-in");
+        var keyed = (isBuiltIn && isJoin ? streams : List.of(union(streams))).stream()
+            .map(stream -> stream.keyBy(key)).toList();
+        var events = isBuiltIn
+            ? BuiltIn.stage(stage, rows, keyed)
+            : keyed.get(0).process(StageFunction.of(stage.kind, stage.isCounted(), rows));
+        if (!isBuiltIn || !stage.kind.equals("window_join")) operators++;
+        return new Branch(named(events, stage.name), Event.DERIVED, rows.made);
+    }
+
+    private static DataStream<Event> union(List<DataStream<Event>> streams) {
+        return streams.stream().reduce((one, other) -> one.union(other)).get();
+    }
+
+    private static DataStream<Event> named(DataStream<Event> events, String name) {
+        return ((SingleOutputStreamOperator<Event>) events).returns(Type.EVENT).name(name).uid(name);
     }
 
     private static List<String> needed(Stage stage, Branch branch) {
-        var columns = new ArrayList<>(StageFunction.keys(stage));
+        var columns = new ArrayList<>(Rows.keys(stage));
         for (var name : branch.schema.names(branch.source)) {
             if (stage.kept.contains(name) && !columns.contains(name)) columns.add(name);
         }

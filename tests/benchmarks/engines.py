@@ -36,7 +36,13 @@ from schemas.pipeline import Pipeline
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from services.definitions.engines import FOLDERS, load_engine
-from services.definitions.pipelines import PIPELINES_DIR, load_pipeline, names, stages_published
+from services.definitions.pipelines import (
+    PIPELINES_DIR,
+    for_purpose,
+    load_pipeline,
+    names,
+    stages_published,
+)
 from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from tests.benchmarks._catch_up import catch_up
 from tests.benchmarks._measured import Measured, quotient
@@ -258,7 +264,8 @@ def measure_backlog(
     if cell in found.failed or name in found.failed:
         return
     try:
-        pipeline = compiled_for_long(load_pipeline(asked.files[name]))
+        pipeline = for_purpose(load_pipeline(asked.files[name]), "throughput")
+        pipeline = compiled_for_long(pipeline)
         caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
     except (AssertionError, OSError) as error:
         say(f"{name} {stage} has no backlog figure: {last_line(error)}")
