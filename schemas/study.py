@@ -76,8 +76,9 @@ class PaperValue(Model):
 
 
 class Experiment(Model):
-    """One table. asks: the question it answers; paper: where the paper reports it. It has no runs
-    at a scale missing in `scales`."""
+    """One table. asks: the question it answers; paper: where the paper reports it. settings: fields
+    of the pipelines that differ in this experiment, by system. It has no runs at a scale missing in
+    `scales`."""
 
     name: Name
     title: str
@@ -87,6 +88,7 @@ class Experiment(Model):
     domain: str = ""
     stages: tuple[Stage, ...] = Field(min_length=1)
     figures: tuple[FigureName, ...] = Field(min_length=1)
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     scales: dict[Name, Scale]
     paper_values: tuple[PaperValue, ...] = ()
     note: str = ""
@@ -155,6 +157,7 @@ class Study(Model):
 
     def _check_experiment(self, experiment: Experiment) -> None:
         where = f"experiment {experiment.name}"
+        self._check_systems(where, experiment.settings)
         for name, scale in experiment.scales.items():
             if name not in self.limits:
                 raise ValueError(f"{where}: limits has no scale {name!r}")

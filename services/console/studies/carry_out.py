@@ -102,6 +102,8 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
             pipeline = pipelines.get(system.name)
             if pipeline is None:
                 continue
+            settings = experiment.settings.get(system.name, {})
+            pipeline = _changed(pipeline, system.name, settings)
             for stages in _stage_groups(experiment, scale, domain, pipeline):
                 runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
     return StudyPlan(tuple(runs), study.limits[scale_name], left_out)
@@ -116,21 +118,22 @@ def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
         except DefinitionError as error:
             left_out[system.name] = str(error)
             continue
-        if system.settings:
-            result[system.name] = _changed(result[system.name], system)
+        result[system.name] = _changed(result[system.name], system.name, system.settings)
     return result, left_out
 
 
-def _changed(pipeline: Pipeline, system: System) -> Pipeline:
+def _changed(pipeline: Pipeline, system: str, settings: dict[str, Any]) -> Pipeline:
     """The pipeline with the settings that the study has for a system."""
+    if not settings:
+        return pipeline
     fields = pipeline.model_dump()
     fields[FOR] = fields.pop("purposes")
     try:
-        return checked_pipeline(merged(fields, system.settings))
+        return checked_pipeline(merged(fields, settings))
     except ValidationError as error:
-        raise DefinitionError(f"system {system.name}: {first_mistake(error)}.") from error
+        raise DefinitionError(f"system {system}: {first_mistake(error)}.") from error
     except ValueError as error:
-        raise DefinitionError(f"system {system.name}: {error}.") from error
+        raise DefinitionError(f"system {system}: {error}.") from error
 
 
 def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:

@@ -68,6 +68,14 @@ def test_a_system_may_have_other_settings_in_a_study():
     assert changed.key != usual.key
 
 
+def test_an_experiment_may_change_a_system_alone():
+    own = experiment(settings={"Slow": {"trigger_interval_ms": 0}})
+    usual, changed = plan_of(study(experiments=[own]), "small").runs
+    assert usual.pipeline == plan_of(study(), "small").runs[0].pipeline
+    assert changed.pipeline.settings["trigger_interval_ms"] == 0
+    assert plan_of(study(), "small").runs[1].pipeline.settings["trigger_interval_ms"] == 1000
+
+
 @pytest.mark.parametrize(
     "settings", [{"heap": 1}, {"heap_mb": "much"}, {"for": {"burst": {"heap": 1}}}, {"stages": 3}]
 )
