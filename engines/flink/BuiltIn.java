@@ -8,6 +8,7 @@ import org.apache.flink.api.common.functions.FlatJoinFunction;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.KeyedStream;
+import org.apache.flink.streaming.api.functions.ProcessFunction;
 import org.apache.flink.streaming.api.functions.co.ProcessJoinFunction;
 import org.apache.flink.streaming.api.functions.windowing.ProcessWindowFunction;
 import org.apache.flink.streaming.api.windowing.assigners.SlidingEventTimeWindows;
@@ -35,7 +36,8 @@ final class BuiltIn {
                     .between(Duration.ZERO, Duration.ZERO).process(new Join(rows), Type.EVENT)
                 : streams.get(0).join(streams.get(1))
                     .where(streams.get(0).getKeySelector()).equalTo(streams.get(1).getKeySelector())
-                    .window(windows(stage)).apply(new WindowJoin(rows), Type.EVENT);
+                    .window(windows(stage)).apply(new WindowJoin(rows), Type.EVENT)
+                    .process(new InWindow(rows));
         }
         if (streams.size() != 1) throw new IllegalStateException(stage.name + " reads one stream");
         var windows = streams.get(0).window(windows(stage));
@@ -72,7 +74,10 @@ final class BuiltIn {
         }
     }
 
-    /** Each pair of records of two inputs with the same keys in one window, once it is closed. */
+    /**
+     * Each pair of records of two inputs with the same keys in one window, once it is closed. In which
+     * one is not told here.
+     */
     private static final class WindowJoin implements FlatJoinFunction<Event, Event, Event> {
         private static final long serialVersionUID = 1;
         private final Rows rows;
@@ -83,15 +88,28 @@ final class BuiltIn {
 
         @Override
         public void join(Event one, Event other, Collector<Event> out) {
+            out.collect(rows.open().pair(one, other, 0));
+        }
+    }
+
+    /** The pairs with their windows: the operator stamps what it publishes with the last millisecond. */
+    private static final class InWindow extends ProcessFunction<Event, Event> {
+        private static final long serialVersionUID = 1;
+        private final Rows rows;
+
+        InWindow(Rows rows) {
+            this.rows = rows;
+        }
+
+        @Override
+        public void open(OpenContext context) {
             rows.open();
-            var newest = rows.newestStart(one);
-            var oldest = newest - rows.stage.sizeMs + rows.stage.slideMs;
-            // The operator does not tell in which window they are: with windows that overlap, pairs
-            // would be published in each without its time.
-            if (oldest != newest) {
-                throw new IllegalStateException("Flink's window join does not tell the window");
-            }
-            out.collect(rows.pair(one, other, newest));
+            Progress.opened();
+        }
+
+        @Override
+        public void processElement(Event pair, Context context, Collector<Event> out) {
+            out.collect(rows.inWindow(pair, context.timestamp() + 1 - rows.stage.sizeMs));
         }
     }
 

@@ -143,6 +143,14 @@ final class Rows implements Serializable {
         return ofWindow(values, start, aggregate(values, place, one, other));
     }
 
+    /** The same row in another window. */
+    Event inWindow(Event row, long start) {
+        var values = row.values.clone();
+        values[head.size()] = start;
+        values[head.size() + 1] = start + stage.sizeMs;
+        return ofWindow(values, start, row.appendedMs);
+    }
+
     private long aggregate(Object[] values, int place, Event... events) {
         var all = aggregates.empty();
         var appendedMs = Long.MIN_VALUE;

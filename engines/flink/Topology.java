@@ -156,7 +156,7 @@ final class Topology {
         var events = isBuiltIn
             ? BuiltIn.stage(stage, rows, keyed)
             : keyed.get(0).process(StageFunction.of(stage.kind, stage.isCounted(), rows));
-        if (!isBuiltIn || !stage.kind.equals("window_join")) operators++;
+        operators++;
         return new Branch(named(events, stage.name), Event.DERIVED, rows.made);
     }
 

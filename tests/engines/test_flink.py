@@ -14,6 +14,18 @@ pytestmark = pytest.mark.engines
 
 BASE_PORT = 22_870
 TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]
+GEM_PACKS = [
+    *("ingest", "parse", "revenue", "conversions", "average", "highest"),
+    *("enriched", "offers", "dear", "dear_average"),
+]
+CHAINED = """
+name = "{name}-chained"
+summary = "-"
+engine = "flink"
+implementation = "{implementation}"
+incomplete_windows = "{incomplete}"
+reads = {{ tumbling = "join" }}
+"""
 TRANSACTIONS = """
 name = "transactions"
 summary = "-"
@@ -38,10 +50,7 @@ def flink(
 
 def test_it_publishes_every_stage(flink: Runs) -> None:
     assert flink.exact("traffic") == TRAFFIC
-    assert flink.exact("gem_packs") == [
-        *("ingest", "parse", "revenue", "conversions", "average", "highest"),
-        *("enriched", "offers", "dear", "dear_average"),
-    ]
+    assert flink.exact("gem_packs") == GEM_PACKS
     assert flink.exact("flights") == [
         *("ingest", "parse", "area", "emergencies", "departures", "countries", "cells")
     ]
@@ -62,6 +71,27 @@ def test_windows_that_the_watermark_closes_change_against_those_before(flink: Ru
         text = text.replace(piece, "")
     (folder / "domain.toml").write_text(text.replace('name = "traffic"', 'name = "closed"'))
     assert flink.exact(str(folder)) == TRAFFIC
+
+
+@pytest.mark.parametrize("flink", ["flink"], indirect=True)
+def test_flinks_own_joins_and_windows_are_as_exact(flink: Runs) -> None:
+    own = Runs(flink.command, "flink-builtin")
+    assert own.exact("traffic") == TRAFFIC
+    assert own.exact("gem_packs") == GEM_PACKS
+
+
+@pytest.mark.parametrize("flink", ["flink"], indirect=True)
+@pytest.mark.parametrize(
+    ("implementation", "incomplete"), [("customised", "withhold"), ("built-in", "publish")]
+)
+def test_windows_behind_the_join_are_as_exact(
+    flink: Runs, implementation: str, incomplete: str
+) -> None:
+    path = flink.command.data / "chained.toml"
+    settings = {"implementation": implementation, "incomplete": incomplete}
+    path.write_text(CHAINED.format(name=implementation, **settings))
+    chained = Runs(flink.command, f"{implementation}-chained", str(path))
+    assert chained.exact("traffic") == TRAFFIC
 
 
 def test_transactions_rocksdb_and_two_subtasks_are_as_exact(flink: Runs) -> None:
