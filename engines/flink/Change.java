@@ -13,7 +13,6 @@ final class Change extends StageFunction {
     private static final long serialVersionUID = 1;
     private transient MapState<Long, Event> parts;
     private transient Schema.Column windowStart;
-    private transient long keptMs;
 
     Change(Rows rows) {
         super(rows);
@@ -24,7 +23,6 @@ final class Change extends StageFunction {
         parts = getRuntimeContext().getMapState(new MapStateDescriptor<>(
             "parts", LongSerializer.INSTANCE, EventFormat.INSTANCE));
         windowStart = rows.schema.column("window_start");
-        keptMs = rows.keptMs();
     }
 
     @Override
@@ -33,7 +31,7 @@ final class Change extends StageFunction {
         var stage = rows.stage;
         var newest = (Long) windowStart.of(event);
         parts.put(newest, event);
-        context.timerService().registerEventTimeTimer(newest + stage.sizeMs + keptMs);
+        keepBeyond(newest + stage.sizeMs, context.timerService());
         if (!stage.isCounted()) {
             out.collect(rows.change(event, newest, event.appendedMs, parts::get));
             return;
@@ -55,6 +53,6 @@ final class Change extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        parts.remove(timeMs - keptMs - rows.stage.sizeMs);
+        removeKept(parts, timeMs, rows.stage.sizeMs);
     }
 }

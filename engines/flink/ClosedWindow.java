@@ -76,7 +76,7 @@ final class ClosedWindow extends StageFunction {
         silent.sort(null);
         for (var start : silent) {
             publish(groups.get(start), start, out);
-            groups.put(start, Group.published());
+            groups.put(start, Group.PUBLISHED);
         }
     }
 

@@ -11,7 +11,6 @@ final class CountedWindow extends StageFunction {
     private transient MapState<Long, Group> groups;
     private transient Schema.Column announced;
     private transient int[] inputs;
-    private transient long keptMs;
 
     CountedWindow(Rows rows) {
         super(rows);
@@ -23,7 +22,6 @@ final class CountedWindow extends StageFunction {
             "groups", LongSerializer.INSTANCE, Group.OfGroup.INSTANCE));
         announced = rows.schema.column(rows.stage.completeColumn);
         inputs = rows.inputs();
-        keptMs = rows.keptMs();
     }
 
     @Override
@@ -35,14 +33,14 @@ final class CountedWindow extends StageFunction {
             var group = groups.get(start);
             if (group == null) {
                 group = rows.empty();
-                context.timerService().registerEventTimeTimer(start + stage.sizeMs + keptMs);
+                keepBeyond(start + stage.sizeMs, context.timerService());
             }
             if (group.isPublished || !rows.add(group, event)) continue;
             group.most = Math.max(group.most, (Long) announced.of(event));
             if (isComplete(group)) {
                 var row = rows.window(group, start);
                 if (row != null) out.collect(row);
-                group = Group.published();
+                group = Group.PUBLISHED;
             }
             groups.put(start, group);
         }
@@ -57,6 +55,6 @@ final class CountedWindow extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        groups.remove(timeMs - keptMs - rows.stage.sizeMs);
+        removeKept(groups, timeMs, rows.stage.sizeMs);
     }
 }

@@ -9,6 +9,12 @@ import org.apache.flink.core.memory.DataOutputView;
 
 /** Several events as one state; places may be empty. isPublished: their output was published. */
 final class Events {
+    static final Events PUBLISHED = new Events(0);
+
+    static {
+        PUBLISHED.isPublished = true;
+    }
+
     Event[] all;
     boolean isPublished;
 

@@ -32,11 +32,11 @@ final class Group {
         this.identities = identities;
     }
 
-    /** The same window once published: only the mark is kept. */
-    static Group published() {
-        var mark = new Group(new Object[0], new Accumulator[0], new long[0], null);
-        mark.isPublished = true;
-        return mark;
+    /** A window once published: only the mark is kept. */
+    static final Group PUBLISHED = new Group(null, new Accumulator[0], new long[0], null);
+
+    static {
+        PUBLISHED.isPublished = true;
     }
 
     /** Serializes groups. */

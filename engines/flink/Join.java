@@ -11,7 +11,6 @@ final class Join extends StageFunction {
     private transient MapState<Long, Events> groups;
     private transient int[] places;
     private transient int inputs;
-    private transient long keptMs;
 
     Join(Rows rows) {
         super(rows);
@@ -24,7 +23,6 @@ final class Join extends StageFunction {
         places = new int[rows.plan.inputs.size()];
         inputs = 0;
         for (var place : rows.inputs()) places[place] = inputs++;
-        keptMs = rows.keptMs();
     }
 
     @Override
@@ -33,15 +31,14 @@ final class Join extends StageFunction {
         var group = groups.get(event.eventMs);
         if (group == null) {
             group = new Events(inputs);
-            context.timerService().registerEventTimeTimer(event.eventMs + keptMs);
+            keepBeyond(event.eventMs, context.timerService());
         }
         var place = places[event.source];
         if (group.isPublished || group.all[place] != null) return;
         group.all[place] = event;
         if (isWhole(group)) {
             out.collect(rows.joined(group.all));
-            group = new Events(0);
-            group.isPublished = true;
+            group = Events.PUBLISHED;
         }
         groups.put(event.eventMs, group);
     }
@@ -54,6 +51,6 @@ final class Join extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        groups.remove(timeMs - keptMs);
+        removeKept(groups, timeMs, 0);
     }
 }

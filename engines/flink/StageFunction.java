@@ -1,6 +1,8 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.streaming.api.TimerService;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 
 /**
@@ -9,7 +11,11 @@ import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
  */
 abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> {
     private static final long serialVersionUID = 1;
+    /** Timers of a key are together, this part of the time that state is kept apart. */
+    private static final int TIMERS = 4;
     protected final Rows rows;
+    private transient long keptMs;
+    private transient long timersMs;
 
     StageFunction(Rows rows) {
         this.rows = rows;
@@ -27,10 +33,25 @@ abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> 
     @Override
     public void open(OpenContext context) throws Exception {
         rows.open();
+        keptMs = rows.keptMs();
+        timersMs = Math.max(1, keptMs / TIMERS);
         begin();
         Progress.opened();
     }
 
     /** Create the state. */
     abstract void begin();
+
+    /** Have state removed once it has been kept beyond an event time. */
+    final void keepBeyond(long eventMs, TimerService timers) {
+        var lastMs = eventMs + keptMs;
+        timers.registerEventTimeTimer(Math.floorDiv(lastMs + timersMs - 1, timersMs) * timersMs);
+    }
+
+    /** Remove what has been kept long enough. beyondMs: the time beyond its own that it is kept. */
+    final void removeKept(MapState<Long, ?> state, long timeMs, long beyondMs) throws Exception {
+        for (var times = state.keys().iterator(); times.hasNext();) {
+            if (times.next() + beyondMs + keptMs <= timeMs) times.remove();
+        }
+    }
 }

@@ -11,7 +11,7 @@ from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Workload
 from services.definitions.domains import DOMAINS_DIR, Domain, load_domain
-from services.definitions.pipelines import checked_pipeline, load_pipeline
+from services.definitions.pipelines import checked_pipeline, in_workload, load_pipeline
 from services.definitions.requests import new_request
 from services.definitions.trusted import (
     KEPT_DEFINITIONS,
@@ -115,9 +115,10 @@ def test_a_file_that_a_workload_of_this_installation_names_is_read(tmp_path: Pat
 def test_a_suite_keeps_all_that_its_steps_name(tmp_path: Path) -> None:
     suite = load_suite("default")
     keep_suite(tmp_path, suite)
-    assert len(list((tmp_path / "definitions").iterdir())) == len(
-        {pipeline.name for step in suite.steps for pipeline in step.pipelines}
-    )
+    for step in suite.steps:
+        for pipeline in step.pipelines:
+            asked = in_workload(pipeline, step.workload)
+            assert pipeline_objection(asked, tmp_path, tmp_path / "no pipelines") is None
 
 
 def test_no_more_than_a_thousand_are_kept(tmp_path: Path) -> None:
