@@ -183,9 +183,10 @@ def read_baseline(path: Path) -> tuple[dict[str, float], str]:
     return ratios, machine
 
 
-def machine_of(told: Mapping[str, Any]) -> str:
+def machine_of(environment: Mapping[str, Any]) -> str:
     """Processor and cores of an environment."""
-    return f"{told.get('processor', 'unknown processor')}, {told.get('cores', '?')} cores"
+    processor = environment.get("processor", "unknown processor")
+    return f"{processor}, {environment.get('cores', '?')} cores"
 
 
 def fallen(now: Mapping[str, float], before: Mapping[str, float]) -> tuple[str, ...]:

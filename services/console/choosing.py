@@ -149,11 +149,11 @@ def look_into_files(
     )
     if done.returncode:
         raise DefinitionError("The files of the run could not be looked into.")
-    told = json.loads(done.stdout.splitlines()[-1])
-    if told["refused"]:
-        raise DefinitionError(f"{told['refused']}.")
-    if told["bad_rows"]:
-        say(f"rows left out, as dead letters: {told['bad_rows']}; the first is {told['first']}")
+    answer = json.loads(done.stdout.splitlines()[-1])
+    if answer["refused"]:
+        raise DefinitionError(f"{answer['refused']}.")
+    if answer["bad_rows"]:
+        say(f"rows left out, as dead letters: {answer['bad_rows']}; the first is {answer['first']}")
 
 
 @dataclass(frozen=True)
@@ -294,8 +294,8 @@ def _cited(pipeline: Pipeline) -> Pipeline:
     if "quick_compiler" in settings:
         changes["quick_compiler"] = False
     if "jvm_options" in settings:
-        said = pipeline.settings.get("jvm_options", ())
-        given = said if isinstance(said, tuple) else ()
+        options = pipeline.settings.get("jvm_options", ())
+        given = options if isinstance(options, tuple) else ()
         changes["jvm_options"] = given if G1 in given else (*given, G1)
     return pipeline.model_copy(update=changes)
 

@@ -103,10 +103,10 @@ def notify(settings: ServiceSettings) -> Iterator[Finding]:
     if done.returncode:
         yield Finding(False, f"webhooks: {done.stderr.strip()}", "see docs/notifications.md")
         return
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    if not told:
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    if not lines:
         yield Finding(False, "no webhook is set", "set TIDEGAUGE_WEBHOOKS (docs/notifications.md)")
-    for each in told:
+    for each in lines:
         plain = " (allow_http: it may have travelled unencrypted)" if each["is_plain"] else ""
         accepted = f"a test message was accepted{plain}"
         text = f"webhook {each['webhook']}: {each['reason'] or accepted}"

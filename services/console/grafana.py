@@ -123,8 +123,8 @@ class Grafana:
         except niquests.exceptions.RequestException as error:
             raise GrafanaError(f"Grafana cannot be reached ({type(error).__name__}).") from error
         except GrafanaException as error:
-            said = error.response if isinstance(error.response, dict) else {}
-            message = _reason(said) or str(error.message)
+            refusal = error.response if isinstance(error.response, dict) else {}
+            message = _reason(refusal) or str(error.message)
             raise GrafanaError(message, int(error.status_code)) from error
         return answer if isinstance(answer, dict) else {}
 

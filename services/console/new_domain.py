@@ -15,14 +15,14 @@ def new_domain(name: str, folder: Path | None) -> Path:
     OSError."""
     if not _NAME.fullmatch(name):
         raise DefinitionError(f"{name!r} is not a valid domain name: use a-z, 0-9 and _.")
-    made = (folder or Path.cwd()).resolve() / name
-    if made.exists():
-        raise DefinitionError(f"{made} exists already.")
+    target = (folder or Path.cwd()).resolve() / name
+    if target.exists():
+        raise DefinitionError(f"{target} exists already.")
     for source in sorted(TEMPLATE.rglob("*.*")):
-        place = made / source.relative_to(TEMPLATE)
+        place = target / source.relative_to(TEMPLATE)
         if source.suffix == ".avsc":
             place = place.with_name(f"{name}_{source.name}")
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(source.read_text().replace("NAME", name))
-    load_domain(str(made))
-    return made
+    load_domain(str(target))
+    return target

@@ -239,11 +239,11 @@ def _refuse(options: WatchOptions) -> None:
 
 def _infer(options: WatchOptions, settings: ServiceSettings) -> int:
     """Print inferred settings, from a process of the watcher. It gets logins on standard input."""
-    told = _cluster(options).model_dump_json()
+    cluster = _cluster(options).model_dump_json()
     return subprocess.run(
         [sys.executable, "-m", "services.watcher.inferring", *(options.infer or ())],
         env=os.environ | settings.child_variables,
-        input=told,
+        input=cluster,
         text=True,
         check=False,
     ).returncode

@@ -67,8 +67,8 @@ def test_the_report_has_the_keys_of_the_contract(run) -> None:
             assert set(cell["verdicts"]) == set(VERDICTS)
             assert set(cell["latency_ms"]) == set(DEFINITIONS)
             for figures in cell["latency_ms"].values():
-                wanted = ["count", "min", "p50", "p90", "p95", "p99", "p999", "max", "mean"]
-                assert set(figures) == {*wanted, "middle", "intervals", "negative"}
+                wanted = {"count", "min", "p50", "p90", "p95", "p99", "p999", "max", "mean"}
+                assert wanted <= set(figures)
 
 
 def test_the_input_is_the_rate_that_was_asked_for(run) -> None:

@@ -215,8 +215,8 @@ def _show(console: Console, pair: Pair, *, whole: bool) -> None:
         console.print(f"  Also different: {'; '.join(other)}.", soft_wrap=True)
     result = pair.decided()
     for difference in result:
-        said = comparison.sentence(difference, may_be_real=pair.may_be_real)
-        console.print(f"  {said}", soft_wrap=True)
+        sentence = comparison.sentence(difference, may_be_real=pair.may_be_real)
+        console.print(f"  {sentence}", soft_wrap=True)
     rows = pair.described(whole=whole)
     for row in rows if not whole else ():
         text = f"  Described only: {described.in_words(row)}."

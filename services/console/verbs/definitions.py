@@ -158,11 +158,11 @@ def new(session: ConsoleSession, kind: str, name: str, folder: Path | None) -> N
     from services.console.new_domain import new_domain
 
     try:
-        made = new_domain(name, folder)
+        created = new_domain(name, folder)
     except OSError as error:
         raise DefinitionError(f"The {kind} cannot be written: {error}.") from error
-    session.console.print(f"Wrote {made}. Run it with:", soft_wrap=True)
-    session.console.print(f"  ./tidegauge run --domain {made}", soft_wrap=True)
+    session.console.print(f"Wrote {created}. Run it with:", soft_wrap=True)
+    session.console.print(f"  ./tidegauge run --domain {created}", soft_wrap=True)
 
 
 @verb(
