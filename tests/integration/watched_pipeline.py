@@ -61,7 +61,7 @@ class Load(threading.Thread):
                 break
             for topic, key, value, headers in self._record(self._first + number):
                 self._producer.produce(topic, value, key, headers=headers)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(DEADLINE_S) == 0
 
     def end(self):
         """Send no further record, and wait until all are sent."""
@@ -98,7 +98,7 @@ class Pipeline(threading.Thread):
                 topic, key, value, headers = heapq.heappop(self._later)[2]
                 self._producer.produce(topic, value, key, headers=headers)
             self._producer.poll(0)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(DEADLINE_S) == 0
         self._consumer.close()
 
     def end(self):
