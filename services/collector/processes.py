@@ -172,7 +172,12 @@ def program_of(command_line: Sequence[str]) -> str:
         of = of if of.endswith(".jar") else of.rpartition(".")[2]
     elif name.startswith("python"):
         name, of = "python", PurePath(_first_word(words, PYTHON_TAKES)).name
-    return f"{name} {of}".rstrip()[:NAME_CHARACTERS]
+    return _in_utf_8(f"{name} {of}".rstrip()[:NAME_CHARACTERS])
+
+
+def _in_utf_8(text: str) -> str:
+    """The text with ? for each byte that is not UTF-8: a process may call itself anything."""
+    return text.encode(errors="replace").decode()
 
 
 def _first_word(words: Iterator[str], takes: Collection[str]) -> str:
@@ -233,7 +238,7 @@ class StackProcesses:
             if service == PIPELINE_SERVICE and not is_root:
                 command_line = process.cmdline()
                 pipeline = pipeline or pipeline_of(command_line)
-                program = program_of(command_line) or process.name()
+                program = program_of(command_line) or _in_utf_8(process.name())
             identity = _identity(above.process) if above else None
             process.create_time()
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -2,7 +2,9 @@
 
 import json
 import os
+import subprocess
 
+import psutil
 import pytest
 
 from services.collector.processes import StackFile, StackService, descendants, program_of
@@ -44,6 +46,14 @@ def test_a_pipeline_is_known_by_its_plan_on_the_command_line(command_line, pipel
 )  # fmt: skip
 def test_a_process_is_named_by_its_program_without_arguments(command_line, program):
     assert program_of(command_line.split()) == program
+
+
+def test_a_name_that_is_no_text_becomes_one():
+    """psutil has surrogates for bytes that are not UTF-8, and an event is UTF-8."""
+    with subprocess.Popen([b"\xff'\"evil", b"30"], executable="/bin/sleep") as process:
+        command_line = psutil.Process(process.pid).cmdline()
+        process.kill()
+    assert program_of(command_line) == "?'\"evil"
 
 
 def test_parents_come_before_their_children():
