@@ -1,8 +1,6 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.util.Collector;
 
 /**
@@ -20,8 +18,7 @@ final class Change extends StageFunction {
 
     @Override
     void begin() {
-        parts = getRuntimeContext().getMapState(new MapStateDescriptor<>(
-            "parts", LongSerializer.INSTANCE, EventFormat.INSTANCE));
+        parts = byTime("parts", EventFormat.INSTANCE);
         windowStart = rows.schema.column("window_start");
     }
 

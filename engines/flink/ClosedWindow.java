@@ -2,8 +2,6 @@ package tidegauge.flink;
 
 import java.util.ArrayList;
 import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.streaming.api.TimeDomain;
 import org.apache.flink.util.Collector;
 
@@ -21,8 +19,7 @@ final class ClosedWindow extends StageFunction {
 
     @Override
     void begin() {
-        groups = getRuntimeContext().getMapState(new MapStateDescriptor<>(
-            "groups", LongSerializer.INSTANCE, Group.OfGroup.INSTANCE));
+        groups = byTime("groups", Group.OfGroup.INSTANCE);
     }
 
     @Override

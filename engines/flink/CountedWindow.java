@@ -1,8 +1,6 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.util.Collector;
 
 /** A window is due when it has as many events as the events themselves announce. */
@@ -18,8 +16,7 @@ final class CountedWindow extends StageFunction {
 
     @Override
     void begin() {
-        groups = getRuntimeContext().getMapState(new MapStateDescriptor<>(
-            "groups", LongSerializer.INSTANCE, Group.OfGroup.INSTANCE));
+        groups = byTime("groups", Group.OfGroup.INSTANCE);
         announced = rows.schema.column(rows.stage.completeColumn);
         inputs = rows.inputs();
     }

@@ -1,8 +1,6 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.util.Collector;
 
 /** The first record of each input with the same keys and event time. */
@@ -18,8 +16,7 @@ final class Join extends StageFunction {
 
     @Override
     void begin() {
-        groups = getRuntimeContext().getMapState(new MapStateDescriptor<>(
-            "groups", LongSerializer.INSTANCE, Events.OfEvents.INSTANCE));
+        groups = byTime("groups", Events.OfEvents.INSTANCE);
         places = new int[rows.plan.inputs.size()];
         inputs = 0;
         for (var place : rows.inputs()) places[place] = inputs++;

@@ -2,6 +2,9 @@ package tidegauge.flink;
 
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.state.MapState;
+import org.apache.flink.api.common.state.MapStateDescriptor;
+import org.apache.flink.api.common.typeutils.TypeSerializer;
+import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.streaming.api.TimerService;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 
@@ -41,6 +44,12 @@ abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> 
 
     /** Create the state. */
     abstract void begin();
+
+    /** State of the key by event time. */
+    final <T> MapState<Long, T> byTime(String name, TypeSerializer<T> format) {
+        return getRuntimeContext().getMapState(
+            new MapStateDescriptor<>(name, LongSerializer.INSTANCE, format));
+    }
 
     /** Have state removed once it has been kept beyond an event time. */
     final void keepBeyond(long eventMs, TimerService timers) {

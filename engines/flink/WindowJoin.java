@@ -1,8 +1,6 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.util.Collector;
 
 /** Every pair of events of two inputs with the same keys in one window, unless one is late. */
@@ -16,8 +14,7 @@ final class WindowJoin extends StageFunction {
 
     @Override
     void begin() {
-        windows = getRuntimeContext().getMapState(new MapStateDescriptor<>(
-            "windows", LongSerializer.INSTANCE, Events.OfEvents.INSTANCE));
+        windows = byTime("windows", Events.OfEvents.INSTANCE);
     }
 
     @Override

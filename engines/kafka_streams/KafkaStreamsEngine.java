@@ -65,8 +65,9 @@ public final class KafkaStreamsEngine {
         found.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG,
             plan.choice("guarantee").equals("exactly-once")
                 ? StreamsConfig.EXACTLY_ONCE_V2 : StreamsConfig.AT_LEAST_ONCE);
+        var producer = plan.producer();
         for (var name : List.of("linger.ms", "batch.size", "compression.type")) {
-            found.put(StreamsConfig.producerPrefix(name), plan.producer().get(name));
+            found.put(StreamsConfig.producerPrefix(name), producer.get(name));
         }
         found.put(StreamsConfig.MAX_TASK_IDLE_MS_CONFIG, (long) plan.number("max_task_idle_ms"));
         found.put(StreamsConfig.mainConsumerPrefix("auto.offset.reset"), "earliest");

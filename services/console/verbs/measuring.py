@@ -158,7 +158,7 @@ def run(session: ConsoleSession, **options: Any) -> int:
 
 @verb(
     ("./tidegauge study", "list studies, their scales and durations"),
-    ("./tidegauge study ospbench --scale small", "about an hour and a half"),
+    ("./tidegauge study ospbench --scale small", "at most six hours; resumes after Ctrl-C"),
 )
 @argument("name", required=False, metavar="[NAME]", shell_complete=names_of("study"))
 @option("--scale", default="small", metavar="NAME", help="a scale from the list (default: small)")
