@@ -72,9 +72,9 @@ class Setting(Model):
             raise ValueError(f"must be one of {', '.join(self.choices)}")
         if isinstance(value, int | float):
             if self.min is not None and not value >= self.min:
-                raise ValueError(f"must be at least {self.min:g}")
+                raise ValueError(f"must be at least {self.min:.15g}")
             if self.max is not None and not value <= self.max:
-                raise ValueError(f"must be at most {self.max:g}")
+                raise ValueError(f"must be at most {self.max:.15g}")
         return cast(SettingValue, value)
 
     @model_validator(mode="after")

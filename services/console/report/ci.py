@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 from analysis.costs import COST
 from analysis.thresholds import not_exact, sentence
-from schemas.percentiles import LEVELS
+from schemas.percentiles import LEVELS, shown
 from schemas.report import BaselineComparison, Latency, Number, Report, RunOutcome, StageReport
 from services.console.report.tables import (
     FLOOR,
@@ -243,7 +243,7 @@ def _checks(report: Report) -> Iterator[str]:
 
 
 def _stages(stages: dict[str, StageReport], floor: Latency | None) -> str:
-    header = ("stage", *PERCENTILES, "outputs/s", "ledger")
+    header = ("stage", *map(shown, PERCENTILES), "outputs/s", "ledger")
     rows = [
         (
             stage,

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.comparability import Request
 from analysis.thresholds import sentence
-from schemas.percentiles import RANKED
+from schemas.percentiles import RANKED, shown
 from schemas.protocol import MACHINE, VERDICTS
 from schemas.report import (
     Bounded,
@@ -185,7 +185,7 @@ def _search(search: SearchResult) -> Markup:
 
 def _latency_table(stages: dict[str, StageReport], floor: Latency | None) -> Markup:
     costs = ("added",) if has_costs(stages) else ()
-    rows = [_row("th", "stage", *PERCENTILES, *costs, "outputs/s")]
+    rows = [_row("th", "stage", *map(shown, PERCENTILES), *costs, "outputs/s")]
     for stage, cell in stages.items():
         cost = (stage_cost(cell) for _ in costs)
         rate = amount(cell.records_per_second or 0)
