@@ -233,7 +233,7 @@ class StackProcesses:
         known = self._members.get(process.pid)
         pipeline = known.owner.pipeline if known else above.owner.pipeline if above else ""
         try:
-            # Checked again while empty: a process just forked still has its parent's command line.
+            # Read at each scan: a process just forked has its parent's command line, then none.
             program = ""
             if service == PIPELINE_SERVICE and not is_root:
                 command_line = process.cmdline()

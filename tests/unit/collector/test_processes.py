@@ -2,9 +2,7 @@
 
 import json
 import os
-import subprocess
 
-import psutil
 import pytest
 
 from services.collector.processes import StackFile, StackService, descendants, program_of
@@ -49,11 +47,8 @@ def test_a_process_is_named_by_its_program_without_arguments(command_line, progr
 
 
 def test_a_name_that_is_no_text_becomes_one():
-    """psutil has surrogates for bytes that are not UTF-8, and an event is UTF-8."""
-    with subprocess.Popen([b"\xff'\"evil", b"30"], executable="/bin/sleep") as process:
-        command_line = psutil.Process(process.pid).cmdline()
-        process.kill()
-    assert program_of(command_line) == "?'\"evil"
+    """psutil decodes as the file system does: a surrogate for each byte that is not UTF-8."""
+    assert program_of([os.fsdecode(b"\xff'\"evil"), "30"]) == "?'\"evil"
 
 
 def test_parents_come_before_their_children():
