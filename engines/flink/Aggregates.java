@@ -26,7 +26,9 @@ final class Aggregates {
     }
 
     Accumulator[] empty() {
-        return functions.stream().map(Accumulator::new).toArray(Accumulator[]::new);
+        var all = new Accumulator[functions.size()];
+        for (var i = 0; i < all.length; i++) all[i] = new Accumulator(functions.get(i));
+        return all;
     }
 
     void add(Accumulator[] all, Event event) {

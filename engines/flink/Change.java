@@ -1,6 +1,5 @@
 package tidegauge.flink;
 
-import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.util.Collector;
 
 /**
@@ -9,7 +8,7 @@ import org.apache.flink.util.Collector;
  */
 final class Change extends StageFunction {
     private static final long serialVersionUID = 1;
-    private transient MapState<Long, Event> parts;
+    private transient ByTime<Event> parts;
     private transient Schema.Column windowStart;
 
     Change(Rows rows) {
@@ -42,7 +41,7 @@ final class Change extends StageFunction {
     private boolean isWhole(long last) throws Exception {
         var stage = rows.stage;
         for (var at = last + stage.slideMs - stage.sizeMs; at <= last; at += stage.slideMs) {
-            if (!parts.contains(at)) return false;
+            if (parts.get(at) == null) return false;
         }
         return true;
     }
@@ -50,6 +49,6 @@ final class Change extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        removeKept(parts, timeMs, rows.stage.sizeMs);
+        parts.removeUntil(timeMs - keptMs() - rows.stage.sizeMs);
     }
 }

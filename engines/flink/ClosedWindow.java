@@ -1,7 +1,6 @@
 package tidegauge.flink;
 
 import java.util.ArrayList;
-import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.streaming.api.TimeDomain;
 import org.apache.flink.util.Collector;
 
@@ -11,7 +10,7 @@ import org.apache.flink.util.Collector;
  */
 final class ClosedWindow extends StageFunction {
     private static final long serialVersionUID = 1;
-    private transient MapState<Long, Group> groups;
+    private transient ByTime<Group> groups;
 
     ClosedWindow(Rows rows) {
         super(rows);
@@ -63,7 +62,7 @@ final class ClosedWindow extends StageFunction {
             throws Exception {
         var silent = new ArrayList<Long>();
         var nextMs = Long.MAX_VALUE;
-        for (var entry : groups.entries()) {
+        for (var entry : groups.all().entrySet()) {
             var dueMs = entry.getValue().touchedMs + rows.stage.deadlineMs;
             if (entry.getValue().isPublished) continue;
             if (dueMs <= nowMs) silent.add(entry.getKey());

@@ -1,12 +1,11 @@
 package tidegauge.flink;
 
-import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.util.Collector;
 
 /** A window is due when it has as many events as the events themselves announce. */
 final class CountedWindow extends StageFunction {
     private static final long serialVersionUID = 1;
-    private transient MapState<Long, Group> groups;
+    private transient ByTime<Group> groups;
     private transient Schema.Column announced;
     private transient int[] inputs;
 
@@ -52,6 +51,6 @@ final class CountedWindow extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        removeKept(groups, timeMs, rows.stage.sizeMs);
+        groups.removeUntil(timeMs - keptMs() - rows.stage.sizeMs);
     }
 }

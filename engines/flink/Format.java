@@ -1,11 +1,11 @@
 package tidegauge.flink;
 
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.TypeSerializerSingleton;
 import org.apache.flink.core.memory.DataInputView;
 import org.apache.flink.core.memory.DataOutputView;
-import org.apache.flink.types.StringValue;
 
 /** What the serializers of this engine have in common: values of Avro's primitive types. */
 abstract class Format<T> extends TypeSerializerSingleton<T> {
@@ -68,7 +68,9 @@ abstract class Format<T> extends TypeSerializerSingleton<T> {
             out.writeByte(flag ? 't' : 'f');
         } else {
             out.writeByte('s');
-            StringValue.writeString((String) value, out);
+            var bytes = ((String) value).getBytes(StandardCharsets.UTF_8);
+            out.writeInt(bytes.length);
+            out.write(bytes);
         }
     }
 
@@ -79,8 +81,14 @@ abstract class Format<T> extends TypeSerializerSingleton<T> {
             case 'd' -> in.readDouble();
             case 't' -> true;
             case 'f' -> false;
-            default -> StringValue.readString(in);
+            default -> readText(in);
         };
+    }
+
+    private static String readText(DataInputView in) throws IOException {
+        var bytes = new byte[in.readInt()];
+        in.readFully(bytes);
+        return new String(bytes, StandardCharsets.UTF_8);
     }
 
     static <S> void writeAll(S[] all, TypeSerializer<S> each, DataOutputView out)

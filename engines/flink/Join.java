@@ -1,12 +1,11 @@
 package tidegauge.flink;
 
-import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.util.Collector;
 
 /** The first record of each input with the same keys and event time. */
 final class Join extends StageFunction {
     private static final long serialVersionUID = 1;
-    private transient MapState<Long, Events> groups;
+    private transient ByTime<Events> groups;
     private transient int[] places;
     private transient int inputs;
 
@@ -48,6 +47,6 @@ final class Join extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        removeKept(groups, timeMs, 0);
+        groups.removeUntil(timeMs - keptMs());
     }
 }

@@ -28,6 +28,7 @@ final class Rows implements Serializable {
     private transient int[] sources;
     private transient Set<Integer> needed;
     private transient int inputs;
+    private transient int width;
 
     Rows(Plan plan, Stage stage, Schema schema) {
         path = plan.path;
@@ -67,6 +68,7 @@ final class Rows implements Serializable {
         sources = stage.columns.values().stream().mapToInt(of -> names.indexOf(of.input()))
             .toArray();
         inputs = names.size();
+        width = made.names(Event.DERIVED).length;
         needed = new LinkedHashSet<>();
         stage.aggregates.forEach(each -> each.of().forEach(of -> {
             if (!of.input().isEmpty()) needed.add(names.indexOf(of.input()));
@@ -188,7 +190,7 @@ final class Rows implements Serializable {
     }
 
     private Object[] begun(Object[] head) {
-        var values = new Object[made.names(Event.DERIVED).length];
+        var values = new Object[width];
         System.arraycopy(head, 0, values, 0, head.length);
         return values;
     }

@@ -1,10 +1,7 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.api.common.state.MapState;
-import org.apache.flink.api.common.state.MapStateDescriptor;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
-import org.apache.flink.api.common.typeutils.base.LongSerializer;
 import org.apache.flink.streaming.api.TimerService;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 
@@ -45,22 +42,17 @@ abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> 
     /** Create the state. */
     abstract void begin();
 
-    /** State of the key by event time. */
-    final <T> MapState<Long, T> byTime(String name, TypeSerializer<T> format) {
-        return getRuntimeContext().getMapState(
-            new MapStateDescriptor<>(name, LongSerializer.INSTANCE, format));
+    final <T> ByTime<T> byTime(String name, TypeSerializer<T> format) {
+        return new ByTime<>(getRuntimeContext(), name, format);
+    }
+
+    final long keptMs() {
+        return keptMs;
     }
 
     /** Have state removed once it has been kept beyond an event time. */
     final void keepBeyond(long eventMs, TimerService timers) {
         var lastMs = eventMs + keptMs;
         timers.registerEventTimeTimer(Math.floorDiv(lastMs + timersMs - 1, timersMs) * timersMs);
-    }
-
-    /** Remove what has been kept long enough. beyondMs: the time beyond its own that it is kept. */
-    final void removeKept(MapState<Long, ?> state, long timeMs, long beyondMs) throws Exception {
-        for (var times = state.keys().iterator(); times.hasNext();) {
-            if (times.next() + beyondMs + keptMs <= timeMs) times.remove();
-        }
     }
 }

@@ -1,12 +1,11 @@
 package tidegauge.flink;
 
-import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.util.Collector;
 
 /** Every pair of events of two inputs with the same keys in one window, unless one is late. */
 final class WindowJoin extends StageFunction {
     private static final long serialVersionUID = 1;
-    private transient MapState<Long, Events> windows;
+    private transient ByTime<Events> windows;
 
     WindowJoin(Rows rows) {
         super(rows);

@@ -105,7 +105,7 @@ def _command(heap_mb: int, scratch: Path) -> list[str]:
     class_path = os.pathsep.join([environment["CLASSPATH"], str(HERE), str(gateway)])
     collector = environment.get("TIDEGAUGE_COLLECTOR", "-XX:+UseSerialGC")
     return [
-        *(pyflink.find_java_executable(), f"-Xmx{heap_mb}m", collector),
+        *(pyflink.find_java_executable(), f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", collector),
         f"-Djava.io.tmpdir={scratch}",
         *("-XX:+IgnoreUnrecognizedVMOptions", *pyflink.get_jvm_opts(environment)),
         "--add-opens=java.base/java.net=ALL-UNNAMED",

@@ -12,6 +12,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 
 /**
@@ -25,8 +26,18 @@ public final class Codec {
     private static final ObjectReader WHOLE =
         Plan.JSON.reader().with(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
-    /** A column of one of Avro's primitive types; null may be its first branch. */
-    private record Column(String name, String type, boolean isNullable) {}
+    /** Avro's primitive types, but bytes and null. */
+    private enum Type {
+        STRING, INT, LONG, DOUBLE, FLOAT, BOOLEAN;
+
+        static Type of(String name) {
+            for (var type : values()) if (type.name().toLowerCase(Locale.ROOT).equals(name)) return type;
+            throw new IllegalArgumentException("unsupported Avro type: " + name);
+        }
+    }
+
+    /** A column; null may be the first branch of its type. */
+    private record Column(String name, Type type, boolean isNullable) {}
 
     private final List<Column> columns = new ArrayList<>();
     private final byte[] header;
@@ -47,7 +58,7 @@ public final class Codec {
                     "unsupported union, which must be of null and one type: " + type);
             }
             var name = field.get("name").asText();
-            columns.add(new Column(name, plain, type.isArray()));
+            columns.add(new Column(name, Type.of(plain), type.isArray()));
             var written = type.isArray() ? "[\"null\",\"" + plain + "\"]" : "\"" + plain + "\"";
             fields.add("{\"name\":\"" + name + "\",\"type\":" + written + "}");
         }
@@ -109,9 +120,9 @@ public final class Codec {
         return fields;
     }
 
-    private static Object read(ByteBuffer data, String type) {
+    private static Object read(ByteBuffer data, Type type) {
         return switch (type) {
-            case "string" -> {
+            case STRING -> {
                 var size = zigzag(data);
                 if (size < 0 || size > data.remaining()) {
                     throw new IllegalArgumentException("a text has no such length: " + size);
@@ -120,12 +131,11 @@ public final class Codec {
                 data.get(bytes);
                 yield text(bytes);
             }
-            case "int" -> (long) Math.toIntExact(zigzag(data));
-            case "long" -> zigzag(data);
-            case "double" -> data.getDouble();
-            case "float" -> (double) data.getFloat();
-            case "boolean" -> data.get() != 0;
-            default -> throw new IllegalArgumentException("unsupported Avro type: " + type);
+            case INT -> (long) Math.toIntExact(zigzag(data));
+            case LONG -> zigzag(data);
+            case DOUBLE -> data.getDouble();
+            case FLOAT -> (double) data.getFloat();
+            case BOOLEAN -> data.get() != 0;
         };
     }
 
@@ -170,16 +180,15 @@ public final class Codec {
         }
     }
 
-    private static Object plainValue(JsonNode given, String type) {
+    private static Object plainValue(JsonNode given, Type type) {
         return switch (type) {
-            case "string" -> given.isTextual() && isText(given.asText()) ? given.asText() : null;
-            case "int" -> given.canConvertToInt() && given.isIntegralNumber()
+            case STRING -> given.isTextual() && isText(given.asText()) ? given.asText() : null;
+            case INT -> given.canConvertToInt() && given.isIntegralNumber()
                 ? (Object) given.asLong() : null;
-            case "long" -> given.canConvertToLong() && given.isIntegralNumber()
+            case LONG -> given.canConvertToLong() && given.isIntegralNumber()
                 ? (Object) given.asLong() : null;
-            case "double", "float" -> given.isNumber() ? (Object) given.asDouble() : null;
-            case "boolean" -> given.isBoolean() ? (Object) given.asBoolean() : null;
-            default -> null;
+            case DOUBLE, FLOAT -> given.isNumber() ? (Object) given.asDouble() : null;
+            case BOOLEAN -> given.isBoolean() ? (Object) given.asBoolean() : null;
         };
     }
 
@@ -212,20 +221,19 @@ public final class Codec {
         return out.toArray();
     }
 
-    private static void write(Bytes out, String type, Object value) {
+    private static void write(Bytes out, Type type, Object value) {
         switch (type) {
-            case "string" -> {
+            case STRING -> {
                 var bytes = value.toString().getBytes(StandardCharsets.UTF_8);
                 out.writeZigzag(bytes.length);
                 out.write(bytes);
             }
-            case "int", "long" -> out.writeZigzag(((Number) value).longValue());
-            case "double" -> out.writeLow(
+            case INT, LONG -> out.writeZigzag(((Number) value).longValue());
+            case DOUBLE -> out.writeLow(
                 Double.doubleToRawLongBits(((Number) value).doubleValue()), Double.BYTES);
-            case "float" -> out.writeLow(
+            case FLOAT -> out.writeLow(
                 Float.floatToRawIntBits(((Number) value).floatValue()), Float.BYTES);
-            case "boolean" -> out.write((Boolean) value ? 1 : 0);
-            default -> throw new IllegalArgumentException("unsupported Avro type: " + type);
+            case BOOLEAN -> out.write((Boolean) value ? 1 : 0);
         }
     }
 

@@ -40,9 +40,10 @@ JAVA_OPTIONS = (
     # Give progress.py access to the internal class of the JMX server.
     "--add-exports=java.management/com.sun.jmx.mbeanserver=ALL-UNNAMED",
 )
-# The heap is about a gigabyte with few live objects: one thread collects it in milliseconds,
-# without the threads of the default collector.
+# The heap has few live objects: one thread collects it in milliseconds, without the threads of the
+# default collector.
 COLLECTOR = "-XX:+UseSerialGC"
+DRIVER_MEMORY = "spark.driver.memory"
 OWN_CLUSTER = "local-cluster["  # executors are processes of this machine
 CHOOSES_COLLECTOR = re.compile(r"-XX:\+Use\w+GC").fullmatch  # a JVM accepts only one
 ONLY_QUICK = ("-XX:TieredStopAtLevel=1",)
@@ -174,14 +175,17 @@ def spark_conf(
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
     java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
+    # All of the heap from the beginning: otherwise the size of its young generation, and with it how
+    # often garbage is collected, depends on the memory of the machine.
+    whole = "" if DRIVER_MEMORY in given else f" -Xms{memory_mb}m"
     # Keep temporary files and crash logs in the run's folder, which is removed, instead of /tmp.
     left = f'"-Djava.io.tmpdir={scratch}" "-XX:ErrorFile={scratch.parent}/hs_err_%p.log"'
     conf = {
         "spark.master": master,
         "spark.jars": ",".join(jar_files),
-        "spark.driver.memory": f"{memory_mb}m",
+        DRIVER_MEMORY: f"{memory_mb}m",
         "spark.driver.extraJavaOptions": (
-            f"{LOG_OPTION} {left} {java_options}" + "".join(f' "{option}"' for option in classes)
+            f"{LOG_OPTION} {left}{whole} {java_options}" + "".join(f' "{option}"' for option in classes)
         ),
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
