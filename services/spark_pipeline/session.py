@@ -175,8 +175,8 @@ def spark_conf(
     compiler = compiler_options(pipeline, warm_up_s)
     collector = () if any(map(CHOOSES_COLLECTOR, pipeline.jvm_options)) else (COLLECTOR,)
     java_options = " ".join((*JAVA_OPTIONS, *collector, *compiler, *pipeline.jvm_options))
-    # All of the heap from the beginning: otherwise the size of its young generation, and with it how
-    # often garbage is collected, depends on the memory of the machine.
+    # All of the heap from the beginning: otherwise the size of its young generation depends on the
+    # memory of the machine, and with it how often garbage is collected.
     whole = "" if DRIVER_MEMORY in given else f" -Xms{memory_mb}m"
     # Keep temporary files and crash logs in the run's folder, which is removed, instead of /tmp.
     left = f'"-Djava.io.tmpdir={scratch}" "-XX:ErrorFile={scratch.parent}/hs_err_%p.log"'
@@ -185,7 +185,8 @@ def spark_conf(
         "spark.jars": ",".join(jar_files),
         DRIVER_MEMORY: f"{memory_mb}m",
         "spark.driver.extraJavaOptions": (
-            f"{LOG_OPTION} {left}{whole} {java_options}" + "".join(f' "{option}"' for option in classes)
+            f"{LOG_OPTION} {left}{whole} {java_options}"
+            + "".join(f' "{option}"' for option in classes)
         ),
         "spark.driver.host": settings.spark_driver_host,
         "spark.driver.bindAddress": settings.spark_driver_host,
