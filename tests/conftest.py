@@ -23,9 +23,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 class StacksInARow(LoadFileScheduling):
-    """Scheduler for two processes: the tests of one module run in one process, because they share
-    fixtures. Tests with a whole stack run sequentially, because the cores do not suffice for two
-    stacks."""
+    """The tests of one module run in one process, because they share fixtures. Tests with a whole
+    stack run sequentially, because the cores do not suffice for two stacks."""
 
     def _split_scope(self, nodeid: str) -> str:
         return WHOLE_STACKS if nodeid.startswith(WHOLE_STACKS) else super()._split_scope(nodeid)

@@ -51,6 +51,7 @@ def jars(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.fresh
 def test_an_installed_wheel_passes_the_smoke_run(wheel: Path, tmp_path: Path, jars: Path) -> None:
     environment = tmp_path / "venv"
     uv = str(UV) if UV.exists() else "uv"

@@ -278,6 +278,7 @@ def with_a_filter():
     return DomainSpec.model_validate(fields | {"stages": [*fields["stages"], stage]})
 
 
+@pytest.mark.engines
 @pytest.mark.parametrize("name", ["spark-realtime", "spark-continuous"])
 def test_stages_without_state_run_without_batches_too(broker, tmp_path, name):
     domain, run_id = with_a_filter(), f"stateless-{name}"

@@ -279,6 +279,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     assert process.wait(STOP_DEADLINE_S) == 0
 
 
+@pytest.mark.engines
 def test_every_output_of_the_other_pipelines_is_there_once_and_exact(broker, agent):
     _, lifecycle, _ = agent
     publishes_exactly(broker, lifecycle, "others", OTHERS)
