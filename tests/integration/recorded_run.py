@@ -56,7 +56,10 @@ def recorded() -> list[Event]:
 
 def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
     """The record with what that run did not have: in the request chained stages and thresholds, in
-    the conclusion their results, changes and the causes of late seconds."""
+    the conclusion their results, changes and the causes of late seconds, and the processes of a
+    pipeline."""
+    if record.get("cpu_seconds") and record["pipeline"]:
+        return record | {"cpu_seconds_by_process": {"python driver": record["cpu_seconds"]}}
     detail = json.loads(record.get("detail", "{}"))
     if record.get("event") == "run_requested":
         detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}

@@ -199,6 +199,7 @@ def build() -> dash.Dashboard:
             "sum(gc_seconds) / $__interval_s",
             only=JVMS,
         ),
+        _processes(),
         _each("Disk writes by service", DISKS, "binBps", "sum(written_bytes) / $__interval_s"),
         _network(),
         _pressure(),
@@ -225,6 +226,32 @@ GROUP BY time, series
 ORDER BY time, series
 """,
         panels.SERVICES,
+        interval="2s",
+    )
+
+
+def _processes() -> timeseries.Panel:
+    """Such as the workers of an engine, one of which may be idle."""
+    return graph(
+        About(
+            "CPU cores by process of a pipeline",
+            "Cores used by each process of a pipeline, by the name of its program.",
+            "short",
+            width=24,
+            empty="No pipeline ran in this time range.",
+        ),
+        """
+SELECT
+    $__timeInterval(r.time) AS time,
+    concat(r.pipeline, ' ', process.1) AS series,
+    sum(process.2) / $__interval_s AS value
+FROM results_resources AS r
+ARRAY JOIN arrayZip(mapKeys(cpu_seconds_by_process), mapValues(cpu_seconds_by_process)) AS process
+WHERE pipeline != '' AND $__timeFilter(r.time)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
         interval="2s",
     )
 
