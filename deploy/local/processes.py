@@ -138,7 +138,7 @@ def marked(mark: str) -> tuple[Identity, ...]:
     result = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if _mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if mark_of(process) == mark and process.status() != psutil.STATUS_ZOMBIE:
                 result.append(identify(process.pid))
     return tuple(result)
 
@@ -176,11 +176,13 @@ def _members(leaders: Iterable[Identity], mark: str) -> Iterator[psutil.Process]
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
             # Without its leader, the session may be an unrelated one with the same id.
-            if is_alive(leader) or _mark_of(process) == mark:
+            if is_alive(leader) or mark_of(process) == mark:
                 yield process
 
 
-def _mark_of(process: psutil.Process) -> str | None:
+def mark_of(process: psutil.Process) -> str | None:
+    """The id of the stack that a process belongs to; None if it belongs to none, or is another
+    user's."""
     with suppress(psutil.Error):
         mark: str | None = process.environ().get(MARK)
         return mark

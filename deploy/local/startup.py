@@ -28,7 +28,7 @@ from deploy.local.broker import BrokerError, known_to
 from deploy.local.jars import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import Java
 from deploy.local.parts import StackPart
-from deploy.local.processes import MARK, identify, spawn, wait_until
+from deploy.local.processes import MARK, identify, mark_of, marks_of, spawn, wait_until
 from deploy.local.state import (
     READY,
     STARTING,
@@ -149,12 +149,19 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
     for name in names:
         port = settings.port(name)
         if _is_taken(settings.host, port) and not _is_released(settings.host, port):
-            hint = ephemeral_hint(settings.base_port)
+            holder = _holder(port)
             raise StackError(
-                f"port {port}, which {name} needs, is taken{_by_whom(port)};"
-                f" set TIDEGAUGE_BASE_PORT to another than {settings.base_port}"
-                + (f" ({hint})" if hint else ""),
+                f"port {port}, which {name} needs, is taken{_named(holder)};"
+                f" {_remedy(settings, holder)}"
             )
+
+
+def _remedy(settings: ServiceSettings, holder: psutil.Process | None) -> str:
+    if holder and mark_of(holder) in marks_of(settings.data):
+        return "it was left by a stack of this data folder, which `./tidegauge down` ends"
+    hint = ephemeral_hint(settings.base_port)
+    other = f"set TIDEGAUGE_BASE_PORT to another than {settings.base_port}"
+    return f"{other} ({hint})" if hint else other
 
 
 def _is_taken(host: str, port: int) -> bool:
@@ -175,18 +182,23 @@ def _is_taken(host: str, port: int) -> bool:
 def _is_released(host: str, port: int) -> bool:
     """Whether a port without a visible owner becomes free soon: the system closes the sockets of a
     killed process shortly after the process has gone."""
-    return not _by_whom(port) and wait_until(lambda: not _is_taken(host, port), RELEASE_S)
+    return not _holder(port) and wait_until(lambda: not _is_taken(host, port), RELEASE_S)
 
 
-def _by_whom(port: int) -> str:
-    """` by NAME (pid N)`, or empty if unknown."""
-    try:
+def _holder(port: int) -> psutil.Process | None:
+    """The process that listens on a port; None if unknown."""
+    with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             listens = connection.status == psutil.CONN_LISTEN
             if listens and connection.laddr.port == port and connection.pid:
-                return f" by {psutil.Process(connection.pid).name()} (pid {connection.pid})"
-    except psutil.Error:
-        return ""
+                return psutil.Process(connection.pid)
+    return None
+
+
+def _named(holder: psutil.Process | None) -> str:
+    """` by NAME (pid N)`, or empty if unknown."""
+    with suppress(psutil.Error):
+        return f" by {holder.name()} (pid {holder.pid})" if holder else ""
     return ""
 
 

@@ -18,6 +18,7 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from analysis.changes.words import change_sentence
+from deploy.local.stack import ENDED
 from schemas.domain import DomainSpec
 from schemas.load import Combined, Shape
 from schemas.protocol import Phases, Workload
@@ -135,6 +136,9 @@ def show_status(console: Console, settings: ServiceSettings, status: Any, as_jso
         return
     if not status.running:
         console.print("The stack is not running.")
+        if any(service["state"] != ENDED for service in fields["services"]):
+            console.print("These processes were left; `./tidegauge down` ends them:")
+            console.print(_services(fields["services"]))
         return
     if fields["services"]:
         console.print(_services(fields["services"]))

@@ -52,7 +52,7 @@ def _with_margin(latency: Latency, figure: str) -> str:
     value, within = ms(latency.of(figure)), margin(latency, figure)
     if within is None:
         return value
-    return f"{value} ±{within if isinstance(within, int) else f'{within:.2g}'}"
+    return f"{value} ±{within:.0f}" if within >= 10 else f"{value} ±{within:.2g}"
 
 
 def stage_cost(cell: StageReport) -> str:

@@ -10,17 +10,21 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import closing
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from rich.console import Console
 
 from deploy.local.parts import KAFKA
 from deploy.local.processes import MARK, end, identify, is_alive, marked
 from deploy.local.stack import Stack, StackError, StackStoppedError
+from deploy.local.startup import check_ports
 from deploy.local.state import Identity, StateFile
 from schemas.catalogue import LIFECYCLE
+from services.console.listing import show_status
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.integration.local_stack.stand_in import DEADLINE_S, eventually, pid_of, stack_id
 from tests.integration.runs import readers
@@ -159,6 +163,13 @@ def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, doub
     os.kill(pid_of(guest, "store"), signal.SIGKILL)
     with pytest.raises(StackError, match=r"^store ended; its log is "):
         eventually(lambda: guest.check() is not None, "the guest notices")
+    with pytest.raises(StackError, match=r"which kafka needs, .*, which `./tidegauge down` ends$"):
+        check_ports(settings, ["kafka"])
+    screen = Console(file=StringIO())
+    show_status(screen, settings, guest.status(), as_json=False)
+    assert re.search(
+        r"not running.*`./tidegauge down` ends them.*kafka", screen.file.getvalue(), re.S
+    )
     assert Stack(settings, (KAFKA, double("store", after=("kafka",)))).down()
     assert not any(is_alive(identity) for identity in left)
 
