@@ -13,6 +13,7 @@ import java.util.function.Consumer;
  */
 public final class Pacer {
     private static final long IDLE_MS = 100;
+    private static final int IDLE_LOOKS = 3;
     private static final long GONE_MS = 2_000;
     private static final long READ_MS = 40;  // records of different topics are not ordered
     private final int task;
@@ -20,6 +21,7 @@ public final class Pacer {
     private long saidMs = Long.MIN_VALUE;
     private long cameMs = Long.MIN_VALUE;
     private long begunMs = Long.MIN_VALUE;
+    private int looks;
 
     public Pacer(int task) {
         this.task = task;
@@ -41,6 +43,7 @@ public final class Pacer {
      */
     public void before(String source, long appendedMs, long nowMs, Consumer<Row> out) {
         cameMs = nowMs;
+        looks = 0;
         var last = newest.computeIfAbsent(source, any -> new long[2]);
         last[0] = Math.max(last[0], appendedMs);
         last[1] = nowMs;
@@ -51,8 +54,13 @@ public final class Pacer {
         if (least != Long.MIN_VALUE && isDue(least - READ_MS)) say(least - READ_MS, out);
     }
 
-    /** Call regularly. hasLag: whether there may be unread records. */
+    /**
+     * Call regularly, not more often than records are looked for: a busy machine may let the thread
+     * wait, with records that it has read and not yet processed. hasLag: whether there may be unread
+     * records.
+     */
     public void at(long nowMs, BooleanSupplier hasLag, Consumer<Row> out) {
+        if (++looks < IDLE_LOOKS) return;
         if (cameMs == Long.MIN_VALUE || nowMs - cameMs < IDLE_MS) return;
         if (begunMs != Long.MIN_VALUE && nowMs - begunMs < GONE_MS) return;
         if (isDue(nowMs - READ_MS) && !hasLag.getAsBoolean()) say(nowMs - READ_MS, out);
