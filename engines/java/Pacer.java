@@ -3,8 +3,8 @@ package tidegauge;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
-import java.util.function.BooleanSupplier;
 import java.util.function.Consumer;
+import java.util.function.LongSupplier;
 
 /**
  * Sends clocks for a task that reads inputs, in time for every window: everything appended up to
@@ -13,7 +13,6 @@ import java.util.function.Consumer;
  */
 public final class Pacer {
     private static final long IDLE_MS = 100;
-    private static final int IDLE_LOOKS = 3;
     private static final long GONE_MS = 2_000;
     private static final long READ_MS = 40;  // records of different topics are not ordered
     private final int task;
@@ -21,7 +20,6 @@ public final class Pacer {
     private long saidMs = Long.MIN_VALUE;
     private long cameMs = Long.MIN_VALUE;
     private long begunMs = Long.MIN_VALUE;
-    private int looks;
 
     public Pacer(int task) {
         this.task = task;
@@ -39,11 +37,14 @@ public final class Pacer {
 
     /**
      * Call before a record is forwarded. source: its origin; records of one source are ordered by
-     * time. A source without records for two seconds is not waited for.
+     * time. A source without records for two seconds in which others had some is not waited for.
      */
     public void before(String source, long appendedMs, long nowMs, Consumer<Row> out) {
+        var stalledMs = nowMs - cameMs;
+        if (cameMs != Long.MIN_VALUE && stalledMs > IDLE_MS) {
+            for (var one : newest.values()) one[1] += stalledMs;
+        }
         cameMs = nowMs;
-        looks = 0;
         var last = newest.computeIfAbsent(source, any -> new long[2]);
         last[0] = Math.max(last[0], appendedMs);
         last[1] = nowMs;
@@ -55,15 +56,15 @@ public final class Pacer {
     }
 
     /**
-     * Call regularly, not more often than records are looked for: a busy machine may let the thread
-     * wait, with records that it has read and not yet processed. hasLag: whether there may be unread
-     * records.
+     * Call regularly. processedUntil: the time until which everything appended has been processed;
+     * Long.MIN_VALUE if it is not known (see Ends).
      */
-    public void at(long nowMs, BooleanSupplier hasLag, Consumer<Row> out) {
-        if (++looks < IDLE_LOOKS) return;
+    public void at(long nowMs, LongSupplier processedUntil, Consumer<Row> out) {
         if (cameMs == Long.MIN_VALUE || nowMs - cameMs < IDLE_MS) return;
         if (begunMs != Long.MIN_VALUE && nowMs - begunMs < GONE_MS) return;
-        if (isDue(nowMs - READ_MS) && !hasLag.getAsBoolean()) say(nowMs - READ_MS, out);
+        if (!isDue(nowMs - READ_MS)) return;
+        var untilMs = processedUntil.getAsLong();
+        if (untilMs != Long.MIN_VALUE && isDue(untilMs - READ_MS)) say(untilMs - READ_MS, out);
     }
 
     private boolean isDue(long untilMs) {

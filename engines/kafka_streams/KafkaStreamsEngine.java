@@ -6,7 +6,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.concurrent.ExecutionException;
-import java.util.function.Predicate;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsConfig;
@@ -25,14 +24,11 @@ public final class KafkaStreamsEngine {
         var reached = Offsets.commitFirst(plan);
         var isDsl = plan.choice("implementation").equals("dsl");
         if (plan.usesEventTime()) Closings.ofProcess().restore(plan, reached);
-        var processors = new Processors(plan);
+        var next = Offsets.starts(plan);
+        next.putAll(reached);
+        var processors = new Processors(plan, Admin.create(plan.kafka()), next);
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));
-        processors.setLag(partition -> {
-            var lags = lags(streams, String.valueOf(partition)::equals);
-            return plan.topicsWith(partition).stream()
-                .anyMatch(topic -> lags.getOrDefault(topic, 1L) > 0);
-        });
         streams.setUncaughtExceptionHandler(error -> {
             Lines.fail("", error);
             return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
@@ -46,7 +42,7 @@ public final class KafkaStreamsEngine {
             deleteInternalTopics(plan);
         }));
         streams.start();
-        Lines.progress(plan, () -> lags(streams, any -> true),
+        Lines.progress(plan, () -> lags(streams),
             stage -> isDsl ? -1 : processors.stateRows(stage));
     }
 
@@ -84,12 +80,11 @@ public final class KafkaStreamsEngine {
         return found;
     }
 
-    /** Unread records of some partitions by topic; only topics that were read from. */
-    private static Map<String, Long> lags(KafkaStreams streams, Predicate<String> partitions) {
+    /** Unread records by topic; only topics that were read from. */
+    private static Map<String, Long> lags(KafkaStreams streams) {
         var found = new HashMap<String, Long>();
         streams.metrics().forEach((name, metric) -> {
             if (name.name().equals("records-lag") && name.tags().containsKey("topic")
-                    && partitions.test(name.tags().get("partition"))
                     && metric.metricValue() instanceof Double lag && !lag.isNaN()) {
                 found.merge(name.tags().get("topic"), Math.max(0, lag.longValue()), Long::sum);
             }

@@ -7,9 +7,10 @@ import java.util.Optional;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
-import java.util.function.IntPredicate;
 import java.util.stream.Collectors;
 import java.util.stream.IntStream;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.common.utils.Utils;
@@ -46,18 +47,17 @@ final class Processors {
     private final int partitions;
     private final Map<String, Flow> flows = new HashMap<>();
     private final Map<String, Map<Integer, State>> states = new ConcurrentHashMap<>();
-    private IntPredicate lag = partition -> true;
+    private final Admin admin;
+    private final Map<TopicPartition, Long> next;
 
-    Processors(Plan plan) {
+    /** next: offsets from which the inputs are read. */
+    Processors(Plan plan, Admin admin, Map<TopicPartition, Long> next) {
         this.plan = plan;
+        this.admin = admin;
+        this.next = new ConcurrentHashMap<>(next);
         partitions = plan.partitions();
         hasClosed = plan.hasClosed();
         usesEventTime = plan.usesEventTime();
-    }
-
-    /** given: whether a partition of the inputs may have unread records. */
-    void setLag(IntPredicate given) {
-        lag = given;
     }
 
     long stateRows(String stage) {
@@ -151,13 +151,16 @@ final class Processors {
             pacer = new Pacer(partition);
             if (!hasClosed) return;
             pacer.expect(plan.topicsWith(partition), given.currentSystemTimeMs());
-            context.schedule(LOOK, PunctuationType.WALL_CLOCK_TIME,
-                now -> pacer.at(now, () -> lag.test(partition), row -> forward(row, now)));
+            var ends = new Ends(admin, plan.topicsWith(partition).stream()
+                .map(topic -> new TopicPartition(topic, partition)).toList(), 0);
+            context.schedule(LOOK, PunctuationType.WALL_CLOCK_TIME, now -> pacer.at(now,
+                () -> ends.processedUntilMs(now, next::get), row -> forward(row, now)));
         }
 
         @Override
         public void process(Record<byte[], byte[]> record) {
             var at = context.recordMetadata().get();
+            next.put(new TopicPartition(at.topic(), at.partition()), at.offset() + 1);
             if (hasClosed) {
                 // A task does not wait for a topic without a known lag, for example after a
                 // restart.

@@ -3,6 +3,7 @@ package tidegauge;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.storm.Config;
 import org.apache.storm.task.OutputCollector;
@@ -19,15 +20,16 @@ final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
     /** Next offset by partition. */
     static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
-    /** Whether there may be unread records, as of the last progress report. */
-    static volatile boolean hasLag = true;
     private static final long serialVersionUID = 1;
+    /** Of a second, after which it is asked again. */
+    private static final long ANSWER_MS = 500;
 
     private final String path;
     private transient Plan plan;
     private transient OutputCollector out;
     private transient List<Stage> copies;
     private transient Pacer pacer;
+    private transient Ends ends;
     private transient boolean hasClosed;
     private transient boolean usesEventTime;
 
@@ -40,9 +42,14 @@ final class Inputs extends BaseRichBolt {
         out = given;
         plan = Plan.of(path);
         pacer = new Pacer(context.getThisTaskId());
+        ends = new Ends(Admin.create(plan.kafka()), READ.keySet(), ANSWER_MS);
         copies = copies(plan);
         hasClosed = plan.hasClosed();
         usesEventTime = plan.usesEventTime();
+    }
+
+    private long processedUntilMs() {
+        return ends.processedUntilMs(System.currentTimeMillis(), READ::get);
     }
 
     private static List<Stage> copies(Plan plan) {
@@ -65,7 +72,7 @@ final class Inputs extends BaseRichBolt {
     public void execute(Tuple tuple) {
         var now = System.currentTimeMillis();
         if (TupleUtils.isTick(tuple)) {
-            if (hasClosed) pacer.at(now, () -> hasLag, this::sayClock);
+            if (hasClosed) pacer.at(now, this::processedUntilMs, this::sayClock);
             return;
         }
         var at = new TopicPartition(tuple.getString(0), tuple.getInteger(1));

@@ -36,16 +36,15 @@ public final class StormEngine {
         Lines.begin();
         var plan = Plan.of(arguments[arguments.length - 1]);
         System.setProperty("java.io.tmpdir", plan.text("folder"));
-        Offsets.commitFirst(plan);
+        Inputs.READ.putAll(Offsets.starts(plan));
+        Inputs.READ.putAll(Offsets.commitFirst(plan));
         Lines.haltAtEnd();
         var cluster = new LocalCluster("127.0.0.1", zooKeeper(plan.text("folder")));
         cluster.submitTopology(TOPOLOGY, config(plan), topology(plan));
         var admin = Admin.create(plan.kafka());
         Lines.progress(plan, () -> {
             try {
-                var lags = Offsets.lags(admin, plan, Inputs.READ);
-                Inputs.hasLag = lags.isEmpty() || lags.values().stream().anyMatch(lag -> lag > 0);
-                return lags;
+                return Offsets.lags(admin, plan, Inputs.READ);
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
                 return Map.of();
