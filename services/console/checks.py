@@ -38,9 +38,9 @@ CHECKS = (
     ("types", ["mypy", "--no-error-summary"]),
     ("import boundaries", ["importlinter.cli", "lint_imports"]),
 )
-# Tests of services mostly wait for one, so three processes share them. tests/conftest.py defines
+# Tests of services mostly wait for one, so two processes share them. tests/conftest.py defines
 # which tests stay together. Tests of whole stacks come first because they take longest.
-SHARED = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
+SHARED = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 FOLDERS = ("end_to_end", "integration", "security", "unit", "contract")
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"
 _BOUNDS = ("_low", "_high")

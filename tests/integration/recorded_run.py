@@ -56,10 +56,7 @@ def recorded() -> list[Event]:
 
 def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
     """The record with what that run did not have: in the request chained stages and thresholds, in
-    the conclusion their results, changes and the causes of late seconds, and the processes of a
-    pipeline."""
-    if record.get("cpu_seconds") and record["pipeline"]:
-        return record | {"cpu_seconds_by_process": {"python driver": record["cpu_seconds"]}}
+    the conclusion their results, changes and the causes of late seconds."""
     detail = json.loads(record.get("detail", "{}"))
     if record.get("event") == "run_requested":
         detail["topologies"] = {one["name"]: "chained" for one in detail["pipelines"]}
@@ -69,6 +66,16 @@ def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
     else:
         return record
     return record | {"detail": json.dumps(detail)}
+
+
+def with_processes(events: Iterable[Event]) -> list[Event]:
+    """The events with one process of each pipeline, which that run did not have either."""
+    return [
+        (topic, record | {"cpu_seconds_by_process": {"python driver": record["cpu_seconds"]}})
+        if record.get("cpu_seconds") and record["pipeline"]
+        else (topic, record)
+        for topic, record in events
+    ]
 
 
 def run_of(events: Iterable[Event]) -> str:

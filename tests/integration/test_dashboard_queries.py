@@ -24,6 +24,7 @@ from tests.integration.recorded_run import (
     recorded,
     run_of,
     troubles,
+    with_processes,
 )
 from tests.integration.store_engine import project
 from tests.integration.watched_run import watch_events
@@ -36,7 +37,7 @@ DAY_MS = 86_400_000
 
 @pytest.fixture(scope="module")
 def events():
-    return recorded()
+    return with_processes(recorded())
 
 
 @pytest.fixture(scope="module")

@@ -26,6 +26,7 @@ from tests.integration.recorded_run import (
     recorded,
     run_of,
     troubles,
+    with_processes,
 )
 from tests.integration.service_process import running_service
 from tests.integration.store_engine import project
@@ -68,7 +69,7 @@ BLANK = """
 
 @pytest.fixture(scope="module")
 def recording():
-    return recorded()
+    return with_processes(recorded())
 
 
 @pytest.fixture(scope="module")
