@@ -7,7 +7,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.evaluator.expected.rows import BLOCK
-from tests.examples import examples
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
@@ -146,7 +145,7 @@ def frontier(left, topics):
 
 @given(scenario=scenarios(), data=st.data())
 @settings(
-    max_examples=examples(60),
+    max_examples=60,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

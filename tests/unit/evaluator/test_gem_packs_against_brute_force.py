@@ -8,7 +8,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from services.runtime.counting import CountReconciler
-from tests.examples import examples
 from tests.unit.evaluator.gem_packs import (
     GEM_PACKS,
     Event,
@@ -162,7 +161,7 @@ def evaluate(records, data):
 
 
 PROPERTY = settings(
-    max_examples=examples(60),
+    max_examples=60,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from schemas.protocol import RunPlan
 from services.evaluator.pairing.evaluation import Evaluation
-from tests.examples import examples
 from tests.unit.evaluator.records import (
     BUILT_IN,
     FAR_MS,
@@ -254,7 +253,7 @@ def disorders(draw):
 
 
 @given(records=disorders(), data=st.data())
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_totals_do_not_depend_on_how_much_is_read_at_once(records, data):
     by_time = a_run("tumbling")
     at_ms = MEASURE_MS

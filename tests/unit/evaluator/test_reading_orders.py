@@ -18,7 +18,6 @@ from schemas.protocol import Pipeline, RunPlan
 from services.evaluator.pairing.counters import MAX_SAMPLES
 from services.evaluator.pairing.evaluation import Evaluation
 from services.runtime.counting import CountReconciler
-from tests.examples import examples
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.oracle import expectations, judge
 from tests.unit.evaluator.records import (
@@ -243,7 +242,7 @@ def samples(events):
 
 
 PROPERTY = settings(
-    max_examples=examples(120),
+    max_examples=120,
     deadline=None,
     report_multiple_bugs=False,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -15,7 +15,6 @@ from services.definitions.domains import checked, content_of, load_domain
 from services.definitions.pipelines import names
 from services.definitions.workloads import changed, load_workload_of
 from services.generator.runs import probe_set
-from tests.examples import examples
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 
 pytestmark = pytest.mark.unit
@@ -89,7 +88,7 @@ def test_a_load_has_the_same_bytes_for_ever(fields, expected):
 
 
 @given(st.integers(1, 4), st.integers(1, 60), st.sampled_from([1, 7, 250.5, 800]))
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_shards_and_slices_change_no_record(count, limit, rate):
     shards = [made(rate, 2, limit=limit, shard=(index, count)) for index in range(count)]
     together = sorted((one for shard in shards for one in shard), key=lambda o: o[1]["sequence"])

@@ -12,7 +12,6 @@ from schemas.load import Constant, Replay
 from schemas.validation_errors import DefinitionError
 from services.definitions.domains import content_of
 from services.generator.dataset_plan import LoadShard
-from tests.examples import examples
 from tests.unit.domains.traffic.sample import NDW, key_distribution, traffic_content
 from tests.unit.generator.loads import all_loads
 from tests.unit.generator.made import START_MS, TRAFFIC, a_load, messages_of, records_of
@@ -115,7 +114,7 @@ def test_an_odd_rate_leaves_one_flow_record_a_second_without_its_speed(rate):
 
 
 @given(all_loads(), st.integers(1, 20))
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_whatever_the_load_sequences_have_no_gap_and_only_odd_seconds_lack_a_record(load, limit):
     records = records_of(load, 3, 10 * limit)
     assert [record["sequence"] for _, record in records] == list(range(len(records)))
@@ -127,7 +126,7 @@ def test_whatever_the_load_sequences_have_no_gap_and_only_odd_seconds_lack_a_rec
 
 
 @given(st.floats(0.3, 900), st.integers(1, 20).map(lambda n: 2 * n))
-@settings(max_examples=examples(30), deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_whatever_the_rate_only_odd_seconds_have_one_incomplete_window(rate, limit):
     records = records_of(rate, 3, limit)
     per_second = Counter(record["observed_at"] for _, record in records)
@@ -150,7 +149,7 @@ def test_the_same_seed_gives_the_same_bytes():
 
 
 @given(all_loads(), st.integers(1, 5))
-@settings(max_examples=examples(20), deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_instances_share_a_load_without_gap_or_double(load, instances):
     parts = [records_of(load, 2, shard=(index, instances))[:5_000] for index in range(instances)]
     together = sorted((pair for part in parts for pair in part), key=lambda p: p[1]["sequence"])
@@ -220,7 +219,7 @@ def test_normal_keys_have_most_records_in_the_middle():
     ),
     st.integers(1, 300).map(lambda n: 2 * n),
 )
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_windows_are_complete_whatever_the_key_distribution(keys, rate):
     records = records_of(rate, 2, content={"keys": keys})
     assert incomplete_windows(records)[0] == []
