@@ -1,7 +1,7 @@
 package tidegauge.flink;
 
-import java.util.HashMap;
-import java.util.Map;
+import java.util.SortedMap;
+import java.util.TreeMap;
 import org.apache.flink.api.common.functions.RuntimeContext;
 import org.apache.flink.api.common.state.MapState;
 import org.apache.flink.api.common.state.MapStateDescriptor;
@@ -9,12 +9,12 @@ import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.LongSerializer;
 
 /**
- * State of a key by time, milliseconds. It is kept by mixed times: those of whole seconds differ in few of
- * the bits by which a table of hashes is divided, so that twenty of them share four of its places.
+ * State of a key by time, milliseconds. The times are multiplied by FACTOR: whole seconds differ in
+ * few of their low bits, so that twenty of them would share four buckets of a hash table.
  */
 final class ByTime<T> {
     private static final long FACTOR = 0x9e3779b97f4a7c15L;
-    private static final long INVERSE = 0xf1de83e19937733dL;  // FACTOR * INVERSE = 1, modulo 2 ** 64
+    private static final long INVERSE = 0xf1de83e19937733dL;  // of FACTOR, modulo 2^64
     private final MapState<Long, T> state;
 
     ByTime(RuntimeContext context, String name, TypeSerializer<T> format) {
@@ -35,17 +35,17 @@ final class ByTime<T> {
         state.remove(timeMs * FACTOR);
     }
 
-    /** A copy of all. */
-    Map<Long, T> all() throws Exception {
-        var all = new HashMap<Long, T>();
+    /** A copy of all entries, by ascending time. */
+    SortedMap<Long, T> all() throws Exception {
+        var all = new TreeMap<Long, T>();
         for (var entry : state.entries()) all.put(entry.getKey() * INVERSE, entry.getValue());
         return all;
     }
 
-    /** Remove what is of a time up to this one. */
+    /** Remove the entries of all times up to this one. */
     void removeUntil(long lastMs) throws Exception {
-        for (var mixed = state.keys().iterator(); mixed.hasNext();) {
-            if (mixed.next() * INVERSE <= lastMs) mixed.remove();
+        for (var keys = state.keys().iterator(); keys.hasNext();) {
+            if (keys.next() * INVERSE <= lastMs) keys.remove();
         }
     }
 }

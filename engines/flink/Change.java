@@ -17,7 +17,7 @@ final class Change extends StageFunction {
 
     @Override
     void begin() {
-        parts = byTime("parts", EventFormat.INSTANCE);
+        parts = new ByTime<>(getRuntimeContext(), "parts", EventFormat.INSTANCE);
         windowStart = rows.schema.column("window_start");
     }
 
@@ -49,6 +49,6 @@ final class Change extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        parts.removeUntil(timeMs - keptMs() - rows.stage.sizeMs);
+        parts.removeUntil(timeMs - keptMs - rows.stage.sizeMs);
     }
 }

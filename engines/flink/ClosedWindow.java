@@ -1,6 +1,5 @@
 package tidegauge.flink;
 
-import java.util.ArrayList;
 import org.apache.flink.streaming.api.TimeDomain;
 import org.apache.flink.util.Collector;
 
@@ -18,7 +17,7 @@ final class ClosedWindow extends StageFunction {
 
     @Override
     void begin() {
-        groups = byTime("groups", Group.OfGroup.INSTANCE);
+        groups = new ByTime<>(getRuntimeContext(), "groups", Group.OfGroup.INSTANCE);
     }
 
     @Override
@@ -60,20 +59,18 @@ final class ClosedWindow extends StageFunction {
     /** Publish the windows without an event for a deadline; look at the others again later. */
     private void publishSilent(long nowMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        var silent = new ArrayList<Long>();
         var nextMs = Long.MAX_VALUE;
         for (var entry : groups.all().entrySet()) {
             var dueMs = entry.getValue().touchedMs + rows.stage.deadlineMs;
             if (entry.getValue().isPublished) continue;
-            if (dueMs <= nowMs) silent.add(entry.getKey());
-            else nextMs = Math.min(nextMs, dueMs);
+            if (dueMs > nowMs) {
+                nextMs = Math.min(nextMs, dueMs);
+                continue;
+            }
+            publish(entry.getValue(), entry.getKey(), out);
+            groups.put(entry.getKey(), Group.PUBLISHED);
         }
         if (nextMs < Long.MAX_VALUE) context.timerService().registerProcessingTimeTimer(nextMs);
-        silent.sort(null);
-        for (var start : silent) {
-            publish(groups.get(start), start, out);
-            groups.put(start, Group.PUBLISHED);
-        }
     }
 
     private void publish(Group group, long start, Collector<Event> out) {

@@ -15,7 +15,7 @@ final class CountedWindow extends StageFunction {
 
     @Override
     void begin() {
-        groups = byTime("groups", Group.OfGroup.INSTANCE);
+        groups = new ByTime<>(getRuntimeContext(), "groups", Group.OfGroup.INSTANCE);
         announced = rows.schema.column(rows.stage.completeColumn);
         inputs = rows.inputs();
     }
@@ -51,6 +51,6 @@ final class CountedWindow extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        groups.removeUntil(timeMs - keptMs() - rows.stage.sizeMs);
+        groups.removeUntil(timeMs - keptMs - rows.stage.sizeMs);
     }
 }

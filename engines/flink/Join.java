@@ -15,7 +15,7 @@ final class Join extends StageFunction {
 
     @Override
     void begin() {
-        groups = byTime("groups", Events.OfEvents.INSTANCE);
+        groups = new ByTime<>(getRuntimeContext(), "groups", Events.OfEvents.INSTANCE);
         places = new int[rows.plan.inputs.size()];
         inputs = 0;
         for (var place : rows.inputs()) places[place] = inputs++;
@@ -47,6 +47,6 @@ final class Join extends StageFunction {
     @Override
     public void onTimer(long timeMs, OnTimerContext context, Collector<Event> out)
             throws Exception {
-        groups.removeUntil(timeMs - keptMs());
+        groups.removeUntil(timeMs - keptMs);
     }
 }

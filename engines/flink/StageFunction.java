@@ -1,7 +1,6 @@
 package tidegauge.flink;
 
 import org.apache.flink.api.common.functions.OpenContext;
-import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.streaming.api.TimerService;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 
@@ -14,7 +13,7 @@ abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> 
     /** Timers of a key are together, this part of the time that state is kept apart. */
     private static final int TIMERS = 4;
     protected final Rows rows;
-    private transient long keptMs;
+    protected transient long keptMs;
     private transient long timersMs;
 
     StageFunction(Rows rows) {
@@ -41,14 +40,6 @@ abstract class StageFunction extends KeyedProcessFunction<String, Event, Event> 
 
     /** Create the state. */
     abstract void begin();
-
-    final <T> ByTime<T> byTime(String name, TypeSerializer<T> format) {
-        return new ByTime<>(getRuntimeContext(), name, format);
-    }
-
-    final long keptMs() {
-        return keptMs;
-    }
 
     /** Have state removed once it has been kept beyond an event time. */
     final void keepBeyond(long eventMs, TimerService timers) {

@@ -13,7 +13,7 @@ final class WindowJoin extends StageFunction {
 
     @Override
     void begin() {
-        windows = byTime("windows", Events.OfEvents.INSTANCE);
+        windows = new ByTime<>(getRuntimeContext(), "windows", Events.OfEvents.INSTANCE);
     }
 
     @Override

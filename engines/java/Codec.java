@@ -26,12 +26,14 @@ public final class Codec {
     private static final ObjectReader WHOLE =
         Plan.JSON.reader().with(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
-    /** Avro's primitive types, but bytes and null. */
+    /** Avro's primitive types except bytes and null. */
     private enum Type {
         STRING, INT, LONG, DOUBLE, FLOAT, BOOLEAN;
 
         static Type of(String name) {
-            for (var type : values()) if (type.name().toLowerCase(Locale.ROOT).equals(name)) return type;
+            for (var type : values()) {
+                if (type.name().toLowerCase(Locale.ROOT).equals(name)) return type;
+            }
             throw new IllegalArgumentException("unsupported Avro type: " + name);
         }
     }

@@ -92,9 +92,8 @@ public final class Offsets {
     public static Map<String, Long> lags(
             Admin admin, Plan plan, Map<TopicPartition, Long> read) throws InterruptedException {
         var wanted = new HashMap<TopicPartition, OffsetSpec>();
-        var next = starts(plan);
+        var next = next(plan, read);
         next.keySet().forEach(partition -> wanted.put(partition, OffsetSpec.latest()));
-        next.putAll(read);
         var found = new HashMap<String, Long>();
         try {
             admin.listOffsets(wanted).all().get().forEach((partition, end) -> found.merge(
@@ -102,6 +101,13 @@ public final class Offsets {
         } catch (ExecutionException error) {
             System.err.println("the lag could not be determined: " + error.getCause());
         }
+        return found;
+    }
+
+    /** Next offset of every partition: its start offset unless it was read from. */
+    public static Map<TopicPartition, Long> next(Plan plan, Map<TopicPartition, Long> read) {
+        var found = starts(plan);
+        found.putAll(read);
         return found;
     }
 

@@ -24,9 +24,7 @@ public final class KafkaStreamsEngine {
         var reached = Offsets.commitFirst(plan);
         var isDsl = plan.choice("implementation").equals("dsl");
         if (plan.usesEventTime()) Closings.ofProcess().restore(plan, reached);
-        var next = Offsets.starts(plan);
-        next.putAll(reached);
-        var processors = new Processors(plan, Admin.create(plan.kafka()), next);
+        var processors = new Processors(plan, Offsets.next(plan, reached));
         var topology = isDsl ? new Dsl(plan).topology() : processors.topology();
         var streams = new KafkaStreams(topology, settings(plan));
         streams.setUncaughtExceptionHandler(error -> {

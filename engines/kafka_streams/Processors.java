@@ -47,13 +47,13 @@ final class Processors {
     private final int partitions;
     private final Map<String, Flow> flows = new HashMap<>();
     private final Map<String, Map<Integer, State>> states = new ConcurrentHashMap<>();
-    private final Admin admin;
+    /** Next offset by partition of the inputs; only kept up if windows are closed. */
     private final Map<TopicPartition, Long> next;
+    private Admin admin;
 
     /** next: offsets from which the inputs are read. */
-    Processors(Plan plan, Admin admin, Map<TopicPartition, Long> next) {
+    Processors(Plan plan, Map<TopicPartition, Long> next) {
         this.plan = plan;
-        this.admin = admin;
         this.next = new ConcurrentHashMap<>(next);
         partitions = plan.partitions();
         hasClosed = plan.hasClosed();
@@ -65,6 +65,7 @@ final class Processors {
     }
 
     Topology topology() {
+        if (hasClosed) admin = Admin.create(plan.kafka());
         var builder = new StreamsBuilder();
         var raw = builder.stream(
             plan.topics(), Consumed.with(Serdes.ByteArray(), Serdes.ByteArray()));
@@ -160,8 +161,8 @@ final class Processors {
         @Override
         public void process(Record<byte[], byte[]> record) {
             var at = context.recordMetadata().get();
-            next.put(new TopicPartition(at.topic(), at.partition()), at.offset() + 1);
             if (hasClosed) {
+                next.put(new TopicPartition(at.topic(), at.partition()), at.offset() + 1);
                 // A task does not wait for a topic without a known lag, for example after a
                 // restart.
                 pacer.before(at.topic(), record.timestamp(), context.currentSystemTimeMs(),

@@ -19,9 +19,9 @@ import org.apache.storm.utils.TupleUtils;
 final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
     /** Next offset by partition. */
-    static final Map<TopicPartition, Long> READ = new ConcurrentHashMap<>();
+    static final Map<TopicPartition, Long> NEXT = new ConcurrentHashMap<>();
     private static final long serialVersionUID = 1;
-    /** Of a second, after which it is asked again. */
+    /** How long a tick waits for the ends; ticks are a second apart. */
     private static final long ANSWER_MS = 500;
 
     private final String path;
@@ -42,14 +42,14 @@ final class Inputs extends BaseRichBolt {
         out = given;
         plan = Plan.of(path);
         pacer = new Pacer(context.getThisTaskId());
-        ends = new Ends(Admin.create(plan.kafka()), READ.keySet(), ANSWER_MS);
         copies = copies(plan);
         hasClosed = plan.hasClosed();
+        if (hasClosed) ends = new Ends(Admin.create(plan.kafka()), NEXT.keySet(), ANSWER_MS);
         usesEventTime = plan.usesEventTime();
     }
 
     private long processedUntilMs() {
-        return ends.processedUntilMs(System.currentTimeMillis(), READ::get);
+        return ends.processedUntilMs(System.currentTimeMillis(), NEXT::get);
     }
 
     private static List<Stage> copies(Plan plan) {
@@ -78,7 +78,7 @@ final class Inputs extends BaseRichBolt {
         var at = new TopicPartition(tuple.getString(0), tuple.getInteger(1));
         var appendedMs = tuple.getLong(3);
         var value = tuple.getBinary(5);
-        READ.put(at, tuple.getLong(2) + 1);
+        NEXT.put(at, tuple.getLong(2) + 1);
         for (var stage : copies) {
             if (value == null || !stage.reads.contains(plan.inputOf(at.topic()).name())) continue;
             Lines.count(stage.name);

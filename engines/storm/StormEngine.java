@@ -36,15 +36,14 @@ public final class StormEngine {
         Lines.begin();
         var plan = Plan.of(arguments[arguments.length - 1]);
         System.setProperty("java.io.tmpdir", plan.text("folder"));
-        Inputs.READ.putAll(Offsets.starts(plan));
-        Inputs.READ.putAll(Offsets.commitFirst(plan));
+        Inputs.NEXT.putAll(Offsets.next(plan, Offsets.commitFirst(plan)));
         Lines.haltAtEnd();
         var cluster = new LocalCluster("127.0.0.1", zooKeeper(plan.text("folder")));
         cluster.submitTopology(TOPOLOGY, config(plan), topology(plan));
         var admin = Admin.create(plan.kafka());
         Lines.progress(plan, () -> {
             try {
-                return Offsets.lags(admin, plan, Inputs.READ);
+                return Offsets.lags(admin, plan, Inputs.NEXT);
             } catch (InterruptedException error) {
                 Thread.currentThread().interrupt();
                 return Map.of();
