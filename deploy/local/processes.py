@@ -149,7 +149,7 @@ def marks_of(data: Path) -> set[str]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
-            if MARK in environment and environment.get("TIDEGAUGE_DATA") == str(data):
+            if MARK in environment and environment.get("TIDEGAUGE_DATA") == str(data.absolute()):
                 result.add(environment[MARK])
     return result
 

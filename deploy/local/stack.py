@@ -96,13 +96,14 @@ class ServiceStatus:
 @dataclass(frozen=True)
 class StackStatus:
     """Status of a stack. running: whether its start is complete and every part is alive or will be
-    restarted."""
+    restarted. orphaned: whether parts are alive although the process that started them is gone."""
 
     running: bool
     kafka: str
     clickhouse_http: str
     dashboards: str
     services: tuple[ServiceStatus, ...]
+    orphaned: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON objects."""
@@ -116,13 +117,16 @@ def describe(
     known = {part.name: part for part in parts}
     http = f"http://{settings.host}:{settings.port('store')}"
     services: tuple[ServiceStatus, ...] = ()
-    running = False
+    running = orphaned = False
     if stack_state is not None:
         services = tuple(
             _service_status(settings, stack_state, s, known) for s in stack_state.services
         )
         running = stack_state.phase == RUNNING and all(s.state != ENDED for s in services)
-    return StackStatus(running, settings.open_bootstrap, http, f"{http}/dashboards/", services)
+        is_alone = not is_alive(stack_state.owner)
+        orphaned = is_alone and any(s.state != ENDED for s in services)
+    dashboards = f"{http}/dashboards/"
+    return StackStatus(running, settings.open_bootstrap, http, dashboards, services, orphaned)
 
 
 def _service_status(

@@ -28,13 +28,14 @@ from deploy.local.broker import BrokerError, known_to
 from deploy.local.jars import JarsError, jars_lock, mend, verify_jars
 from deploy.local.java import Java
 from deploy.local.parts import StackPart
-from deploy.local.processes import MARK, identify, mark_of, marks_of, spawn, wait_until
+from deploy.local.processes import MARK, identify, is_alive, mark_of, marks_of, spawn, wait_until
 from deploy.local.state import (
     READY,
     STARTING,
     Identity,
     ServiceState,
     StackError,
+    StateFile,
     crashed,
     not_ready,
     tail,
@@ -158,7 +159,10 @@ def check_ports(settings: ServiceSettings, names: Iterable[str]) -> None:
 
 def _remedy(settings: ServiceSettings, holder: psutil.Process | None) -> str:
     if holder and mark_of(holder) in marks_of(settings.data):
-        return "it was left by a stack of this data folder, which `./tidegauge down` ends"
+        recorded = StateFile(settings.data).read()
+        if recorded and is_alive(recorded.owner):
+            return "it belongs to the stack of this data folder, which is starting or stopping"
+        return "the command that started it is gone; end it with ./tidegauge down"
     hint = ephemeral_hint(settings.base_port)
     other = f"set TIDEGAUGE_BASE_PORT to another than {settings.base_port}"
     return f"{other} ({hint})" if hint else other

@@ -18,7 +18,6 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from analysis.changes.words import change_sentence
-from deploy.local.stack import ENDED
 from schemas.domain import DomainSpec
 from schemas.load import Combined, Shape
 from schemas.protocol import Phases, Workload
@@ -126,6 +125,12 @@ def answer(url: StoreUrl | str, sql: str, output_format: str, output: Path | Non
     write_file("--output", output, data)
 
 
+ORPHANED = (
+    "The command that started these processes is gone, and nothing restarts one that fails."
+    " End them with: ./tidegauge down"
+)
+
+
 def show_status(console: Console, settings: ServiceSettings, status: Any, as_json: bool) -> None:
     """Print what runs and where; `status` is the local stack's status."""
     fields = dataclasses.asdict(status)
@@ -136,13 +141,13 @@ def show_status(console: Console, settings: ServiceSettings, status: Any, as_jso
         return
     if not status.running:
         console.print("The stack is not running.")
-        if any(service["state"] != ENDED for service in fields["services"]):
-            console.print("These processes were left; `./tidegauge down` ends them:")
-            console.print(_services(fields["services"]))
-        return
-    if fields["services"]:
+    if fields["services"] and (status.running or status.orphaned):
         console.print(_services(fields["services"]))
-    else:
+    if status.orphaned:
+        console.print(ORPHANED, soft_wrap=True)
+    if not status.running:
+        return
+    if not fields["services"]:
         console.print("The services run elsewhere (TIDEGAUGE_STORE_URL).")
     console.print(f"Kafka {fields['kafka']} · SQL {fields['clickhouse_http']}", soft_wrap=True)
     console.print(f"Dashboards {fields['dashboards']}", soft_wrap=True)

@@ -231,7 +231,7 @@ ORDER BY time, series
 
 
 def _processes() -> timeseries.Panel:
-    """Such as the workers of an engine, one of which may be idle."""
+    """One worker of an engine may be idle while another is busy."""
     return graph(
         About(
             "CPU cores by process of a pipeline",

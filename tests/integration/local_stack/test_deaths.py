@@ -163,12 +163,14 @@ def test_after_a_killed_console_down_finds_and_ends_what_was_left(settings, doub
     os.kill(pid_of(guest, "store"), signal.SIGKILL)
     with pytest.raises(StackError, match=r"^store ended; its log is "):
         eventually(lambda: guest.check() is not None, "the guest notices")
-    with pytest.raises(StackError, match=r"which kafka needs, .*, which `./tidegauge down` ends$"):
+    with pytest.raises(
+        StackError, match=r"kafka needs, is taken by .* end it with ./tidegauge down$"
+    ):
         check_ports(settings, ["kafka"])
     screen = Console(file=StringIO())
     show_status(screen, settings, guest.status(), as_json=False)
     assert re.search(
-        r"not running.*`./tidegauge down` ends them.*kafka", screen.file.getvalue(), re.S
+        r"not running.*kafka.*End them with: ./tidegauge down", screen.file.getvalue(), re.S
     )
     assert Stack(settings, (KAFKA, double("store", after=("kafka",)))).down()
     assert not any(is_alive(identity) for identity in left)
