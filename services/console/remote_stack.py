@@ -170,7 +170,8 @@ def _await_ready(settings: ServiceSettings, process: "subprocess.Popen[bytes]", 
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
             lines = log.read_text(errors="replace").strip().splitlines()
-            raise QueryError(lines[-1] if lines else "The store exited without a message.")
+            last = lines[-1].removeprefix("tidegauge: ") if lines else ""
+            raise QueryError(last or "The store exited without a message.")
         try:
             answer_to(f"{store_url(settings)}/health/ready", 1)
             return
