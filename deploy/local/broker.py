@@ -207,9 +207,7 @@ def may_know(part: str, variable: str) -> bool:
 @cache
 def _of_engines() -> frozenset[str]:
     """Variables with secret settings of engines."""
-    return frozenset(
-        name for load_engine in load_engines().values() for name in load_engine.spec.secrets
-    )
+    return frozenset(name for engine in load_engines().values() for name in engine.spec.secrets)
 
 
 class BrokerError(Exception):

@@ -2,7 +2,9 @@
 
 import os
 import re
+import shutil
 import socket
+import subprocess
 import sys
 import threading
 
@@ -12,8 +14,10 @@ from confluent_kafka.admin import ConfigResource, ResourceType
 from deploy.local.parts import KAFKA, service
 from deploy.local.processes import marked
 from deploy.local.stack import Stack, StackError, StackStoppedError
+from deploy.local.startup import settings_environment
 from schemas.catalogue import CONTROL, fixed_topics
 from services.runtime.kafka import admin_client
+from services.runtime.settings import ROOT
 from tests.integration.local_stack.stand_in import DEADLINE_S, stack_id
 
 pytestmark = pytest.mark.integration
@@ -221,6 +225,20 @@ def test_a_folder_that_cannot_be_used_is_one_sentence(settings, double):
         with pytest.raises(StackError, match=f"^{settings.data}[^ ]* cannot be used: "):
             verb()
     settings.data.unlink()
+
+
+def test_engines_of_one_name_are_one_sentence_before_anything_starts(settings, tmp_path):
+    shutil.copytree(ROOT / "engines" / "python", tmp_path / "python")
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.local", "up"],
+        env=os.environ | settings_environment(settings) | {"TIDEGAUGE_ENGINES": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    told = f"Two engines are named 'calibration': {ROOT}/engines/python and {tmp_path}/python."
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tidegauge: {told}\n")
 
 
 def test_ctrl_c_while_starting_ends_everything(settings, double):
