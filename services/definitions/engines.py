@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from schemas.engine import EngineSpec
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from services.runtime.before_install import has_python
-from services.runtime.files import read_toml
+from services.runtime.files import parse_toml
 from services.runtime.settings import ROOT, ServiceSettings
 
 FILE = "engine.toml"
@@ -104,14 +105,20 @@ def _folders() -> Iterator[Path]:
 def _name(folder: Path) -> Any:
     """The name in the file of an engine; None if it is not TOML."""
     with suppress(OSError, ValueError):
-        return read_toml(folder / FILE).get("name")
+        return _parsed((folder / FILE).read_bytes()).get("name")
     return None
+
+
+@lru_cache
+def _parsed(data: bytes) -> Mapping[str, Any]:
+    """The content of a file. Comparing many runs asks for their engines again and again."""
+    return parse_toml(data)
 
 
 def _load(folder: Path) -> Engine:
     path = folder / FILE
     try:
-        return Engine(EngineSpec.model_validate(read_toml(path)), folder.resolve())
+        return Engine(EngineSpec.model_validate(_parsed(path.read_bytes())), folder.resolve())
     except ValidationError as error:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
     except (OSError, ValueError) as error:
