@@ -229,7 +229,8 @@ def _places(total: int, least: int) -> tuple[Places, Places]:
 def _distances(series: Floats, splits: Places, ends: Places) -> Floats:
     """For each row, split and end: the distance of the means before and after in standard errors,
     up to a common factor."""
-    sums = np.cumsum(np.pad(series, ((0, 0), (1, 0))), axis=1)
+    sums = np.zeros((len(series), series.shape[1] + 1))
+    np.cumsum(series, axis=1, out=sums[:, 1:])
     first, after = sums[:, splits], ends - splits
     apart = np.abs(first / splits - (sums[:, ends] - first) / after)
     return np.asarray(apart * np.sqrt(splits * after / ends))

@@ -37,6 +37,8 @@ LEAST_FREEDOM = 3.0  # minimum degrees of freedom
 NORMAL_KURTOSIS = 3.0
 SAME, WORSE, BETTER, UNKNOWN = "same", "worse", "better", "unknown"  # verdicts on a difference
 STEPS = 2_000  # integration steps for Student's t: accurate to a thousandth
+_STEP = math.pi / 2 / STEPS
+_COSINES = tuple(math.cos((place + 0.5) * _STEP) for place in range(STEPS))
 
 Bounds = tuple[float, float]
 
@@ -199,13 +201,12 @@ def _at(ranked: Sequence[int], seen: Sequence[int], level: float) -> int:
 def student_t(freedom: float, confidence: float = CONFIDENCE) -> float:
     """Quantile of Student's t for a two-sided interval. With t = √freedom · tan θ its density is
     proportional to cos θ to the power of freedom - 1, which is integrated numerically."""
-    step = math.pi / 2 / STEPS
-    heights = [math.cos((place + 0.5) * step) ** (freedom - 1) for place in range(STEPS)]
+    heights = [cosine ** (freedom - 1) for cosine in _COSINES]
     seen = list(accumulate(heights))
     wanted = confidence * seen[-1]
     place = bisect_left(seen, wanted)
     inside = 1 - (seen[place] - wanted) / heights[place]
-    return math.sqrt(freedom) * math.tan((place + inside) * step)
+    return math.sqrt(freedom) * math.tan((place + inside) * _STEP)
 
 
 def margin(latency: Latency, figure: str) -> Number | None:

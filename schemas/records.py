@@ -33,10 +33,11 @@ class NameTable:
 
     def table(self, numbers: Int64s) -> pa.StringArray:
         """An array with the name of each of `numbers` at its index."""
-        needed = int(numbers.max(initial=-1)) + 1
-        if needed > len(self._names):
-            steps = range(len(self._names), needed, NAMES_PER_STEP)
-            added = [self._make(start, start + NAMES_PER_STEP) for start in steps]
+        held, needed = len(self._names), int(numbers.max(initial=-1)) + 1
+        if needed > held:  # by doubling while it is small
+            end = max(needed, held + min(held, NAMES_PER_STEP))
+            steps = range(held, end, NAMES_PER_STEP)
+            added = [self._make(start, min(start + NAMES_PER_STEP, end)) for start in steps]
             self._names = pa.concat_arrays([self._names, *added])
         return self._names
 
