@@ -17,7 +17,9 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,21 @@ def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
     if given is not None:
         return tuple(dict.fromkeys(given.split(",")))
     return workload.pipelines or (DEFAULT_PIPELINE,)
+
+
+def settings_of(given: Sequence[str]) -> dict[str, Any]:
+    """The settings of --set by name. A value is written as in TOML, or is plain text. Raises
+    DefinitionError."""
+    result: dict[str, Any] = {}
+    for each in given:
+        name, equals, text = (part.strip() for part in each.partition("="))
+        if not name or not equals or name in result:
+            wrong = "is set twice" if name in result else "is not NAME=VALUE"
+            raise DefinitionError(f"--set: {name if name in result else repr(each)} {wrong}.")
+        result[name] = text
+        with suppress(tomllib.TOMLDecodeError):
+            result[name] = tomllib.loads(f"value = {text}")["value"]
+    return result
 
 
 def look_into_files(

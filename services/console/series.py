@@ -43,6 +43,7 @@ from services.console.choosing import (
     parts_of,
     runs_of,
     scaling_of,
+    settings_of,
     with_overrides,
 )
 from services.console.files import report_files, write_file
@@ -56,7 +57,7 @@ from services.console.run_command import FollowedRun, RunError, ask, perform, pu
 from services.console.terminal import teller
 from services.definitions.domains import Domain, checked
 from services.definitions.engines import load_engine
-from services.definitions.pipelines import load_pipelines
+from services.definitions.pipelines import load_pipelines, with_settings
 from services.definitions.requests import new_request, not_published
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
@@ -75,6 +76,7 @@ class RunOptions(Overrides):
     domain: str | None = None
     pipeline: str | None = None
     stages: str | None = None
+    settings: Sequence[str] = ()
     workers: str | None = None
     repeat: int | None = None
     profile: Literal["citation"] | None = None
@@ -220,7 +222,11 @@ def _wanted(options: RunOptions, url: str) -> Wanted:
     domain, workload = chosen_workload(options.workload, options.domain)
     chosen = with_overrides(workload, options)
     workload = scaling_of(checked(chosen, domain), options.workers)
-    pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
+    settings = settings_of(options.settings)
+    pipelines = tuple(
+        with_settings(pipeline, settings) if settings else pipeline
+        for pipeline in load_pipelines(chosen_pipelines(options.pipeline, workload))
+    )
     workload, pipelines, repeat = _profiled(options, workload, pipelines)
     stages = _stages(options, domain)
     if not 1 <= repeat <= MOST_REPEATS:

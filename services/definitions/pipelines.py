@@ -172,6 +172,21 @@ def merged(fields: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
     return result
 
 
+def with_settings(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:
+    """The pipeline with other values of its engine's settings, for every purpose. Raises
+    DefinitionError."""
+    known = tuple(load_engine(pipeline.engine).spec.settings)
+    for name in given:
+        if name not in known:
+            what = f"setting of {pipeline.engine}"
+            raise DefinitionError(f"{pipeline.name}: {unknown(what, name, known)}")
+    purposes = {
+        purpose: {name: value for name, value in own.items() if name not in given}
+        for purpose, own in pipeline.purposes.items()
+    }
+    return _changed(pipeline, {**given, "purposes": purposes}, f"{pipeline.name}: ")
+
+
 def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
     """The pipeline with this number of workers and another name; the engine defines what a worker
     is. Raises DefinitionError, also if the engine does not define it."""
@@ -181,13 +196,18 @@ def with_workers(pipeline: Pipeline, workers: int, name: str) -> Pipeline:
             f"{pipeline.name}: {pipeline.engine} has no setting for a number of workers "
             f"(scales_by in its {FILE})."
         )
-    fields = pipeline.model_dump() | {"name": name} | dict.fromkeys(settings, workers)
+    changes = {"name": name} | dict.fromkeys(settings, workers)
+    return _changed(pipeline, changes, f"{workers} workers: ")
+
+
+def _changed(pipeline: Pipeline, changes: Mapping[str, Any], who: str) -> Pipeline:
+    """The pipeline with other fields. who: begins the sentence of a DefinitionError."""
     try:
-        return checked_pipeline(fields)
+        return checked_pipeline({**pipeline.model_dump(), **changes})
     except ValidationError as error:
-        raise DefinitionError(f"{workers} workers: {first_mistake(error)}.") from error
+        raise DefinitionError(f"{who}{first_mistake(error)}.") from error
     except ValueError as error:
-        raise DefinitionError(f"{workers} workers: {error}.") from error
+        raise DefinitionError(f"{who}{error}.") from error
 
 
 def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:

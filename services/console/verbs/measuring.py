@@ -45,6 +45,7 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     ("./tidegauge run", "workload latency on spark-realtime"),
     ("./tidegauge run --pipeline spark-realtime,spark-microbatch", "both on the same input"),
     ("./tidegauge run --rate 1000 --duration 60 --stages 1,2", "1000 records/s for a minute"),
+    ("./tidegauge run --pipeline flink --set state=rocksdb", "another setting of its engine"),
     ("./tidegauge run --domain gem_packs", "another domain: in-game purchases and ads"),
     ("./tidegauge run --report report.json", "also write the report as JSON"),
     ("./tidegauge run --warm-up 60", "a fixed warm-up of one minute"),
@@ -67,6 +68,13 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="NAME[,NAME]",
     shell_complete=names_of("pipeline"),
     help="pipelines to measure (default: those of the workload, or spark-realtime)",
+)
+@option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="another value of a setting of the pipelines (`engines NAME` lists them); may be repeated",
 )
 @option(
     "--stages",

@@ -13,9 +13,10 @@ from schemas.workload import Kill
 from services.console.choosing import (
     Overrides,
     chosen_pipelines,
+    settings_of,
     with_overrides,
 )
-from services.definitions.pipelines import names
+from services.definitions.pipelines import for_purpose, load_pipeline, names, with_settings
 from services.definitions.workloads import chosen_workload, load_workload
 from services.runtime.settings import ROOT
 from tests.command_line import parsed
@@ -130,6 +131,41 @@ def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None
     assert chosen_pipelines("three,four,three", given) == ("three", "four")
     assert chosen_pipelines(None, given) == ("one", "two")
     assert chosen_pipelines(None, a_workload()) == ("spark-realtime",)
+
+
+def test_a_setting_is_written_as_in_toml_or_is_plain_text() -> None:
+    given = ("state=rocksdb", "linger_ms = 5", "alike=true", 'mode="a=b"', "conf={a = 1}", "x=")
+    assert settings_of(given) == {
+        **{"state": "rocksdb", "linger_ms": 5, "alike": True, "mode": "a=b"},
+        **{"conf": {"a": 1}, "x": ""},
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (("state",), "--set: 'state' is not NAME=VALUE."),
+        (("=1",), "--set: '=1' is not NAME=VALUE."),
+        (("state=a", "state=b"), "--set: state is set twice."),
+        (("stat=rocksdb",), "flink: There is no setting of flink 'stat'; .* Did you mean state?"),
+        (("name=other",), "flink: There is no setting of flink 'name'"),
+        (("state=rockdb",), "flink: state: must be one of hashmap, rocksdb."),
+        (("parallelism=1.5",), "flink: parallelism: must be an integer."),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(given: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(DefinitionError, match=reason.replace("?", r"\?")):
+        with_settings(load_pipeline("flink"), settings_of(given))
+
+
+def test_a_setting_that_is_given_counts_for_every_purpose() -> None:
+    flink = load_pipeline("flink")
+    changed = with_settings(flink, {"linger_ms": 7, "state": "rocksdb"})
+    assert (changed.name, changed.settings["state"]) == ("flink", "rocksdb")
+    assert [for_purpose(one, "throughput").settings["linger_ms"] for one in (flink, changed)] == [
+        *(5, 7)
+    ]
+    assert for_purpose(changed, "throughput").settings["heap_mb"] == 4096
 
 
 def test_a_rate_that_is_given_needs_no_rate_that_was_found() -> None:
