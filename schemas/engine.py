@@ -161,12 +161,14 @@ class EngineProcesses(Model):
     """Processes of a pipeline below the runner.
 
     main: name of the process that does the work; empty for the one that the runner starts. workers:
-    name of its child processes. starts_slowly: whether several should not start at once. resumes:
+    name of its child processes; workers_by: the setting with their number, if it may be 0.
+    starts_slowly: whether several should not start at once. resumes:
     whether the program resumes after being killed and restarted; if not, its death fails the run.
     """
 
     main: str = ""
     workers: str = ""
+    workers_by: Column | Literal[""] = ""
     starts_slowly: bool = False
     resumes: bool = False
 
@@ -208,6 +210,9 @@ class EngineSpec(Model):
             for name in ability.scales_by:
                 if name not in self.settings or self.settings[name].type != "integer":
                     raise ValueError(f"scales_by names {name}, which is not an integer setting")
+        number = self.processes.workers_by
+        if number and (number not in self.settings or self.settings[number].type != "integer"):
+            raise ValueError(f"workers_by names {number}, which is not an integer setting")
         for name in (name for word in self.command for name in PLACE.findall(word)):
             setting = self.settings.get(name)
             if setting is None or not (setting.type == "integer" or setting.choices):
@@ -220,6 +225,13 @@ class EngineSpec(Model):
     def command_for(self, settings: dict[str, Any]) -> tuple[str, ...]:
         """The command of a pipeline with these settings."""
         return tuple(PLACE.sub(lambda at: str(settings[at[1]]), word) for word in self.command)
+
+    def has_workers(self, pipeline: Pipeline) -> bool:
+        """Whether a pipeline has worker processes."""
+        number = self.processes.workers_by
+        if not number:
+            return bool(self.processes.workers)
+        return bool(pipeline.settings.get(number))
 
     def ability_of(self, pipeline: Pipeline) -> Ability | None:
         """Capabilities of a pipeline; None if its combination of settings is not supported."""

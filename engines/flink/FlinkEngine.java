@@ -17,7 +17,10 @@ import tidegauge.Lines;
 import tidegauge.Offsets;
 import tidegauge.Plan;
 
-/** Runs the stages of a plan as one job of Flink's DataStream API, on a cluster in this JVM. */
+/**
+ * Runs the stages of a plan as one job of Flink's DataStream API, on a cluster in this JVM or with
+ * TaskManagers in their own.
+ */
 public final class FlinkEngine {
     private static final long POLL_MS = 50;
     private static final long STOP_S = 5;
@@ -27,8 +30,7 @@ public final class FlinkEngine {
     public static void main(String[] arguments) throws Exception {
         Lines.begin();
         var plan = Plan.of(arguments[arguments.length - 1]);
-        var flink = StreamExecutionEnvironment.createLocalEnvironment(
-            plan.number("parallelism"), configuration(plan));
+        var flink = environment(plan);
         var operators = new Topology(plan, flink).build();
         JobClient job;
         try {
@@ -51,7 +53,20 @@ public final class FlinkEngine {
         Thread.currentThread().join();
     }
 
+    private static StreamExecutionEnvironment environment(Plan plan) throws Exception {
+        var configuration = configuration(plan);
+        var parallelism = plan.number("parallelism");
+        if (plan.number("task_managers") == 0) {
+            return StreamExecutionEnvironment.createLocalEnvironment(parallelism, configuration);
+        }
+        return Cluster.start(plan, configuration).setParallelism(parallelism);
+    }
+
     private static volatile boolean isStopping;
+
+    static boolean isStopping() {
+        return isStopping;
+    }
 
     /** With transactions the job is cancelled, so that it aborts those that are open. */
     private static void stop(Plan plan, JobClient job) {
@@ -89,9 +104,10 @@ public final class FlinkEngine {
             plan.number("watermark_interval_ms") + " ms");
         found.setString("state.backend.type", plan.choice("state"));
         found.setString("taskmanager.memory.managed.size", plan.number("managed_mb") + " mb");
+        found.setString("io.tmp.dirs", scratch.toString());
         found.setString("taskmanager.numberOfTaskSlots", String.valueOf(plan.number("parallelism")));
         found.setString("restart-strategy.type", "none");
-        found.setString("io.tmp.dirs", scratch.toString());
+        if (plan.number("task_managers") > 0) Cluster.configure(found, plan);
         for (var name : new String[] {"jobmanager.bind-host", "taskmanager.bind-host",
                 "rest.address", "rest.bind-address", "taskmanager.host", "jobmanager.rpc.address"}) {
             found.setString(name, "localhost");

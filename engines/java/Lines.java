@@ -119,13 +119,19 @@ public final class Lines {
         return line;
     }
 
-    static synchronized void say(Map<String, Object> line) {
+    /** Print a line. */
+    public static void say(Map<String, Object> line) {
         try {
-            out.println(Plan.JSON.writeValueAsString(line));
-            out.flush();
+            repeat(Plan.JSON.writeValueAsString(line));
         } catch (JsonProcessingException error) {
             throw new IllegalStateException(error);
         }
+    }
+
+    /** Print the line of another process. */
+    public static synchronized void repeat(String line) {
+        out.println(line);
+        out.flush();
     }
 
     /** A daemon thread. */

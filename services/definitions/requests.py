@@ -90,7 +90,7 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
         )
     if not any(kill.target == "worker" for kill in workload.kills):
         return
-    if not any(load_engine(pipeline.engine).spec.processes.workers for pipeline in pipelines):
+    if not any(load_engine(pipeline.engine).spec.has_workers(pipeline) for pipeline in pipelines):
         names = ", ".join(pipeline.name for pipeline in pipelines)
         raise DefinitionError(f"No worker to kill: {names} runs in one process; kill its driver.")
 

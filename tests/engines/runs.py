@@ -78,9 +78,9 @@ class Runs:
         cells = self.killed_verdicts(domain).values()
         return {one: sum(cell[one] for cell in cells) for one in ("missing", "wrong", "unexpected")}
 
-    def killed_verdicts(self, domain: str) -> dict[str, dict[str, int]]:
+    def killed_verdicts(self, domain: str, target: str = "driver") -> dict[str, dict[str, int]]:
         """All verdicts of such a run, by stage."""
-        lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", "driver")
+        lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", target)
         found = self._run(str(patient_workload(self.command.data)), domain, *lengths)
         (restart,) = found["restarts"]
         assert restart["outage_s"] > 0

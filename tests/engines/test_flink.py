@@ -36,6 +36,7 @@ checkpoint_interval_ms = 500
 parallelism = 2
 """
 STATE = {"flink": "state", "flink-sql": "state_backend"}
+LOST = ("missing", "wrong", "unexpected")
 # The lines that make the windows of traffic counted ones.
 COUNTED = ('complete = { column = "num_lanes", every_s = 1 }\n', 'once_per = ["lane"]\n')
 
@@ -102,9 +103,19 @@ def test_transactions_rocksdb_and_two_subtasks_are_as_exact(flink: Runs) -> None
 
 def test_killed_it_goes_on_from_its_newest_checkpoint(flink: Runs) -> None:
     found = flink.killed_verdicts("traffic")
-    lost = ("missing", "wrong", "unexpected", "late")
-    assert [cell[one] for cell in found.values() for one in lost] == [0] * 20
+    assert [cell[one] for cell in found.values() for one in (*LOST, "late")] == [0] * 20
     # Checkpoints are 5 s apart. Replaying from the beginning would give more than 1,300.
+    assert 0 < found["ingest"]["duplicate"] < 1_000
+
+
+@pytest.mark.parametrize("flink", ["flink"], indirect=True)
+def test_task_managers_in_processes_of_their_own_are_as_exact_and_are_replaced(
+    flink: Runs,
+) -> None:
+    cluster = Runs(flink.command, "flink-cluster")
+    assert cluster.exact("traffic") == TRAFFIC
+    found = cluster.killed_verdicts("traffic", "worker")
+    assert [cell[one] for cell in found.values() for one in LOST] == [0] * 15
     assert 0 < found["ingest"]["duplicate"] < 1_000
 
 

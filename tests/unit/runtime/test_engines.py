@@ -9,7 +9,7 @@ from schemas.domain import DomainSpec
 from schemas.load import Constant
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
-from schemas.workload import Workload
+from schemas.workload import Kill, Workload
 from services.definitions.domains import load_domain
 from services.definitions.engines import load_engine, load_engines, make_folders_absolute
 from services.definitions.pipelines import (
@@ -92,6 +92,7 @@ def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
     ("changes", "names", "reason"),
     [
         ({"kills": [{"target": "worker"}]}, ["kafka-streams"], "No worker to kill: kafka-streams "),
+        ({"kills": [{"target": "worker"}]}, ["flink"], "No worker to kill: flink runs in one "),
         (
             {"kills": [{"target": "driver", "at_s": 30}]},
             ["spark-realtime"],
@@ -115,6 +116,12 @@ def test_what_a_run_cannot_do_is_refused_before_it_starts(changes, names, reason
     with pytest.raises(DefinitionError) as refused:
         new_request(workload, [load_pipeline(one) for one in names], ("parse", "join"), TRAFFIC)
     assert reason in str(refused.value)
+
+
+def test_workers_are_killed_where_there_are_some():
+    workload = WORKLOAD.model_copy(update={"kills": (Kill(target="worker"),)})
+    for name in ("flink-cluster", "spark-microbatch-standalone"):
+        assert new_request(workload, [load_pipeline(name)], ("join",), TRAFFIC)
 
 
 def test_thresholds_may_be_for_what_a_run_has():
