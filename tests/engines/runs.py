@@ -17,7 +17,7 @@ from services.runtime.kafka import NoTopicError, assigned_consumer, end_offsets
 from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
-from tests.end_to_end.workload_files import patient_workload
+from tests.end_to_end.workload_files import NEVER_LATE, changed_workload, patient_workload
 from tests.listening import all_on_loopback
 from tests.traffic import INPUTS
 
@@ -54,7 +54,8 @@ class Runs:
         of the inputs, without those that it had not read at its end, as the report's lag says."""
         settings = ServiceSettings(data=self.command.data, base_port=self.command.base_port)
         before, began_ms = _input_ends(settings), now_ms()
-        found = self._run("undecodable", "traffic", "--warm-up", "3", "--duration", "10")
+        workload = changed_workload("undecodable", self.command.data / "some.toml", NEVER_LATE)
+        found = self._run(str(workload), "traffic", "--warm-up", "3", "--duration", "10")
         unread = (found["lag_records"] or {"end": 0})["end"]
         planted = Counter(_no_records(settings, before))
         deadline_s = time.monotonic() + 20
