@@ -311,6 +311,10 @@ def test_an_engine_of_ones_own_names_the_settings_that_are_its_workers(tmp_path:
         (tmp_path / "engine.toml").write_text(text + wrong)
         with pytest.raises(DefinitionError, match="loops, which is not an integer setting"):
             load_engine("toy")
+    others = text.replace('scales_by = ["loops"]\n', '[processes]\nworkers_by = "loops"\n')
+    (tmp_path / "engine.toml").write_text(others)
+    with pytest.raises(DefinitionError, match="workers_by names loops, which is not an integer"):
+        load_engine("toy")
 
 
 def test_folders_of_engines_mean_the_same_to_processes_elsewhere(tmp_path: Path, monkeypatch):
