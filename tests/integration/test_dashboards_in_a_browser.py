@@ -1,7 +1,7 @@
 """Every dashboard file in a headless browser, with the recorded run: all panels are drawn, without
 errors.
 
-TIDEGAUGE_SCREENSHOTS names a folder for screenshots; by default none are taken.
+TIDEGAUGE_SCREENSHOTS names a folder for the screenshots; by default it is a temporary one.
 """
 
 import json
@@ -34,7 +34,6 @@ from tests.integration.store_process import until_ready
 from tests.integration.watched_run import watch_events
 
 pytestmark = pytest.mark.integration
-PICTURES = Path(named) if (named := os.environ.get("TIDEGAUGE_SCREENSHOTS")) else None
 DASHBOARDS = dashboards()
 DAY_MS = 86_400_000
 HISTORY_RUNS, HISTORY_SECONDS = 30, 3
@@ -98,19 +97,16 @@ def history():
         yield from latency_events(number, HISTORY_SECONDS, start_ms)
 
 
-def pictured(browser, dashboard, state=""):
-    """Screenshots of a dashboard, if wanted."""
-    if PICTURES is None:
-        return
-    for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 390, False)):
-        browser.look(width, 3000, dark=dark, phone=width == 390)
-        browser.wait_until(f"innerWidth <= {width}")
-        browser.wait_until(SETTLED)
-        browser.screenshot(PICTURES / f"{dashboard['uid']}{state}-{name}.png")
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    named = os.environ.get("TIDEGAUGE_SCREENSHOTS")
+    return Path(named) if named else tmp_path_factory.mktemp("pictures")
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
-def test_every_panel_is_drawn_and_nothing_is_complained_of(dashboard, site, recording, browser):
+def test_every_panel_is_drawn_and_nothing_is_complained_of(
+    dashboard, site, recording, browser, pictures
+):
     start_ms, end_ms = phase_ms(recording, "measure")
     # Wider than the run, to include earlier events; high enough for every panel.
     times = f"from={start_ms - 3_000_000}&to={end_ms + 600_000}&refresh="
@@ -124,11 +120,14 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(dashboard, site, reco
     assert (
         browser.evaluate("document.querySelectorAll('.remark:not([hidden]), .failed').length") == 0
     )
-    pictured(browser, dashboard)
-    browser.look(390, 3000, phone=True)
-    browser.wait_until("innerWidth <= 390")
-    browser.wait_until(SETTLED)
-    assert browser.evaluate("document.documentElement.scrollWidth") <= 390
+    for name, width, dark in (("light", 1280, False), ("dark", 1280, True), ("phone", 390, False)):
+        browser.look(width, 3000, dark=dark, phone=width == 390)
+        browser.wait_until(f"innerWidth <= {width}")
+        browser.wait_until(SETTLED)
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+        picture = pictures / f"{dashboard['uid']}-{name}.png"
+        browser.screenshot(picture)
+        assert picture.stat().st_size > 20_000
     browser.look(1280, 3000)
     browser.evaluate(ANNOTATIONS_OFF)
     browser.wait_until(SETTLED)
@@ -159,7 +158,7 @@ def states_by_sql(dashboard, when, site):
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda each: each["title"])
 def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
-    dashboard, state, site, browser
+    dashboard, state, site, browser, pictures
 ):
     from_ms, to_ms = STATES[state]
     browser.look(1280, 3000)
@@ -175,7 +174,10 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
     for number, found, message in said:
         if found == "empty":
             assert message == why[number]
-    pictured(browser, dashboard, f"-{state}")
+    for name, dark in (("light", False), ("dark", True)):
+        browser.look(1280, 3000, dark=dark)
+        browser.wait_until(SETTLED)
+        browser.screenshot(pictures / f"{dashboard['uid']}-{state}-{name}.png")
     assert browser.complaints == []
 
 
