@@ -17,7 +17,6 @@ from deploy.local.parts import lasting_parts
 from deploy.local.stack import Stack, StackError, StackStoppedError
 from deploy.local.state import UMASK
 from schemas.validation_errors import DefinitionError
-from services.definitions.engines import load_engines
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
 CHECK_PERIOD_S = 0.25
@@ -33,8 +32,8 @@ def main(arguments: list[str]) -> int:
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
     settings = load_settings(ServiceSettings)
+    stack = Stack(settings, lasting_parts(settings), detached=options.detached)
     try:
-        stack = Stack(settings, lasting_parts(settings), detached=options.detached)
         return VERBS[options.verb](stack)
     except DefinitionError as error:
         print(f"tidegauge: {error}", file=sys.stderr)
@@ -49,7 +48,6 @@ def main(arguments: list[str]) -> int:
 
 def up(stack: Stack) -> int:
     """Start, watch, stop."""
-    load_engines()  # a mistake in one is told before anything starts
     try:
         stack.up(_say)
         if stack.attached:

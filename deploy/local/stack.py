@@ -71,6 +71,7 @@ from deploy.local.state import (
     unwritable,
 )
 from deploy.local.supervisor import STOPPED_BY_ANOTHER, Announcer, Supervisor
+from services.definitions.engines import load_engines
 from services.runtime.settings import ServiceSettings
 
 READY, NOT_READY, ENDED = "ready", "not ready", "ended"
@@ -234,8 +235,8 @@ class Stack:
         Stops leftovers of an earlier start. Returns when everything is ready; on failure or
         interruption everything it started is stopped. once_leading: called during a start as soon
         as the parts that lead a run are ready; the others become ready while the run begins. Raises
-        StackError, also if a stack runs with jars that differ from the lock: the next run would
-        load them.
+        DefinitionError for a mistake in an engine's definition, and StackError, also if a stack
+        runs with jars that differ from the lock: the next run would load them.
         """
         check_jars(self.settings.jars)
         with self._locked(on_progress):
@@ -329,6 +330,7 @@ class Stack:
     def _start(self, on_progress: Progress, once_leading: Callable[[], None] | None) -> None:
         settings = self.settings
         check_config()
+        load_engines()  # raises for a mistake in one
         check_names(settings)
         check_host(settings)
         check_room(settings.data)

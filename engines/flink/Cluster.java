@@ -1,8 +1,8 @@
 package tidegauge.flink;
 
-import java.io.File;
 import java.io.IOException;
 import java.lang.management.ManagementFactory;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.TimeUnit;
@@ -121,7 +121,7 @@ final class Cluster {
     /** This JVM's options, but the size of its heap. */
     private List<String> command() {
         var words = new ArrayList<String>();
-        words.add(System.getProperty("java.home") + File.separator + "bin" + File.separator + "java");
+        words.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
         for (var option : ManagementFactory.getRuntimeMXBean().getInputArguments()) {
             if (!option.startsWith("-Xms") && !option.startsWith("-Xmx")) words.add(option);
         }

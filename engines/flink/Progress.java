@@ -31,10 +31,6 @@ final class Progress {
         return OPENED.get();
     }
 
-    static boolean hasOpened() {
-        return OPENED.get() > 0;
-    }
-
     /** Next offsets by partition of a topic; 0 before the first record. */
     static long[] positions(Plan plan, String topic) {
         return POSITIONS.computeIfAbsent(

@@ -31,7 +31,7 @@ public final class TaskManager {
             while (true) {
                 TimeUnit.MILLISECONDS.sleep(LOOK_MS);
                 var isDue = System.nanoTime() - toldNs >= TimeUnit.MILLISECONDS.toNanos(TELL_MS);
-                if (!isDue && !Progress.hasOpened()) continue;
+                if (!isDue && Progress.operators() == 0) continue;
                 toldNs = System.nanoTime();
                 Lines.say(Progress.taken(plan));
             }

@@ -137,9 +137,10 @@ def settings_of(given: Sequence[str]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for each in given:
         name, equals, text = (part.strip() for part in each.partition("="))
-        if not name or not equals or name in result:
-            wrong = "is set twice" if name in result else "is not NAME=VALUE"
-            raise DefinitionError(f"--set: {name if name in result else repr(each)} {wrong}.")
+        if not name or not equals:
+            raise DefinitionError(f"--set: {each!r} is not NAME=VALUE.")
+        if name in result:
+            raise DefinitionError(f"--set: {name} is set twice.")
         result[name] = text
         with suppress(tomllib.TOMLDecodeError):
             result[name] = tomllib.loads(f"value = {text}")["value"]
