@@ -112,13 +112,15 @@ class Recovery(ReportPart):
 
 
 class StageReport(ReportPart):
-    """A stage. outputs: all that arrived. verdicts: outputs by verdict. latency_ms: by definition.
-    cost_ms: None if the stage reads no measured stage."""
+    """A stage. outputs: all that arrived. verdicts: outputs by verdict. latency_ms: by definition;
+    `visible` only of outputs in transactions. aborted: records of aborted transactions, which are
+    no outputs. cost_ms: None if the stage reads no measured stage."""
 
     outputs: Number | None = None
     records_per_second: Number | None = None
     verdicts: Mapping[str, Number] = Field(default_factory=dict)
     latency_ms: dict[str, Latency] = Field(default_factory=dict)
+    aborted: Number = 0
     cost_ms: StageCost | None = None
     recovery: list[Recovery] = Field(default_factory=list)
 

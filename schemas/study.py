@@ -17,6 +17,8 @@ FIGURES: Final = (
     *(f"{name}_ms" for name in LATENCIES),
     *(f"event_time_{name}_ms" for name in LATENCIES),
     *(f"mean_of_inputs_{name}_ms" for name in LATENCIES),
+    *(f"window_time_{name}_ms" for name in LATENCIES),
+    *(f"visible_{name}_ms" for name in LATENCIES),
     "sustainable_per_second",
     "first_output_s",
     "caught_up_s",

@@ -23,7 +23,7 @@ from schemas.model import Model
 from schemas.percentiles import LATENCIES
 
 LATENCY_FIGURES: Final = tuple(f"{name}_ms" for name in LATENCIES)
-DEFINITIONS: Final = ("latest", "mean", "event_time")
+DEFINITIONS: Final = ("latest", "mean", "event_time", "window_time", "visible")
 VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),
     "not_exact",
@@ -71,7 +71,7 @@ class Threshold(Model):
     text: str
     pipeline: str = ""
     subject: str
-    definition: Literal["latest", "mean", "event_time"] = "latest"
+    definition: Literal["latest", "mean", "event_time", "window_time", "visible"] = "latest"
     figure: str
     operator: Literal["<=", "<", ">=", ">", "==", "!="]
     value: float

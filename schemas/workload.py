@@ -70,12 +70,15 @@ class Phases(Model):
 class Judgement(Model):
     """How outputs are judged.
 
-    deadline_ms: an output later than this after its latest input is late. give_up_ms: an output
+    deadline_ms: an output later than this after its latest input is late. deadline_of: whether that
+    is counted to its append (`latest`), or until consumers of committed records could read it
+    (`visible`), which is the same for an output without a transaction. give_up_ms: an output
     that has not arrived by then is missing. relative_tolerance: for sums and means of doubles, and
     relative changes, which engines may add in any order; everything else must be equal.
     """
 
     deadline_ms: int = Field(10_000, ge=1)
+    deadline_of: Literal["latest", "visible"] = "latest"
     give_up_ms: int = Field(20_000, ge=1)
     relative_tolerance: float = Field(1e-9, ge=0, lt=0.01)
 

@@ -130,10 +130,13 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_throughput
         COMMENT 'Second of LogAppendTime'
         CODEC(Delta(8), ZSTD(1)),
     records Int64
-        COMMENT 'Records of this run'
+        COMMENT 'Records of this run, without those of aborted transactions'
         CODEC(T64, ZSTD(1)),
     bytes Int64
         COMMENT 'Bytes of their values'
+        CODEC(T64, ZSTD(1)),
+    aborted Int64 DEFAULT 0
+        COMMENT 'Records of aborted transactions, of an output topic; of any run'
         CODEC(T64, ZSTD(1)),
     _topic LowCardinality(String)
         COMMENT 'Kafka topic the row was projected from'
@@ -154,6 +157,12 @@ ENGINE = MergeTree
 PARTITION BY toYYYYMM(`time`)
 ORDER BY (run_id, pipeline, stage, topic, second)
 COMMENT 'Records of one topic in one second of LogAppendTime. Counts add up';
+
+ALTER TABLE tidegauge.results_throughput
+    ADD COLUMN IF NOT EXISTS aborted Int64 DEFAULT 0
+        COMMENT 'Records of aborted transactions, of an output topic; of any run'
+        CODEC(T64, ZSTD(1))
+        AFTER bytes;
 
 CREATE TABLE IF NOT EXISTS tidegauge.results_verdicts
 (

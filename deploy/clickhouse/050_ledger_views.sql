@@ -83,7 +83,8 @@ SELECT
     stage,
     second,
     sum(t.records) AS records,
-    sum(t.bytes) AS bytes
+    sum(t.bytes) AS bytes,
+    sum(t.aborted) AS aborted
 FROM tidegauge.results_throughput AS t
 GROUP BY run_id, topic, pipeline, stage, second
 COMMENT 'Records and bytes per topic and second of LogAppendTime; input topics have no pipeline';
@@ -95,4 +96,5 @@ ALTER TABLE tidegauge.throughput_by_second
     COMMENT COLUMN stage 'The stage; empty for input topics',
     COMMENT COLUMN second 'Second of append time, as its start',
     COMMENT COLUMN records 'Number of records',
-    COMMENT COLUMN bytes 'Size of their values, bytes';
+    COMMENT COLUMN bytes 'Size of their values, bytes',
+    COMMENT COLUMN aborted 'Number of records of aborted transactions, which are not among them';

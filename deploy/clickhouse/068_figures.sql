@@ -139,7 +139,9 @@ WITH
             toNullable(anyIf(l.p50_ms, definition = 'mean')) AS of_mean_p50_ms,
             toNullable(anyIf(l.p99_ms, definition = 'mean')) AS of_mean_p99_ms,
             toNullable(anyIf(l.p50_ms, definition = 'event_time')) AS event_time_p50_ms,
-            toNullable(anyIf(l.p99_ms, definition = 'event_time')) AS event_time_p99_ms
+            toNullable(anyIf(l.p99_ms, definition = 'event_time')) AS event_time_p99_ms,
+            anyIf(toNullable(l.p50_ms), definition = 'visible') AS visible_p50_ms,
+            anyIf(toNullable(l.p99_ms), definition = 'visible') AS visible_p99_ms
         FROM tidegauge.latency_summary AS l
         WHERE phase = 'measure' AND run_id NOT IN
         (
@@ -275,6 +277,8 @@ SELECT
     l.of_mean_p99_ms AS of_mean_p99_ms,
     l.event_time_p50_ms AS event_time_p50_ms,
     l.event_time_p99_ms AS event_time_p99_ms,
+    l.visible_p50_ms AS visible_p50_ms,
+    l.visible_p99_ms AS visible_p99_ms,
     k.stage_before AS stage_before,
     k.p50_cost_ms AS p50_cost_ms,
     k.p99_cost_ms AS p99_cost_ms,
@@ -434,6 +438,8 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN of_mean_p99_ms '99th percentile of the same',
     COMMENT COLUMN event_time_p50_ms 'Median latency from the event time, milliseconds',
     COMMENT COLUMN event_time_p99_ms '99th percentile of the same',
+    COMMENT COLUMN visible_p50_ms 'Median latency until readers of committed records have an output, milliseconds; NULL without transactions',
+    COMMENT COLUMN visible_p99_ms '99th percentile of the same',
     COMMENT COLUMN stage_before 'Nearest measured upstream stage, in chains; NULL otherwise',
     COMMENT COLUMN p50_cost_ms 'What the stage adds to the median latency of stage_before, milliseconds',
     COMMENT COLUMN p99_cost_ms 'What it adds to the 99th percentile',

@@ -50,11 +50,13 @@ class StageCostRow:
 
 @dataclass(frozen=True)
 class OutputRow:
-    """Records that a stage published in a span."""
+    """Records that a stage published in a span. aborted: of aborted transactions, not among
+    them."""
 
     pipeline: str
     stage: str
     records: int
+    aborted: int
 
 
 @dataclass(frozen=True)
@@ -170,7 +172,7 @@ def outputs(url: str, run_id: str, span: Span) -> list[OutputRow]:
     return query_as(
         OutputRow,
         url,
-        "SELECT pipeline, stage, sum(t.records) AS records"
+        "SELECT pipeline, stage, sum(t.records) AS records, sum(t.aborted) AS aborted"
         " FROM tidegauge.results_throughput AS t"
         " WHERE run_id = {run_id:String} AND pipeline != ''"
         f" AND {_within('second')} GROUP BY pipeline, stage",

@@ -36,7 +36,7 @@ _ADDRESS = {
     catalogue.VERDICTS: ("pipeline", "stage", "phase", "second"),
     catalogue.SLICES: ("pipeline", "stage", "dimension", "value", "minute"),
 }
-_NAMED = {catalogue.THROUGHPUT: ("records", "bytes"), catalogue.VERDICTS: VERDICTS}
+_NAMED = {catalogue.THROUGHPUT: ("records", "bytes", "aborted"), catalogue.VERDICTS: VERDICTS}
 HISTOGRAMS = (catalogue.LATENCY, catalogue.SLICES)
 MOST_LATENCIES = 50_000  # different ones in an event
 Address = tuple[Any, ...]

@@ -1,4 +1,4 @@
-"""Converts Kafka security settings from librdkafka properties for other clients. Pure.
+"""Converts Kafka security settings from librdkafka properties for other clients.
 
 `TIDEGAUGE_KAFKA_PROPERTIES` holds the properties of every librdkafka client:
 
@@ -8,6 +8,7 @@
 Java clients and aiokafka (Faust) use other names for the same settings.
 """
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,6 +43,17 @@ class Security:
     def is_authenticated(self) -> bool:
         """Whether SASL is used."""
         return self.protocol in (SASL_PLAINTEXT, SASL_SSL)
+
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """The context of a client; None without TLS. Raises OSError if a file cannot be read."""
+        if not self.is_encrypted:
+            return None
+        context = ssl.create_default_context(cafile=self.ca_path or None)
+        if self.certificate_path:
+            context.load_cert_chain(
+                self.certificate_path, self.key_path or None, self.key_password or None
+            )
+        return context
 
 
 def security(properties: Mapping[str, str]) -> Security:

@@ -311,7 +311,7 @@ class Counting:
         taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])
         for (topic, is_input, second), (records, bytes_) in sorted(taken.items()):
             where = {"pipeline": "", "stage": ""} if is_input else self._where
-            counts = {"second": second * 1000, "records": records, "bytes": bytes_}
+            counts = {"second": second * 1000, "records": records, "bytes": bytes_, "aborted": 0}
             run = self.run_of(second * 1000)
             yield WatchFigures(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
 

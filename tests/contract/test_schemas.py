@@ -60,6 +60,7 @@ RELEASED = {
     "results_resources.v2": "c30180888d242493504a",
     "results_slices.v1": "c3015c6c1bf04b6e6f0a",
     "results_throughput.v1": "c301920134364e30ce0e",
+    "results_throughput.v2": "c3016b8e7cac51577368",
     "results_verdicts.v1": "c30159234bc4d2b3d070",
     "traffic_flow.v1": "c3017b207d4654fa12d2",
     "traffic_speed.v1": "c301d7408c19e04802f4",

@@ -1,42 +1,166 @@
-"""Topics that are written in transactions: their markers take offsets and are never delivered."""
+"""Topics that are written in transactions: their markers take offsets and are never delivered, and
+their records are visible to readers of committed ones from the times that the broker's log has."""
+
+import random
+from collections import Counter
 
 import pytest
+from aiokafka.record.control_record import ABORT_MARKER, ControlRecord
+from aiokafka.record.memory_records import MemoryRecords
 from confluent_kafka import Producer
 
 from schemas.catalogue import Topic
-from services.evaluator.run.reader import FETCHING, Reader, end_offsets_by
+from services.evaluator.columnar.columns import UNKNOWN
+from services.evaluator.run.reader import ALL, FETCHING, Reader, commit_reader, end_offsets_by
 from services.runtime.kafka import admin_client, assigned_consumer, client_properties, ensure_topics
 from tests.integration.local_stack.stand_in import eventually
+from tests.traffic import input_topics
 
 pytestmark = pytest.mark.integration
 
-TOPIC = "written.in.transactions"
+TRANSACTIONS, PRODUCERS = 400, 3
+TRAFFIC_INPUT = input_topics()[0].name
 
 
-def transaction(producer, *values, commits=True):
+def producer_of(broker, name):
+    result = Producer(client_properties(broker, "tests") | {"transactional.id": name})
+    result.init_transactions()
+    return result
+
+
+def transaction(producer, topic, *values, commits=True):
     producer.begin_transaction()
     for value in values:
-        producer.produce(TOPIC, value)
+        producer.produce(topic, value)
     producer.flush()  # an abort discards what was not sent
     producer.commit_transaction() if commits else producer.abort_transaction()
 
 
+def reader_of(broker, begins, inputs):
+    return Reader(
+        assigned_consumer(broker, "tests", **FETCHING),
+        end_offsets_by(admin_client(broker, "tests")),
+        begins,
+        inputs,
+        commits=commit_reader(broker, ALL.of(begins), inputs),
+    )
+
+
 def test_a_topic_is_read_to_its_end_after_committed_and_aborted_transactions(broker):
-    ensure_topics(admin_client(broker, "tests"), [Topic(TOPIC, ())])
-    properties = client_properties(broker, "tests") | {"transactional.id": "tests"}
-    producer = Producer(properties)
-    producer.init_transactions()
-    transaction(producer, b"a", b"b")
-    transaction(producer, b"c", commits=False)
-    consumer = assigned_consumer(broker, "tests", **FETCHING)
-    ends = end_offsets_by(admin_client(broker, "tests"))
-    reader = Reader(consumer, ends, {TOPIC: (0,)}, (TOPIC,))
+    topic = "written.in.transactions"
+    ensure_topics(admin_client(broker, "tests"), [Topic(topic, ())])
+    producer = producer_of(broker, "tests")
+    transaction(producer, topic, b"a", b"b")
+    transaction(producer, topic, b"c", commits=False)
+    reader = reader_of(broker, {topic: (0,)}, (topic,))
     values = []
 
     def is_read():
         values.extend(one for read in reader.read(100, 0.2) for one in read.batch.values)
-        return reader.frontier().positions == {(TOPIC, 0): 5}
+        return reader.frontier().positions == {(topic, 0): 5}
 
     eventually(is_read, "the markers are passed")
     assert values == [b"a", b"b"]
     reader.close()
+
+
+def written_at_random(broker, topic):
+    """Transactions of several producers at once, some aborted, one fenced off, and records without
+    one in the first partition, which begins with a transaction. The second has no transaction."""
+    chance = random.Random(20261128)
+    producers = [producer_of(broker, f"tests-{number}") for number in range(PRODUCERS)]
+    without = Producer(client_properties(broker, "tests") | {"linger.ms": 0})
+    open_ones = set()
+    for number in range(TRANSACTIONS):
+        producer = producers[chance.randrange(PRODUCERS)]
+        if producer not in open_ones:
+            producer.begin_transaction()
+            open_ones.add(producer)
+        for value in range(chance.randrange(1, 20)):
+            producer.produce(topic, b"%d %d" % (number, value), partition=0)
+        producer.flush()
+        if number and chance.random() < 0.2:
+            without.produce(topic, b"outside", partition=0)
+            without.flush()
+        without.produce(topic, b"plain", partition=1)
+        if chance.random() < 0.6:
+            commits = chance.random() < 0.7
+            producer.commit_transaction() if commits else producer.abort_transaction()
+            open_ones.discard(producer)
+    without.flush()
+    last = producers[0]
+    if last not in open_ones:
+        last.begin_transaction()
+    last.produce(topic, b"of a producer that is fenced off", partition=0)
+    last.flush()
+    producer_of(broker, "tests-0")
+    for producer in producers[1:]:
+        if producer in open_ones:
+            producer.commit_transaction()
+
+
+def of_the_log(broker, topic, partition):
+    """The batches of a partition in the broker's files, as Faust's Kafka client parses them."""
+    for path in sorted((broker.data / "log" / f"{topic}-{partition}").glob("*.log")):
+        batches = MemoryRecords(path.read_bytes())
+        while batches.has_next():
+            yield batches.next_batch()
+
+
+def by_brute_force(batches):
+    """Visible time of every committed record by offset, and the number of aborted ones by second: a
+    record is visible at the first marker, or record, after which no transaction that began at or
+    before it is open."""
+    begun, written, visible, aborted = {}, {}, {}, Counter()
+    waiting = []
+    for batch in batches:
+        producer, time_ms = batch.producer_id, batch.max_timestamp
+        records = list(batch)
+        if batch.is_control_batch:
+            begun.pop(producer)
+            own = written.pop(producer)
+            if ControlRecord.parse(records[0].key) == ABORT_MARKER:
+                waiting = [offset for offset in waiting if offset not in own]
+                aborted.update(own.values())
+        else:
+            offsets = [record.offset for record in records]
+            waiting.extend(offsets)
+            if batch.is_transactional:
+                begun.setdefault(producer, offsets[0])
+                second = time_ms // 1000 * 1000
+                written.setdefault(producer, {}).update(dict.fromkeys(offsets, second))
+        stable = min(begun.values(), default=records[-1].offset + 1)
+        visible |= {offset: time_ms for offset in waiting if offset < stable}
+        waiting = [offset for offset in waiting if offset >= stable]
+    return visible, aborted
+
+
+def test_every_visible_time_and_every_aborted_record_equals_the_log_of_the_broker(broker):
+    topic = "written.at.random"
+    ensure_topics(admin_client(broker, "tests"), [Topic(topic, (), 2)])
+    reader = reader_of(broker, {TRAFFIC_INPUT: (0,), topic: (0, 0)}, (TRAFFIC_INPUT,))
+    written_at_random(broker, topic)
+    ends = end_offsets_by(admin_client(broker, "tests"))([(topic, 0), (topic, 1)])
+    visible, aborted, plain = {}, Counter(), set()
+
+    def is_read():
+        for read in reader.read(37, 0.2):
+            times = read.batch.visible_ms
+            for row, message in enumerate(read.messages):
+                time_ms = UNKNOWN if times is None else int(times[row])
+                if message.partition():
+                    plain.add(time_ms)
+                else:
+                    visible[message.offset()] = time_ms
+        frontier = reader.frontier()
+        aborted.update(frontier.aborted.get(topic, {}))
+        return frontier.positions.items() >= ends.items()
+
+    eventually(is_read, "all is read")
+    reader.close()
+    expected, gone = by_brute_force(of_the_log(broker, topic, 0))
+    assert len(expected) > 1_000
+    assert gone.total() > 100
+    assert visible == expected
+    assert aborted == gone
+    assert plain == {UNKNOWN}

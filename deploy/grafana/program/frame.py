@@ -186,8 +186,10 @@ DEFINITION: Final = listed(
     "definition",
     "Latency definition",
     "latest: from the latest contributing input; mean: from the mean time of the contributing "
-    "inputs; event_time: from the scheduled send time of the latest input",
-    ("latest", "mean", "event_time"),
+    "inputs; event_time: from the scheduled send time of the latest input; window_time: "
+    "of pairs, from the latest scheduled send time in the windows joined; visible: of outputs in "
+    "transactions, from the latest input to the time at which readers of committed records have it",
+    ("latest", "mean", "event_time", "window_time", "visible"),
 )
 PHASE: Final = listed(
     "phase",

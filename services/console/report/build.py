@@ -188,9 +188,9 @@ class RunFigures:
         verdicts = dict.fromkeys(VERDICTS, 0)
         for row in self.verdicts.get(stage, ()):
             verdicts = row.verdicts
-        rate = 0.0
+        rate, aborted = 0.0, 0
         for outputs in self.outputs.get(stage, ()):
-            rate = outputs.records / self.measured_s
+            rate, aborted = outputs.records / self.measured_s, outputs.aborted
         costs = [
             StageCost(stage_before=cost.stage_before, p50=cost.p50, p99=cost.p99)
             for cost in self.costs.get(stage, ())
@@ -202,6 +202,7 @@ class RunFigures:
             latency_ms={
                 row.definition: self._latency(row) for row in self.latencies.get(stage, ())
             },
+            aborted=aborted,
             cost_ms=costs[-1] if costs else None,
         )
 

@@ -25,6 +25,7 @@ from services.console.report.tables import (
 from services.console.report.words import (
     EXPIRED,
     INTERVALS,
+    commit_sentences,
     complaint_lines,
     cost_sentences,
     doubt_lines,
@@ -100,6 +101,7 @@ def _notes(report: Report) -> list[str]:
         *([EXPIRED] if report.seconds_expired else []),
         *([left_out_sentence(report.left_out)] if report.left_out else []),
         *start_sentences(report),
+        *commit_sentences(report),
         *([evaluator_sentence(restarts)] if restarts else []),
         *(
             f"{name} {recovery_sentence(stage, recovered)}"

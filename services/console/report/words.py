@@ -92,6 +92,7 @@ def remarks(report: Report) -> list[str]:
         *filter(None, (floor_sentence(report), report.late.said)),
         *watch_sentences(report),
         *start_sentences(report),
+        *commit_sentences(report),
         *([EXPIRED] if report.seconds_expired else []),
         *([left_out_sentence(report.left_out)] if report.left_out else []),
     ]
@@ -178,6 +179,24 @@ def evaluator_sentence(restarts: int) -> str:
     """How often the evaluator restarted, and why that changes no figure."""
     times = "once" if restarts == 1 else f"{restarts} times"
     return f"The evaluator was restarted {times} and recounted this run from the topics."
+
+
+def commit_sentences(report: Report) -> list[str]:
+    """When consumers of committed records had the outputs of each stage with transactions."""
+    texts = []
+    for name, pipeline in report.pipelines.items():
+        for stage, cell in pipeline.stages.items():
+            visible = cell.latency_ms.get("visible")
+            if visible is None and not cell.aborted:
+                continue
+            parts = []
+            if visible is not None:
+                within = f"p50 {ms(visible.p50)}, p99 {ms(visible.p99)}, max {ms(visible.max)} ms"
+                parts.append(f"readers of committed records have an output after {within}")
+            if cell.aborted:
+                parts.append(f"{cell.aborted} records were aborted")
+            texts.append(f"{name} {stage}: {'; '.join(parts)}.")
+    return texts
 
 
 def lag_sentences(report: Report) -> list[str]:

@@ -30,6 +30,8 @@ MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "
 TITLES: dict[str, str] = {
     **{f"event_time_{each}_ms": f"{shown_name(each)}, event time, ms" for each in LATENCIES},
     **{f"mean_of_inputs_{each}_ms": f"{shown_name(each)}, of inputs, ms" for each in LATENCIES},
+    **{f"window_time_{each}_ms": f"{shown_name(each)}, of windows, ms" for each in LATENCIES},
+    **{f"visible_{each}_ms": f"{shown_name(each)}, committed, ms" for each in LATENCIES},
     "sustainable_per_second": "sustainable, records/s",
     "first_output_s": "first output, s",
     "caught_up_s": "caught up, s",
@@ -432,6 +434,8 @@ FIGURES: dict[str, Figure] = {
     **{f"{each}_ms": _latency("latest", each) for each in LATENCIES},
     **{f"event_time_{each}_ms": _latency("event_time", each) for each in LATENCIES},
     **{f"mean_of_inputs_{each}_ms": _latency("mean", each) for each in LATENCIES},
+    **{f"window_time_{each}_ms": _latency("window_time", each) for each in LATENCIES},
+    **{f"visible_{each}_ms": _latency("visible", each) for each in LATENCIES},
     "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from schemas.domain import RUN_ID, DomainSpec, StageSpec
 from services.evaluator.columnar.column_mapping import Column, Dictionaries, column_types, dtype_of
-from services.evaluator.columnar.columns import Bools, Ints, first_of_each
+from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints, first_of_each
 from services.evaluator.columnar.decode import Decoded
 from services.runtime.counting import by_value
 
@@ -57,7 +57,8 @@ class Outputs:
     group, index: address. Until `Stage.located` the index may be the code of the keys; UNKNOWN if
     its values are unknown. appended_ms: the broker's LogAppendTime. content: the compared columns,
     by name. places: partition and offset of each record (`pack_offsets`), if single pairs are
-    requested. keys: None if all are correct.
+    requested. keys: None if all are correct. visible_ms: when consumers of committed records could
+    read them; UNKNOWN, or None for all, in partitions without transactions.
     """
 
     group: Ints
@@ -66,6 +67,7 @@ class Outputs:
     content: Content
     places: Ints | None = None
     keys: OutputKeys | None = None
+    visible_ms: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -79,8 +81,9 @@ class Outputs:
         content = {name: column[rows] for name, column in self.content.items()}
         places = None if self.places is None else self.places[rows]
         keys = None if self.keys is None else self.keys.take(rows)
+        visible_ms = None if self.visible_ms is None else self.visible_ms[rows]
         times = self.appended_ms[rows]
-        return Outputs(self.group[rows], self.index[rows], times, content, places, keys)
+        return Outputs(self.group[rows], self.index[rows], times, content, places, keys, visible_ms)
 
 
 def concat(parts: list[Outputs]) -> Outputs:
@@ -93,12 +96,24 @@ def concat(parts: list[Outputs]) -> Outputs:
         {name: np.concatenate([part.content[name] for part in parts]) for name in names},
         _concat_places([part.places for part in parts]),
         _concat_keys(parts),
+        _concat_visible(parts),
     )
 
 
 def _concat_places(parts: list[Ints | None]) -> Ints | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None
+
+
+def _concat_visible(parts: list[Outputs]) -> Ints | None:
+    if all(part.visible_ms is None for part in parts):
+        return None
+    return np.concatenate(
+        [
+            np.full(len(part), UNKNOWN, np.int64) if part.visible_ms is None else part.visible_ms
+            for part in parts
+        ]
+    )
 
 
 def _concat_keys(parts: list[Outputs]) -> OutputKeys | None:

@@ -323,6 +323,7 @@ class ClosedWindows(Oracle):
             results.scheduled_us[at],
             self.state.base_ms,
             np.full(len(at), results.closed_ms),
+            None if results.window_us is None else results.window_us[at],
         )
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:

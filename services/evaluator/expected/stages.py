@@ -26,7 +26,8 @@ class Expected:
     implied: whether an output is expected; all other fields are valid only if it is. latest_ms: the
     latest LogAppendTime of the contributing inputs. inputs: their number. appended_sum: the sum of
     their LogAppendTimes, each minus base_ms. scheduled_us: the latest of their scheduled times.
-    closed_ms: when event time closed the window, if the output is due because of that.
+    closed_ms: when event time closed the window, if the output is due because of that. window_us:
+    the latest scheduled time of all records in the windows that were joined, if any were.
     """
 
     implied: Bools
@@ -36,6 +37,7 @@ class Expected:
     scheduled_us: Ints
     base_ms: int
     closed_ms: Ints | None = None
+    window_us: Ints | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -75,6 +77,7 @@ class Expected:
             self.scheduled_us[rows],
             self.base_ms,
             None if self.closed_ms is None else self.closed_ms[rows],
+            None if self.window_us is None else self.window_us[rows],
         )
 
 

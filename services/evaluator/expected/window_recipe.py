@@ -35,6 +35,8 @@ class WindowResults:
 
     columns: contents. members: by index of the input, the row that each output is made of, if it is
     one of each input. copies: how often each output occurs, if it may occur several times.
+    window_us: the latest scheduled time of all records in the windows that were joined, of an
+    output that is or contains pairs.
     """
 
     columns: dict[str, ExpectedColumn]
@@ -46,6 +48,7 @@ class WindowResults:
     closed_ms: int = 0
     members: dict[int, Ints] | None = None
     copies: Ints | None = None
+    window_us: Ints | None = None
     identity: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -65,6 +68,7 @@ class WindowResults:
             scheduled_us=self.scheduled_us[rows],
             members=members,
             copies=None if self.copies is None else self.copies[rows],
+            window_us=None if self.window_us is None else self.window_us[rows],
         )
 
     def places(self, identity: list[Column]) -> Ints:
@@ -118,6 +122,7 @@ def concatenated(parts: list[WindowResults]) -> WindowResults:
         appended_sum=of("appended_sum"),
         scheduled_us=of("scheduled_us"),
         members=members,
+        window_us=None if parts[0].window_us is None else of("window_us"),
     )
 
 
@@ -292,6 +297,7 @@ class Recipe:
             if sources[0].column in rows[sources[0].kind].codes and spec.function == "first":
                 texts.add(spec.column)
         scheduled = [rows[kind].scheduled_us[place] for kind, place in members.items()]
+        of_window = max(each.scheduled_us[left].max(), other.scheduled_us[right].max())
         return WindowResults(
             columns,
             frozenset(texts),
@@ -300,6 +306,7 @@ class Recipe:
             np.add.reduce([time - self.base_ms for time in times.values()]),
             np.maximum.reduce(scheduled),
             members=members,
+            window_us=np.full(len(in_left), of_window),
         )
 
     def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> WindowResults:
@@ -365,13 +372,17 @@ class Recipe:
             groups.append(member // len(mine))
             appended_ms.append(mine.appended_ms[member % len(mine)])
             scheduled_us.append(mine.scheduled_us[member % len(mine)])
-        return self._with_times(
+        result = self._with_times(
             columns,
             texts,
             np.concatenate(groups),
             np.concatenate(appended_ms),
             np.concatenate(scheduled_us),
         )
+        assert window_results.window_us is not None
+        window_us = np.full(len(first), NEVER)
+        np.maximum.at(window_us, number, window_results.window_us)
+        return replace(result, window_us=window_us)
 
     def _pair_order(self, rows: Rows, window_results: WindowResults) -> Ints:
         """A number for each pair: pairs are ordered by their record that was appended later, and

@@ -13,7 +13,7 @@ one integer.
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -110,9 +110,11 @@ class StageCounters:
 
 @dataclass
 class Throughput:
-    """Records and bytes of one topic per second of LogAppendTime."""
+    """Records and bytes of one topic per second of LogAppendTime, and records of aborted
+    transactions, which are not among them."""
 
     seconds: dict[int, tuple[int, int]] = field(default_factory=dict)
+    aborted: Counter[int] = field(default_factory=Counter)
 
     def add(self, appended_ms: Ints, sizes: Ints) -> None:
         """Count records and the bytes of their values."""
@@ -123,13 +125,20 @@ class Throughput:
             own = sizes[rows]
             self.seconds[second * 1000] = (had[0] + len(own), had[1] + int(own.sum()))
 
+    def add_aborted(self, seconds: Mapping[int, int]) -> None:
+        """Count records of aborted transactions by second (epoch ms)."""
+        self.aborted.update(seconds)
+
     def take(self) -> list[dict[str, Any]]:
-        """`second`, `records` and `bytes` counted since the last call."""
+        """`second`, `records`, `bytes` and `aborted` counted since the last call."""
         taken, self.seconds = self.seconds, {}
-        return [
-            {"second": second, "records": records, "bytes": size}
-            for second, (records, size) in sorted(taken.items())
-        ]
+        aborted, self.aborted = self.aborted, Counter()
+        result = []
+        for second in sorted(taken.keys() | aborted.keys()):
+            records, size = taken.get(second, (0, 0))
+            fields = {"second": second, "records": records, "bytes": size}
+            result.append(fields | {"aborted": aborted[second]})
+        return result
 
 
 def _text_of(sample: dict[str, Any]) -> str:

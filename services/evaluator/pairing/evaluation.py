@@ -7,7 +7,7 @@ clock; the frontiers state how far the topics have been read.
     for topic, fields in evaluation.take_events(): ...
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,7 +76,8 @@ class RecordBatch:
     values.
 
     partitions: if the topic has several. Outputs also have keys; places (`pack_offsets`), if single
-    pairs are requested.
+    pairs are requested; visible_ms, when consumers of committed records could read them, if a
+    partition has transactions (UNKNOWN for records of others).
     """
 
     topic: str
@@ -85,6 +86,7 @@ class RecordBatch:
     keys: list[bytes | None] | None = None
     partitions: Ints | None = None
     places: Ints | None = None
+    visible_ms: Ints | None = None
 
 
 class Evaluation:
@@ -190,6 +192,11 @@ class Evaluation:
             self.ledgers[topic].refuse(np.array([appended_ms], np.int64))
         self._evict(both_ms)
 
+    def add_aborted(self, aborted: Mapping[str, Mapping[int, int]]) -> None:
+        """Count records of aborted transactions, by topic and second."""
+        for topic, seconds in aborted.items():
+            self._throughput[topic].add_aborted(seconds)
+
     def open_in_measure(self) -> int:
         """Number of expected outputs of the measure phase without a verdict, of windows that may
         have some, and of waiting records."""
@@ -256,6 +263,7 @@ class Evaluation:
         rows = replace(
             ledger.stage.outputs(decoded, appended_ms, digest),
             places=None if batch.places is None else batch.places[decoded.places],
+            visible_ms=None if batch.visible_ms is None else batch.visible_ms[decoded.places],
             keys=self._keys(batch, spec, decoded),
         )
         none = np.zeros(len(rows), np.int64)

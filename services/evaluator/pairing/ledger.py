@@ -12,7 +12,8 @@ Results depend on the contents of the topics alone (ARCHITECTURE.md, "Definition
 
 - exact: the first output at its address, with the expected content, within the deadline
 - wrong: the first output, with other content or a key other than the stage's (at any time)
-- late: the first output, with the expected content, after the deadline
+- late: the first output, with the expected content, after the deadline: appended or, if the
+  workload asks for it (`deadline_of`), visible to consumers of committed records
 - missing: no output until `give_up_ms` after it was due; retracted if one arrives later
 - duplicate: any further output, except those explained by a repeated input; neither has its latency
   counted. Also every output of an evicted group
@@ -25,7 +26,14 @@ from typing import Any
 import numpy as np
 
 from schemas.protocol import Judgement, PhasePlan
-from services.evaluator.columnar.columns import LIMITS, Columns, Ints, StateLimits, first_of_each
+from services.evaluator.columnar.columns import (
+    LIMITS,
+    UNKNOWN,
+    Columns,
+    Ints,
+    StateLimits,
+    first_of_each,
+)
 from services.evaluator.columnar.outputs import Outputs, Unread, Waiting
 from services.evaluator.expected.stages import Expected, StageOracle
 from services.evaluator.pairing.counters import (
@@ -303,7 +311,7 @@ class Ledger:
         same = self.stage.same(rows, self._judgement.relative_tolerance)
         if rows.keys is not None:
             same = same & rows.keys.is_right
-        late = rows.appended_ms - expected.due_ms > self._judgement.deadline_ms
+        late = self._judged_ms(rows) - expected.due_ms > self._judgement.deadline_ms
         if rows.places is not None:
             verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
             self.pairs.add(rows, expected, phase, verdict)
@@ -346,12 +354,24 @@ class Ledger:
             "mean": expected.mean_latency_ms(out),
             "event_time": out - expected.scheduled_us // 1000,
         }
+        if expected.window_us is not None:
+            by_definition["window_time"] = out - expected.window_us // 1000
         for definition, latency in by_definition.items():
             self.tally.add_latencies(definition, phase, out, latency)
+        if rows.visible_ms is not None:
+            known = np.flatnonzero(rows.visible_ms != UNKNOWN)
+            latency = rows.visible_ms[known] - expected.latest_ms[known]
+            self.tally.add_latencies("visible", phase[known], out[known], latency)
         if self._by_input:
             in_measure = phase == MEASURE
             latest, output = expected.latest_ms[in_measure], out[in_measure]
             self.tally.add_by_input(latest, output, output - latest)
+
+    def _judged_ms(self, rows: Outputs) -> Ints:
+        """The times that deadlines are compared with."""
+        if self._judgement.deadline_of != "visible" or rows.visible_ms is None:
+            return rows.appended_ms
+        return np.where(rows.visible_ms == UNKNOWN, rows.appended_ms, rows.visible_ms)
 
     def _own_phase(self, rows: Outputs) -> Ints:
         """Phase of outputs whose inputs are unknown, by their own time."""

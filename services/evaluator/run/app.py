@@ -6,7 +6,6 @@ hot path moves batches of columns, so an agent receives one message per batch, n
 """
 
 import asyncio
-import ssl
 import uuid
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -37,13 +36,7 @@ def credentials(properties: Mapping[str, str]) -> CredentialsT | None:
     Raises ValueError, or OSError if a file cannot be read.
     """
     result = security(properties)
-    context: ssl.SSLContext | None = None
-    if result.is_encrypted:
-        context = ssl.create_default_context(cafile=result.ca_path or None)
-        if result.certificate_path:
-            context.load_cert_chain(
-                result.certificate_path, result.key_path or None, result.key_password or None
-            )
+    context = result.ssl_context()
     if result.is_authenticated:
         return faust.SASLCredentials(
             username=result.username,

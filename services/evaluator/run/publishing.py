@@ -8,7 +8,7 @@ A run that measures its pipelines alternately has an `Evaluation` for each
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,6 +57,10 @@ class InterleavedEvaluation:
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         for part in self._parts:
             part.advance(input_frontier_ms, output_frontier_ms)
+
+    def add_aborted(self, aborted: Mapping[str, Mapping[int, int]]) -> None:
+        for topic, seconds in aborted.items():
+            self._of_topic[topic].add_aborted({topic: seconds})
 
     def open_in_measure(self) -> int:
         return sum(part.open_in_measure() for part in self._parts)

@@ -13,8 +13,9 @@ measured the offset of the generator's clock from the broker's on the probe traf
 is acceptable.
 """
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress, groupby
 from operator import not_
 
@@ -26,14 +27,21 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas.events import ClockOffsetMeasured, Ready
 from schemas.protocol import RunPlan, probe_run_id
-from services.evaluator.columnar.columns import Ints
+from services.evaluator.columnar.columns import UNKNOWN, Ints
 from services.evaluator.columnar.decode import Decoded, input_decoder
 from services.evaluator.pairing.counters import pack_offsets
 from services.evaluator.pairing.evaluation import RecordBatch
 from services.runtime.counting import by_value, int_pairs
 from services.runtime.events import Events
-from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, watermarks
+from services.runtime.kafka import (
+    KAFKA_TIMEOUT_S,
+    KafkaUnavailableError,
+    client_properties,
+    watermarks,
+)
 from services.runtime.process import Clock, now_ms
+from services.runtime.settings import ServiceSettings
+from services.runtime.transactions import CommitReader
 
 TopicPartition = tuple[str, int]  # topic and partition
 Offsets = dict[str, tuple[int, ...]]  # by topic, per partition
@@ -41,6 +49,7 @@ Offsets = dict[str, tuple[int, ...]]  # by topic, per partition
 # were deleted before they were read: skipping them corrupts verdicts. The end of a partition is
 # reported because markers of transactions take offsets and are not delivered.
 FETCHING = {
+    "isolation.level": "read_committed",
     "auto.offset.reset": "error",
     "enable.partition.eof": True,
     "fetch.min.bytes": 1 << 20,
@@ -101,6 +110,15 @@ def end_offsets_by(admin: AdminClient) -> EndOffsets:
     return ends
 
 
+def commit_reader(
+    settings: ServiceSettings, offsets: dict[TopicPartition, int], inputs: tuple[str, ...]
+) -> CommitReader:
+    """A reader of the transactions of a run's outputs from these offsets."""
+    properties = client_properties(settings, "evaluator-transactions")
+    of_outputs = {place: offset for place, offset in offsets.items() if place[0] not in inputs}
+    return CommitReader(properties, of_outputs)
+
+
 def offsets_at(consumer: Consumer, topics: Offsets, time_ms: int) -> dict[TopicPartition, int]:
     """The offset of the first record of each partition appended at or after a time, or the end
     offset. `topics`: any offsets by topic and partition. Raises KafkaException."""
@@ -129,11 +147,13 @@ class ReadBatch:
 @dataclass(frozen=True)
 class Frontier:
     """All records appended before these times (epoch ms) have been read. positions: the next offset
-    of every partition of the shard."""
+    of every partition of the shard. aborted: records of transactions that were aborted, by topic
+    and second (epoch ms), since the previous frontier."""
 
     input_ms: int
     output_ms: int
     positions: dict[TopicPartition, int]
+    aborted: dict[str, Counter[int]] = field(default_factory=dict)
 
     def behind_ms(self, now_ms: int, since_ms: int) -> int:
         """Lag in milliseconds. since_ms: when reading started, which is used while a topic with
@@ -146,7 +166,8 @@ class Reader:
     covers the batches returned before it.
 
     inputs: the input topics of the run. with_offsets: whether batches contain partition and offset
-    of each record.
+    of each record. commits: reads the transactions of outputs, from the same offsets; without it
+    nothing is known of them.
     """
 
     def __init__(
@@ -159,8 +180,10 @@ class Reader:
         *,
         shard: PartitionShard = ALL,
         with_offsets: bool = False,
+        commits: CommitReader | None = None,
     ) -> None:
         self._consumer = consumer
+        self._commits = commits
         self._clock = clock
         self._ends = ends
         self._inputs = frozenset(inputs)
@@ -174,7 +197,8 @@ class Reader:
         )
 
     def read(self, records: int, timeout_s: float) -> list[ReadBatch]:
-        """The next records, by topic, inputs first. Raises TimestampError, KafkaException."""
+        """The next records, by topic, inputs first. Raises TimestampError, KafkaException,
+        KafkaUnavailableError."""
         by_topic: dict[str, list[KafkaMessage]] = {}
         messages = self._consumer.consume(records, timeout_s)
         errors = list(map(KafkaMessage.error, messages))
@@ -183,11 +207,14 @@ class Reader:
         if any(errors):
             reports = list(compress(messages, errors))
             messages = list(compress(messages, map(not_, errors)))
+        ends = list(filter(_is_end, reports))
+        if self._commits is not None:
+            self._commits.read_to(self._passed(messages, ends))
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
         batches = [self._batch(topic, by_topic[topic]) for topic in ordered]
-        for message in filter(_is_end, reports):
+        for message in ends:
             place = message.topic(), message.partition()
             self._next[place] = max(self._next[place], message.offset())
         return batches
@@ -204,11 +231,29 @@ class Reader:
         reached = {place: self._read_ms[place] for place in ends}
         inputs = [ms for (topic, _), ms in reached.items() if topic in self._inputs]
         outputs = [ms for (topic, _), ms in reached.items() if topic not in self._inputs]
-        return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next))
+        aborted = {} if self._commits is None else self._commits.take_aborted()
+        return Frontier(min(inputs), min(outputs, default=min(inputs)), dict(self._next), aborted)
 
     def close(self) -> None:
-        """Close the consumer."""
+        """Close the clients."""
         self._consumer.close()
+        if self._commits is not None:
+            self._commits.close()
+
+    def _passed(
+        self, messages: list[KafkaMessage], ends: list[KafkaMessage]
+    ) -> dict[TopicPartition, int]:
+        """The offsets below which everything is read with these messages, of outputs."""
+        offsets = list(map(KafkaMessage.offset, messages))
+        places = zip(
+            map(KafkaMessage.topic, messages), map(KafkaMessage.partition, messages), strict=True
+        )
+        last: dict[TopicPartition, int] = dict(zip(places, offsets, strict=True))
+        passed = {place: offset + 1 for place, offset in last.items()}
+        for message in ends:
+            place = message.topic(), message.partition()
+            passed[place] = max(passed.get(place, 0), message.offset())
+        return {place: end for place, end in passed.items() if place[0] not in self._inputs}
 
     def _batch(self, topic: str, messages: list[KafkaMessage]) -> ReadBatch:
         count = len(messages)
@@ -216,6 +261,7 @@ class Reader:
         if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
             raise TimestampError(f"topic {topic} does not use LogAppendTime")
         partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
+        visible_ms = self._visible_ms(topic, partitions, messages)
         for partition, rows in by_value(partitions):
             last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
             place, offset = (topic, partition), messages[last].offset()
@@ -231,8 +277,24 @@ class Reader:
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
         return ReadBatch(
-            RecordBatch(topic, appended_ms, values, keys, partitions, places), messages
+            RecordBatch(topic, appended_ms, values, keys, partitions, places, visible_ms), messages
         )
+
+    def _visible_ms(
+        self, topic: str, partitions: Ints, messages: list[KafkaMessage]
+    ) -> Ints | None:
+        """When each record became visible; None if no partition of them has transactions."""
+        if self._commits is None or topic in self._inputs:
+            return None
+        result: Ints | None = None
+        for partition, rows in by_value(partitions):
+            if not self._commits.has_transactions((topic, partition)):
+                continue
+            if result is None:
+                result = np.full(len(messages), UNKNOWN, np.int64)
+                offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
+            result[rows] = self._commits.take_visible_ms((topic, partition), offsets[rows])
+        return result
 
     def _saw(self, appended_ms: int) -> None:
         delay_ms = self._clock() - appended_ms

@@ -9,6 +9,7 @@ evaluated.
 
 import sys
 import time
+from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -26,6 +27,7 @@ from services.evaluator.run.reader import (
     TimestampError,
     TopicPartition,
     check_kept,
+    commit_reader,
     offsets_at,
     reached,
 )
@@ -115,8 +117,9 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
         counts = read_published(settings, run_id, None, past.prepared_ms).counts
         evaluation = evaluation_of(past.plan, past.phases)
         inputs, clock = evaluation.inputs, lambda: past.stopped_ms
-        reader = Reader(consumer, lambda _places: ends, begins, inputs, clock)
-        _count(evaluation, reader, ends, settings, counts)
+        with closing(commit_reader(settings, ALL.of(begins), inputs)) as commits:
+            reader = Reader(consumer, lambda _places: ends, begins, inputs, clock, commits=commits)
+            _count(evaluation, reader, ends, settings, counts)
         return counts
     finally:
         consumer.close()
@@ -133,6 +136,7 @@ def _count(
     while True:
         frontier = reader.frontier()
         evaluation.advance(frontier.input_ms, frontier.output_ms)
+        evaluation.add_aborted(frontier.aborted)
         for topic, fields in evaluation.take_events():
             counts.count(topic, fields)
         if reached(frontier.positions, ends):

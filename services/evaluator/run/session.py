@@ -35,6 +35,7 @@ from services.evaluator.run.reader import (
     TopicPartition,
     check_kept,
     check_topics,
+    commit_reader,
     end_offsets_by,
     reached,
 )
@@ -127,7 +128,15 @@ class RunTopics:
         """A reader of the shard's partitions from these offsets."""
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
-        return Reader(consumer, ends, offsets, inputs, shard=self.shard, with_offsets=with_offsets)
+        return Reader(
+            consumer,
+            ends,
+            offsets,
+            inputs,
+            shard=self.shard,
+            with_offsets=with_offsets,
+            commits=commit_reader(self._settings, self.shard.of(offsets), inputs),
+        )
 
     def published(self, run_id: str, producer: str, since_ms: int) -> Published:
         """What `producer` has published of a run prepared at `since_ms` (epoch ms)."""
@@ -260,6 +269,7 @@ class EvaluatorSession:
         self._follow_lag(state, frontier)
         try:
             state.evaluation.advance(frontier.input_ms, frontier.output_ms)
+            state.evaluation.add_aborted(frontier.aborted)
             state.publication.publish(state.evaluation, frontier)
         except NotRepeatableError as error:
             self.fail(f"The published results of this run cannot be reproduced: {error}.")

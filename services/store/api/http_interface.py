@@ -318,7 +318,7 @@ class _HttpQuery:
             refusal = error.code, f"{error}\n".encode()
         code, text = refusal
         headers = self._headers | {"X-ClickHouse-Exception-Code": str(code)}
-        body, encoding = await self._packed(text)
+        body, encoding = await self._packed(text, is_readable=True)
         return await _send(self._request, Page(status_of(code), body, headers | encoding))
 
     async def _send_answer(self) -> web.StreamResponse:
@@ -396,12 +396,15 @@ class _HttpQuery:
         data = hello(socket.gethostname(), result.data.decode().strip(), number)
         return Answer(data, "Native", 1, 1, 0.0)
 
-    async def _packed(self, data: bytes) -> tuple[bytes, dict[str, str]]:
+    async def _packed(
+        self, data: bytes, *, is_readable: bool = False
+    ) -> tuple[bytes, dict[str, str]]:
         """A body in ClickHouse's framing and in a content encoding, if the request asks for them,
-        and the header that names the latter."""
+        and the header that names the latter. is_readable: as in `framed`."""
         given = self._given
         if self._is_in and given.get("compress") == "1":
-            data = await self._interface.beside(lambda: b"".join(framed(data)))
+            blocks = partial(framed, data, is_readable=is_readable)
+            data = await self._interface.beside(lambda: b"".join(blocks()))
         wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
         encoding = accepted(self._request.headers) if wanted else ""
         if not encoding or len(data) < MIN_COMPRESSED_BYTES:

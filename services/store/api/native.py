@@ -36,14 +36,27 @@ class BlockError(ValueError):
     """Data in this framing are malformed or too long; the text says which, in one sentence."""
 
 
-def framed(data: bytes) -> Iterator[bytes]:
-    """Data as blocks compressed by LZ4, as a server sends them."""
+def framed(data: bytes, *, is_readable: bool = False) -> Iterator[bytes]:
+    """Data as blocks compressed by LZ4, as a server sends them. is_readable: LZ4 without
+    references, so that the data stand in the block: clients of JDBC look for the text of an
+    exception in a body that they have not decompressed."""
     view = memoryview(data)
     for begin in range(0, len(view), BLOCK_BYTES):
         piece = view[begin : begin + BLOCK_BYTES]
-        packed = lz4.block.compress(piece, store_size=False)
+        packed = (
+            _literal(bytes(piece)) if is_readable else lz4.block.compress(piece, store_size=False)
+        )
         block = _HEAD.pack(LZ4, _HEAD.size + len(packed), len(piece)) + packed
         yield _checksum(block) + block
+
+
+def _literal(data: bytes) -> bytes:
+    """One LZ4 sequence of literals: their number in the upper half of a byte, what exceeds 15 in
+    bytes of up to 255, the last of which is less."""
+    more = len(data) - 15
+    if more < 0:
+        return bytes([len(data) << 4]) + data
+    return bytes([0xF0, *[255] * (more // 255), more % 255]) + data
 
 
 def unframed(data: bytes, limit: int) -> bytes:

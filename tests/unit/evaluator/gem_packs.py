@@ -105,12 +105,14 @@ class Said:
 
 @dataclass(frozen=True)
 class Due:
-    """An expected output, and the records that contribute to it."""
+    """An expected output, and the records that contribute to it. window_us: the latest scheduled
+    time in the windows that were joined."""
 
     content: Fields | bytes
     events: tuple[Event, ...]
     closed_ms: int | None = None
     copies: int = 1
+    window_us: int | None = None
 
     @property
     def latest_ms(self) -> int:
@@ -179,12 +181,14 @@ def aggregated(
 
 
 Pair = tuple[Event, Event]
+Joined = dict[int, tuple[int, list[Pair], int]]
 
 
 def paired(
     events: list[Event], size_s: int, slide_s: int, key: Callable[[Event], Key | None]
-) -> dict[int, tuple[int, list[Pair]]]:
-    """Pairs of purchases and ads with equal keys by window, and when it is closed."""
+) -> Joined:
+    """Pairs of purchases and ads with equal keys by window, when it is closed, and the latest
+    scheduled time in it."""
     found = {}
     mine = [one for one in events if key(one) is not None]
     for start_ms, members in windows(mine, size_s, slide_s).items():
@@ -196,7 +200,8 @@ def paired(
             for other in counted
             if (one.input, other.input) == ("purchases", "ads") and key(one) == key(other)
         ]
-        found[start_ms] = at_ms, pairs
+        latest_us = max((one.scheduled_us for one in counted), default=0)
+        found[start_ms] = at_ms, pairs, latest_us
     return found
 
 
@@ -206,11 +211,11 @@ def country(event: Event) -> str | None:
 
 
 def of_pairs(
-    found: dict[int, tuple[int, list[Pair]]], size_s: int, content: Callable[[Pair], Fields | None]
+    found: Joined, size_s: int, content: Callable[[Pair], Fields | None]
 ) -> dict[Key, Due]:
     """The expected outputs of a window_join, or of a filter on it."""
     due: dict[Key, Due] = {}
-    for start_ms, (at_ms, pairs) in found.items():
+    for start_ms, (at_ms, pairs, latest_us) in found.items():
         for purchase, ad in pairs:
             fields = content((purchase, ad))
             if fields is None:
@@ -222,7 +227,8 @@ def of_pairs(
                 first = min((due[key].events, (purchase, ad)), key=_appended)
                 due[key] = replace(due[key], events=first, copies=due[key].copies + 1)
             else:
-                due[key] = Due(head | span | fields, (purchase, ad), at_ms)
+                content_of = head | span | fields
+                due[key] = Due(content_of, (purchase, ad), at_ms, window_us=latest_us)
     return due
 
 
@@ -230,11 +236,11 @@ def _appended(pair: tuple[Event, ...]) -> list[int]:
     return [one.appended_ms for one in pair]
 
 
-def dear_averages(events: list[Event], found: dict[int, tuple[int, list[Pair]]]) -> dict[Key, Due]:
+def dear_averages(events: list[Event], found: Joined) -> dict[Key, Due]:
     """AVG(price) of dear offers by country. Every record in at least one of them contributes once,
     and so does every copy of it."""
     due: dict[Key, Due] = {}
-    for start_ms, (at_ms, pairs) in found.items():
+    for start_ms, (at_ms, pairs, latest_us) in found.items():
         dear = [pair for pair in pairs if max(pair[0].price, pair[1].price) > 100]
         for name in {country(pair[0]) for pair in dear}:
             mine = [pair for pair in dear if country(pair[0]) == name]
@@ -247,7 +253,8 @@ def dear_averages(events: list[Event], found: dict[int, tuple[int, list[Pair]]])
                 "window_end": start_ms + 1_000,
                 "average_price": float(sum(prices, Fraction()) / len(prices)),
             }
-            due[name, start_ms] = Due(content, tuple(one for _, one in members), at_ms)
+            of_members = tuple(one for _, one in members)
+            due[name, start_ms] = Due(content, of_members, at_ms, window_us=latest_us)
     return due
 
 
@@ -351,11 +358,14 @@ def judge(events: list[Event], outputs: list[Said]) -> Totals:
                 totals.count_verdict(said.stage, phase, out_ms, "duplicate", 1)
             continue
         times = [one.appended_ms for one in expected.events]
-        for definition, latency_ms in (
-            ("latest", out_ms - max(times)),
-            ("mean", floor(out_ms - Fraction(sum(times), len(times)) + Fraction(1, 2))),
-            ("event_time", out_ms - expected.scheduled_us // 1_000),
-        ):
+        by_definition = {
+            "latest": out_ms - max(times),
+            "mean": floor(out_ms - Fraction(sum(times), len(times)) + Fraction(1, 2)),
+            "event_time": out_ms - expected.scheduled_us // 1_000,
+        }
+        if expected.window_us is not None:
+            by_definition["window_time"] = out_ms - expected.window_us // 1_000
+        for definition, latency_ms in by_definition.items():
             totals.count_latency(said.stage, definition, phase, out_ms, latency_ms, 1)
         content = said.raw if said.fields is None else said.fields
         verdict = "late" if out_ms > expected.due_ms + DEADLINE_MS else "exact"

@@ -20,7 +20,7 @@ from schemas.protocol import (
     RunRequest,
     Workload,
 )
-from services.evaluator.columnar.columns import LIMITS, StateLimits
+from services.evaluator.columnar.columns import LIMITS, UNKNOWN, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from tests.traffic import CODEC, TRAFFIC
@@ -46,14 +46,14 @@ BUILT_IN = Pipeline(
 VALUES = {"flow": "flow_vehicles_per_hour", "speed": "speed_km_per_hour"}
 
 
-def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
+def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names, **judgement: Any) -> RunPlan:
     """A run of one pipeline `p`: late after 1 s, missing after 2 s."""
     workload = Workload(
         name="test",
         summary="-",
         load=Constant(rate_per_second=1),
         phases=PHASES.phases,
-        judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS),
+        judgement=Judgement(deadline_ms=DEADLINE_MS, give_up_ms=GIVE_UP_MS, **judgement),
     )
     pipeline = Pipeline(
         name="p", summary="-", engine="spark", mode="real-time", implementation="customised"
@@ -64,9 +64,9 @@ def a_plan(stages: tuple[str, ...] = TRAFFIC.stage_names) -> RunPlan:
     return RunPlan(request=request, start_offsets={})
 
 
-def an_evaluation(*stages: str, limits: StateLimits = LIMITS) -> Evaluation:
+def an_evaluation(*stages: str, limits: StateLimits = LIMITS, **judgement: Any) -> Evaluation:
     """An evaluation of the given stages, or of all."""
-    return Evaluation(a_plan(stages or TRAFFIC.stage_names), PHASES, limits=limits)
+    return Evaluation(a_plan(stages or TRAFFIC.stage_names, **judgement), PHASES, limits=limits)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class Output:
-    """One record of an output topic. fields: None for `ingest` and for undecodable values."""
+    """One record of an output topic. fields: None for `ingest` and for undecodable values.
+    visible_ms: None in a partition without transactions."""
 
     stage: str
     appended_ms: int
@@ -122,6 +123,7 @@ class Output:
     raw: bytes = b""
     key: bytes | EllipsisType | None = ...  # the measurement id by default
     partition: int = 0
+    visible_ms: int | None = None
 
     @property
     def key_on_the_wire(self) -> bytes | None:
@@ -268,8 +270,8 @@ def samples_of(events: Iterable[tuple[str, dict[str, Any]]]) -> list[str]:
 class Run:
     """An evaluation, its rejected records and the totals of its events."""
 
-    def __init__(self, *stages: str, limits: StateLimits = LIMITS) -> None:
-        self.evaluation = an_evaluation(*stages, limits=limits)
+    def __init__(self, *stages: str, limits: StateLimits = LIMITS, **judgement: Any) -> None:
+        self.evaluation = an_evaluation(*stages, limits=limits, **judgement)
         self.refused: list[UndecodedRecord] = []
         self.samples: list[str] = []
         self._totals = Totals()
@@ -310,7 +312,16 @@ class Run:
         values: list[bytes | None] = [record.encoded for record in records]
         keys = [getattr(record, "key_on_the_wire", None) for record in records]
         partitions = np.array([getattr(record, "partition", 0) for record in records], np.int64)
-        batch = RecordBatch(records[0].topic, appended_ms, values, keys, partitions)
+        visible = [getattr(record, "visible_ms", None) for record in records]
+        visible_ms = np.array([UNKNOWN if each is None else each for each in visible], np.int64)
+        batch = RecordBatch(
+            records[0].topic,
+            appended_ms,
+            values,
+            keys,
+            partitions,
+            visible_ms=visible_ms if (visible_ms != UNKNOWN).any() else None,
+        )
         self.refused += self.evaluation.add(batch)
 
 

@@ -25,12 +25,21 @@ def test_a_block_of_clickhouse_is_read() -> None:
     assert unframed(block(LZ4, b"\x10\x01", 1), 1) == b"\x01"
 
 
-@pytest.mark.parametrize("size", [0, 1, 1024 * 1024, 1024 * 1024 + 1, 3_000_000])
-def test_what_is_framed_can_be_read_again(size: int) -> None:
+@pytest.mark.parametrize("is_readable", [False, True])
+@pytest.mark.parametrize(
+    "size", [0, 1, 14, 15, 16, 269, 270, 271, 1024 * 1024, 1024 * 1024 + 1, 3_000_000]
+)
+def test_what_is_framed_can_be_read_again(size: int, is_readable: bool) -> None:
     data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
-    blocks = list(framed(data))
+    blocks = list(framed(data, is_readable=is_readable))
     assert len(blocks) == -(-size // (1024 * 1024))
     assert unframed(b"".join(blocks), size) == data
+
+
+def test_a_readable_block_shows_its_data_to_who_does_not_decompress_it() -> None:
+    text = b"Timeout exceeded: elapsed 1000.067 ms, maximum: 1000 ms. (TIMEOUT_EXCEEDED)"
+    assert text not in b"".join(framed(text))
+    assert text in b"".join(framed(text, is_readable=True))
 
 
 @pytest.mark.parametrize(

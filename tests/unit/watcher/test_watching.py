@@ -148,7 +148,9 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
     process.close(watched(shop(run_s=5), context))
     found = PublishedSince()
     gone = {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
-    found.add(catalogue.THROUGHPUT, {"run_id": name(2), **gone, "records": 9, "bytes": 0})
+    found.add(
+        catalogue.THROUGHPUT, {"run_id": name(2), **gone, "records": 9, "bytes": 0, "aborted": 0}
+    )
     context.published_since = found
     context.at_s(17)
     watching = process.open_watching(shop(run_s=5), context)
@@ -165,7 +167,9 @@ def test_what_can_be_counted_again_is_published_and_only_its_own_run_is_invalid(
 def test_only_counts_of_runs_that_the_killed_process_counted_in_wait_for_the_end(bus, context):
     process.close(watched(shop(run_s=5), context))
     found, known = PublishedSince(), {"topic": "in", "pipeline": "", "stage": "", "second": 10_000}
-    found.add(catalogue.THROUGHPUT, {"run_id": name(2), **known, "records": 1, "bytes": 0})
+    found.add(
+        catalogue.THROUGHPUT, {"run_id": name(2), **known, "records": 1, "bytes": 0, "aborted": 0}
+    )
     context.published_since = found
     context.at_s(17)
     watching = process.open_watching(shop(run_s=5), context)

@@ -1,0 +1,288 @@
+"""When the records of a transaction became visible to consumers that read committed ones only.
+
+Such a consumer sees a record once the broker's *last stable offset* is above it: all transactions
+that began at or before it have ended. The end of a transaction is a marker in the log, to which the
+broker gives an append time of its own. Kafka's clients do not deliver markers, so this reads the
+partitions a second time, by fetches of its own, and parses the headers of record batches (format 2,
+https://kafka.apache.org/documentation/#recordbatch) and the markers alone.
+
+A partition whose first batch is not of a transaction is not read any further.
+"""
+
+import asyncio
+import struct
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.structs import TopicPartition
+
+from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, Place
+from services.runtime.kafka_security import security
+
+Ints = npt.NDArray[np.int64]
+_HEADER = struct.Struct(">qiibIhiqqqhii")  # of a record batch
+_LENGTH_AT = 12  # bytes before those that a batch's length counts
+_MAGIC = 2
+_IS_TRANSACTIONAL, _IS_CONTROL = 1 << 4, 1 << 5
+_COMMIT = 1
+_READ_COMMITTED = 1
+_MAX_WAIT_MS, _MIN_BYTES = 500, 1
+_PARTITION_BYTES, _MAX_BYTES = 1 << 20, 16 << 20
+_RETRY_S = 0.1
+
+
+class Batch(NamedTuple):
+    """Header of a record batch. appended_ms: LogAppendTime. commits: of the marker that ends a
+    transaction, whether it commits it; None for records."""
+
+    offset: int
+    next_offset: int
+    records: int
+    appended_ms: int
+    producer: int
+    is_transactional: bool
+    commits: bool | None
+
+
+class BatchFormatError(ValueError):
+    """Bytes that are not a record batch of format 2."""
+
+
+def batches(data: bytes) -> Iterable[Batch]:
+    """The batches in a fetch response, which may end within one. Raises BatchFormatError."""
+    at = 0
+    while at + _HEADER.size <= len(data):
+        (offset, length, _, magic, _, attributes, last, _, appended_ms, producer, _, _, records) = (
+            _HEADER.unpack_from(data, at)
+        )
+        end = at + _LENGTH_AT + length
+        if magic != _MAGIC or end < at + _HEADER.size or last < 0:
+            raise BatchFormatError(f"no record batch of format {_MAGIC} at offset {offset}")
+        if end > len(data):
+            return
+        commits = None
+        if attributes & _IS_CONTROL:
+            commits = _is_commit(data[at + _HEADER.size : end])
+        yield Batch(
+            offset,
+            offset + last + 1,
+            records,
+            appended_ms,
+            producer,
+            bool(attributes & _IS_TRANSACTIONAL),
+            commits,
+        )
+        at = end
+
+
+def _is_commit(record: bytes) -> bool:
+    """Whether the record of a control batch commits: its key holds a version and a type, 16 bits
+    each."""
+    at = 0
+    for _ in range(2):  # length and attributes
+        at = _after_varint(record, at)
+    for _ in range(2):  # deltas of time and offset
+        at = _after_varint(record, at)
+    at = _after_varint(record, at)  # length of the key
+    key = record[at : at + 4]
+    if len(key) < 4:
+        raise BatchFormatError("a transaction marker is cut off")
+    return bool(struct.unpack(">hh", key)[1] == _COMMIT)
+
+
+def _after_varint(data: bytes, at: int) -> int:
+    while at < len(data) and data[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+class CommitTimes:
+    """When each record of one partition became visible, from its batches in order.
+
+    offset: of the first record of interest. A transaction that was open there is not known; it is
+    taken to end before its successors. next_offset: of the next batch to read. stable_offset: all
+    records before it are visible or aborted. is_transactional: None before the first batch.
+    """
+
+    def __init__(self, offset: int) -> None:
+        self.next_offset = self.stable_offset = offset
+        self.is_transactional: bool | None = None
+        self._begun: dict[int, int] = {}  # first offset of each open transaction, by producer
+        self._written: dict[int, Counter[int]] = {}  # its records by second (epoch ms)
+        self._aborted: Counter[int] = Counter()
+        self._ends: list[int] = []  # records before an end, and not before the previous one, …
+        self._times_ms: list[int] = []  # … became visible at this time
+
+    def add(self, batch: Batch) -> None:
+        """Add the next batch; one that was added before is ignored."""
+        if batch.next_offset <= self.next_offset:
+            return
+        self.next_offset = batch.next_offset
+        if self.is_transactional is None:
+            self.is_transactional = batch.is_transactional
+        if not batch.is_transactional:
+            self._advance(batch)
+        elif batch.commits is None:
+            self._begun.setdefault(batch.producer, batch.offset)
+            second = batch.appended_ms - batch.appended_ms % 1000
+            self._written.setdefault(batch.producer, Counter())[second] += batch.records
+        else:
+            self._begun.pop(batch.producer, None)
+            written = self._written.pop(batch.producer, Counter())
+            if not batch.commits:
+                self._aborted.update(written)
+            self._advance(batch)
+
+    def _advance(self, batch: Batch) -> None:
+        stable = min(self._begun.values(), default=batch.next_offset)
+        if stable > self.stable_offset:
+            self.stable_offset = stable
+            self._ends.append(stable)
+            self._times_ms.append(batch.appended_ms)
+
+    def take_visible_ms(self, offsets: Ints) -> Ints:
+        """Epoch milliseconds at which the records at these ascending offsets became visible.
+        Times of records before the last of them are then forgotten. All must be below
+        `stable_offset`."""
+        ends = np.array(self._ends, np.int64)
+        at = np.searchsorted(ends, offsets, side="right")
+        times: Ints = np.array(self._times_ms, np.int64)[at]
+        done = int(np.searchsorted(ends, offsets[-1] + 1, side="right"))
+        del self._ends[:done], self._times_ms[:done]
+        return times
+
+    def take_aborted(self) -> Counter[int]:
+        """Records of aborted transactions by second of LogAppendTime, since the last call."""
+        taken, self._aborted = self._aborted, Counter()
+        return taken
+
+
+class CommitReader:
+    """Reads the batches of partitions from these offsets. All calls must come from one thread at a
+    time, which must not run an event loop.
+
+    properties: of a librdkafka client. Raises ValueError for settings that aiokafka does not have.
+    """
+
+    def __init__(self, properties: Mapping[str, str], offsets: Mapping[Place, int]) -> None:
+        access = security(properties)
+        self._arguments = {
+            "bootstrap_servers": properties["bootstrap.servers"].split(","),
+            "client_id": properties["client.id"],
+            "security_protocol": access.protocol,
+            "ssl_context": access.ssl_context(),
+        }
+        if access.is_authenticated:
+            self._arguments |= {
+                "sasl_mechanism": access.mechanism,
+                "sasl_plain_username": access.username,
+                "sasl_plain_password": access.password,
+            }
+        self._partitions = {place: CommitTimes(offset) for place, offset in offsets.items()}
+        self._runner: asyncio.Runner | None = None
+        self._client: AIOKafkaClient | None = None
+
+    def read_to(self, ends: Mapping[Place, int]) -> None:
+        """Read until everything before these offsets, which a consumer of committed records has
+        passed, is stable. Raises KafkaUnavailableError, BatchFormatError."""
+        if not self._behind(ends):
+            return
+        if self._runner is None:
+            self._runner = asyncio.Runner()
+        self._runner.run(self._read_to(ends))
+
+    def has_transactions(self, place: Place) -> bool:
+        """Whether the first record of a partition is one of a transaction."""
+        return bool(self._partitions[place].is_transactional)
+
+    def take_visible_ms(self, place: Place, offsets: Ints) -> Ints:
+        """Epoch milliseconds at which records at ascending offsets became visible, each asked for
+        once. `read_to` must have passed them."""
+        return self._partitions[place].take_visible_ms(offsets)
+
+    def take_aborted(self) -> dict[str, Counter[int]]:
+        """Records of aborted transactions by topic and second (epoch ms), since the last call."""
+        result: dict[str, Counter[int]] = defaultdict(Counter)
+        for (topic, _), times in self._partitions.items():
+            if taken := times.take_aborted():
+                result[topic].update(taken)
+        return dict(result)
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self._runner is None:
+            return
+        self._runner.run(self._disconnect())
+        self._runner.close()
+        self._runner = None
+
+    def _behind(self, ends: Mapping[Place, int]) -> list[Place]:
+        """The partitions that must be read further."""
+        return [
+            place
+            for place, end in ends.items()
+            if (times := self._partitions.get(place)) is not None
+            and times.is_transactional is not False
+            and times.stable_offset < end
+        ]
+
+    async def _read_to(self, ends: Mapping[Place, int]) -> None:
+        deadline_s = time.monotonic() + KAFKA_TIMEOUT_S
+        reason = "they do not end"
+        while behind := self._behind(ends):
+            if time.monotonic() > deadline_s:
+                topic, partition = behind[0]
+                raise KafkaUnavailableError(
+                    f"the transactions of {topic}, partition {partition}, cannot be read: {reason}"
+                )
+            try:
+                async with asyncio.timeout(KAFKA_TIMEOUT_S):
+                    await self._fetch(behind)
+            except (KafkaError, OSError, TimeoutError) as error:
+                reason = str(error) or type(error).__name__
+                await self._disconnect()
+                await asyncio.sleep(_RETRY_S)
+
+    async def _fetch(self, places: list[Place]) -> None:
+        """One fetch from each broker that leads some of these partitions."""
+        client = await self._connected()
+        by_leader: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
+        for topic, partition in places:
+            leader = client.cluster.leader_for_partition(TopicPartition(topic, partition))
+            if leader is None or leader < 0:
+                raise KafkaError(f"{topic}, partition {partition}, has no leader")
+            next_offset = self._partitions[topic, partition].next_offset
+            by_leader.setdefault(leader, {}).setdefault(topic, []).append(
+                (partition, next_offset, _PARTITION_BYTES)
+            )
+        for leader, topics in by_leader.items():
+            request = FetchRequest(
+                _MAX_WAIT_MS, _MIN_BYTES, _MAX_BYTES, _READ_COMMITTED, list(topics.items())
+            )
+            response = await client.send(leader, request)
+            for topic, partitions in response.topics:
+                for partition, code, *_, data in partitions:
+                    if code:
+                        raise KafkaError(f"{topic}, partition {partition}: error {code}")
+                    times = self._partitions[topic, partition]
+                    for batch in batches(data or b""):
+                        times.add(batch)
+
+    async def _connected(self) -> AIOKafkaClient:
+        if self._client is None:
+            self._client = AIOKafkaClient(**self._arguments)
+            await self._client.bootstrap()
+            await self._client.set_topics({topic for topic, _ in self._partitions})
+        return self._client
+
+    async def _disconnect(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
