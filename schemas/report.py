@@ -522,6 +522,17 @@ class Scalability(ReportPart):
     said: list[str]
 
 
+class SweepPoint(ReportPart):
+    """The runs with one choice of settings. values: of the settings, by name. run_id: the run whose
+    figures these are, of several the median run. valid: how many of the `runs` are."""
+
+    values: dict[str, Any]
+    run_id: str
+    runs: int
+    valid: int
+    pipelines: dict[str, PipelineReport]
+
+
 class Compared(ReportPart):
     """A figure of the report and of its baseline. verdict: of analysis/intervals.py."""
 
@@ -564,7 +575,7 @@ class Report(ReportPart):
     how long it was to be measured. services: use by service. left_out: results of what is not in
     the run's plan. identity: what comparable runs share, by name. Of a watch: mean_bytes of its
     values, and the lag of groups. interleaved: None unless pipelines took turns. scalability,
-    repetition, baseline: results of commands about several runs."""
+    repetition, sweep, baseline: results of commands about several runs."""
 
     run_id: str
     workload: str = ""
@@ -595,6 +606,7 @@ class Report(ReportPart):
     interleaved: Interleaved | None = None
     scalability: Scalability | None = None
     repetition: Repetition | None = None
+    sweep: list[SweepPoint] | None = None
     baseline: BaselineComparison | None = None
 
     @property

@@ -18,9 +18,10 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ from schemas.validation_errors import DefinitionError, first_mistake, first_sent
 from schemas.workload import KillTarget
 from services.definitions.domains import DOMAINS_DIR, Domain
 from services.definitions.engines import load_engine
-from services.definitions.pipelines import DEFAULT_PIPELINE, with_workers
+from services.definitions.pipelines import DEFAULT_PIPELINE, with_settings, with_workers
 from services.definitions.workloads import changed
 from services.runtime.settings import ServiceSettings
 
@@ -131,20 +132,30 @@ def chosen_pipelines(given: str | None, workload: Workload) -> Sequence[str]:
     return workload.pipelines or (DEFAULT_PIPELINE,)
 
 
-def settings_of(given: Sequence[str]) -> dict[str, Any]:
-    """The settings of --set by name. A value is written as in TOML, or is plain text. Raises
-    DefinitionError."""
-    result: dict[str, Any] = {}
+def settings_of(given: Sequence[str]) -> list[dict[str, Any]]:
+    """Every choice of the settings of --set, by name: one, unless a setting has several values,
+    separated by commas. A value is written as in TOML, or is plain text. Raises DefinitionError."""
+    result: dict[str, list[Any]] = {}
     for each in given:
         name, equals, text = (part.strip() for part in each.partition("="))
         if not name or not equals:
             raise DefinitionError(f"--set: {each!r} is not NAME=VALUE.")
         if name in result:
             raise DefinitionError(f"--set: {name} is set twice.")
-        result[name] = text
-        with suppress(tomllib.TOMLDecodeError):
-            result[name] = tomllib.loads(f"value = {text}")["value"]
-    return result
+        values = [_value_of(text)]
+        if values == [text]:
+            values = [_value_of(part.strip()) for part in text.split(",")]
+        if "" in values[1:]:
+            raise DefinitionError(f"--set: a value of {name} is missing in {text!r}.")
+        result[name] = values
+    choices = product(*result.values())
+    return [dict(zip(result, values, strict=True)) for values in choices]
+
+
+def _value_of(text: str) -> Any:
+    with suppress(tomllib.TOMLDecodeError):
+        return tomllib.loads(f"value = {text}")["value"]
+    return text
 
 
 def look_into_files(
@@ -178,12 +189,14 @@ def look_into_files(
 class ChosenRun:
     """One run of a series; a command without a series has a single part.
 
-    scaled: without the series name, which is only known once its first run is requested.
+    scaled: without the series name, which is only known once its first run is requested. values:
+    of the settings by which its pipelines differ from those of other parts.
     """
 
     workload: Workload
     pipelines: tuple[Pipeline, ...]
     scaled: Scaled | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def of_series(self, request: RunRequest, before: Sequence[Report]) -> RunRequest:
         """The request of this part, given the reports of those before it: its search starts at the
@@ -218,6 +231,21 @@ def scaling_of(workload: Workload, given: str | None) -> Workload:
             f"--workers must be rising whole numbers such as 1,2,4, not {given!r}."
         ) from error
     return workload.model_copy(update={"scaling": scaling})
+
+
+def swept(
+    workload: Workload, pipelines: tuple[Pipeline, ...], choices: Sequence[Mapping[str, Any]]
+) -> tuple[ChosenRun, ...]:
+    """A run for each choice of settings. Raises DefinitionError for what a pipeline does not
+    have."""
+    return tuple(
+        ChosenRun(
+            workload,
+            tuple(with_settings(each, values) if values else each for each in pipelines),
+            values=values,
+        )
+        for values in choices
+    )
 
 
 def parts_of(workload: Workload, pipelines: tuple[Pipeline, ...]) -> tuple[ChosenRun, ...]:

@@ -24,7 +24,7 @@ from schemas.protocol import (
     Workload,
     parse_stages,
 )
-from schemas.report import Report
+from schemas.report import Report, SweepPoint
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
 from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_THRESHOLD
@@ -44,6 +44,7 @@ from services.console.choosing import (
     runs_of,
     scaling_of,
     settings_of,
+    swept,
     with_overrides,
 )
 from services.console.files import report_files, write_file
@@ -57,7 +58,7 @@ from services.console.run_command import FollowedRun, RunError, ask, perform, pu
 from services.console.terminal import teller
 from services.definitions.domains import Domain, checked
 from services.definitions.engines import load_engine
-from services.definitions.pipelines import load_pipelines, with_settings
+from services.definitions.pipelines import load_pipelines
 from services.definitions.requests import new_request, not_published
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
@@ -118,7 +119,8 @@ MEANS = Means()
 class Wanted:
     """What to measure. ask: creates the request of a run from a workload and pipelines. repeat:
     number of rounds. baseline: what thresholds refer to and the report is compared with. measured:
-    the stages of each pipeline, by the name that the command gave it."""
+    the stages of each pipeline, by the name that the command gave it. sweep: the run of each
+    choice of the pipelines' settings."""
 
     options: RunOptions
     workload: Workload
@@ -129,6 +131,12 @@ class Wanted:
     baseline: Baseline | None = None
     means: Means = MEANS
     measured: Mapping[str, tuple[Stage, ...]] = field(default_factory=dict)
+    sweep: tuple[ChosenRun, ...] = ()
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether settings of the pipelines have several values."""
+        return len(self.sweep) > 1
 
     @property
     def needs_results(self) -> bool:
@@ -141,6 +149,8 @@ class Wanted:
     @property
     def parts(self) -> tuple[ChosenRun, ...]:
         """The runs of one round."""
+        if self.is_sweep:
+            return tuple(replace(part, workload=self.workload) for part in self.sweep)
         return parts_of(self.workload, self.pipelines)
 
     def keep(self, data: Path) -> None:
@@ -222,11 +232,11 @@ def _wanted(options: RunOptions, url: str) -> Wanted:
     domain, workload = chosen_workload(options.workload, options.domain)
     chosen = with_overrides(workload, options)
     workload = scaling_of(checked(chosen, domain), options.workers)
-    settings = settings_of(options.settings)
-    pipelines = tuple(
-        with_settings(pipeline, settings) if settings else pipeline
-        for pipeline in load_pipelines(chosen_pipelines(options.pipeline, workload))
-    )
+    pipelines = load_pipelines(chosen_pipelines(options.pipeline, workload))
+    sweep = swept(workload, pipelines, settings_of(options.settings))
+    pipelines = sweep[0].pipelines
+    if len(sweep) > 1:
+        _check_sweep(options, workload)
     workload, pipelines, repeat = _profiled(options, workload, pipelines)
     stages = _stages(options, domain)
     if not 1 <= repeat <= MOST_REPEATS:
@@ -238,7 +248,22 @@ def _wanted(options: RunOptions, url: str) -> Wanted:
     if options.require_comparison and baseline is None:
         raise DefinitionError("--require-comparison needs --baseline.")
     request = partial(new_request, stages=stages, domain=domain.spec, interleave=options.interleave)
-    return Wanted(options, workload, pipelines, domain, request, repeat, baseline)
+    return Wanted(options, workload, pipelines, domain, request, repeat, baseline, sweep=sweep)
+
+
+def _check_sweep(options: RunOptions, workload: Workload) -> None:
+    """Refuse what a command with several values of a setting cannot have. Raises
+    DefinitionError."""
+    having = {
+        "--interleave": options.interleave,
+        "--baseline": options.baseline is not None,
+        "--profile": options.profile is not None,
+        "--workers": workload.scaling is not None,
+        "--junit": options.junit is not None,
+        "--benchmark": options.benchmark is not None,
+    }
+    if refused := [name for name, is_given in having.items() if is_given]:
+        raise DefinitionError(f"--set with several values is not for {refused[0]}.")
 
 
 def _measure(
@@ -338,12 +363,35 @@ def exit_code(reports: list[Report], shown: Report) -> int:
     return 0 if all(report.valid and is_clean(report) for report in reports) else EXIT_FAILED
 
 
+def _swept(wanted: Wanted, reports: list[Report]) -> Report:
+    """The last report with the figures of each choice of settings, of several runs those of their
+    median run."""
+    points = []
+    for number, part in enumerate(wanted.sweep):
+        own = reports[number :: len(wanted.sweep)]
+        if own:
+            shown = wanted.means.summarise(own, None) if len(own) > 1 else own[0]
+            points.append(
+                SweepPoint(
+                    values=dict(part.values),
+                    run_id=shown.run_id,
+                    runs=len(own),
+                    valid=sum(report.valid for report in own),
+                    pipelines=shown.pipelines,
+                )
+            )
+    return reports[-1].model_copy(update={"sweep": points})
+
+
 def _tell(wanted: Wanted, reports: list[Report], console: Console) -> Report:
     """Print the report, and write the requested files; returns the report."""
     options, means = wanted.options, wanted.means
-    # The last report of a series contains all its runs.
-    is_repeated = wanted.repeat > 1 and reports[-1].scalability is None
-    report = means.summarise(reports, options.profile) if is_repeated else reports[-1]
+    if wanted.is_sweep:
+        report = _swept(wanted, reports)
+    else:
+        # The last report of a series contains all its runs.
+        is_repeated = wanted.repeat > 1 and reports[-1].scalability is None
+        report = means.summarise(reports, options.profile) if is_repeated else reports[-1]
     if wanted.baseline is not None:
         report = against_baseline(report, wanted.baseline, options.require_comparison)
     means.show_report(console, report)

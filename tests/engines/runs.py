@@ -49,6 +49,16 @@ class Runs:
             if counts["exact"] + counts["late"] == sum(counts[each] for each in VERDICTS) > 0
         ]
 
+    def committed(self, domain: str, *more: str) -> dict[str, Any]:
+        """The stages of a run of a pipeline that writes in transactions. Readers of committed
+        records see every output, and later than it is appended."""
+        found = self._run(str(patient_workload(self.command.data)), domain, *more)["stages"]
+        for stage, cell in found.items():
+            latest, visible = (cell["latency_ms"][one] for one in ("latest", "visible"))
+            assert visible["count"] == latest["count"] > 0, stage
+            assert visible["p50"] > latest["p50"], stage
+        return dict(found)
+
     def dead_letters(self) -> tuple[Counter[bytes], Counter[bytes]]:
         """For one run: values that the program reported as undecodable, and the undecodable values
         of the inputs, without those that it had not read at its end, as the report's lag says."""

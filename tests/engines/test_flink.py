@@ -101,6 +101,18 @@ def test_transactions_rocksdb_and_two_subtasks_are_as_exact(flink: Runs) -> None
     assert Runs(flink.command, "transactions", str(own)).exact("traffic") == TRAFFIC
 
 
+def test_in_transactions_a_kill_repeats_nothing_and_what_was_written_is_aborted(
+    flink: Runs,
+) -> None:
+    own = flink.command.data / "transactions.toml"
+    own.write_text(TRANSACTIONS.format(name=flink.pipeline, state=STATE[flink.pipeline]))
+    lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", "driver")
+    found = Runs(flink.command, "transactions", str(own)).committed("traffic", *lengths)
+    repeated = (*LOST, "duplicate")
+    assert [cell["verdicts"][one] for cell in found.values() for one in repeated] == [0] * 20
+    assert all(cell["aborted"] for cell in found.values())
+
+
 def test_killed_it_goes_on_from_its_newest_checkpoint(flink: Runs) -> None:
     found = flink.killed_verdicts("traffic")
     assert [cell[one] for cell in found.values() for one in (*LOST, "late")] == [0] * 20

@@ -73,6 +73,15 @@ def test_transactions_and_rocksdb_are_as_exact(processors: Runs) -> None:
     assert Runs(processors.command, "transactions", str(file)).exact("traffic") == TRAFFIC
 
 
+def test_in_transactions_a_kill_repeats_nothing(processors: Runs) -> None:
+    file = processors.command.data / "transactions.toml"
+    file.write_text(TRANSACTIONS)
+    lengths = ("--rate", "100", "--warm-up", "3", "--duration", "20", "--kill", "driver")
+    found = Runs(processors.command, "transactions", str(file)).committed("traffic", *lengths)
+    repeated = ("missing", "wrong", "unexpected", "duplicate")
+    assert [cell["verdicts"][one] for cell in found.values() for one in repeated] == [0] * 20
+
+
 @pytest.mark.parametrize("domain", ["traffic", "gem_packs"])
 def test_killed_processors_go_on_from_their_changelogs(processors: Runs, domain: str) -> None:
     assert processors.killed(domain) == {"missing": 0, "wrong": 0, "unexpected": 0}

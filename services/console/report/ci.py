@@ -21,6 +21,7 @@ from services.console.report.tables import (
     scaling_header,
     scaling_rows,
     step_cells,
+    sweep_tables,
 )
 from services.console.report.words import (
     INTERVALS,
@@ -209,6 +210,9 @@ def _paragraphs(report: Report) -> Iterator[str]:
         if search.steps:
             rows = [(*step_cells(step), step_reasons(step)) for step in search.steps]
             yield _table((*STEP_HEADER, "reasons"), rows)
+    for title, titles, cells in sweep_tables(report.sweep) if report.sweep else ():
+        yield f"## {title.capitalize()}"
+        yield _table(titles, cells)
     if series := report.scalability:
         yield f"## {series.pipeline} by workers"
         header = scaling_header(series)

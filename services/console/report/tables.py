@@ -16,6 +16,7 @@ from schemas.report import (
     Scalability,
     StageReport,
     StepResult,
+    SweepPoint,
 )
 from services.console.report.several import FIGURES
 from services.console.report.words import ms
@@ -31,6 +32,7 @@ USAGE_HEADER = (
 PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
 LEAST_CORES = 0.005  # less is shown as 0.00
 Stages = dict[str, StageReport]
+Cells = tuple[str, ...]
 
 
 def has_costs(stages: Stages) -> bool:
@@ -160,6 +162,66 @@ def scaling_rows(series: Scalability) -> list[tuple[str, ...]]:
 
 def _stages(series: Scalability) -> list[str]:
     return list(dict.fromkeys(stage for point in series.points for stage in point.stages))
+
+
+def sweep_tables(points: Sequence[SweepPoint]) -> list[tuple[str, Cells, list[Cells]]]:
+    """Title, header and rows of the tables about several choices of settings: latencies by stage,
+    and what the pipelines used."""
+    names = _varied(points)
+    visible = ("visible p50", "visible p99") if _has_visible(points) else ()
+    latencies = (*names, "pipeline", "stage", "p50", "p99", "max", *visible, "per s", "ledger")
+    used = (*names, "pipeline", "CPU cores", "memory MB", "heap MB", "run", "valid")
+    return [
+        ("latency by settings", latencies, _latencies_of(points)),
+        ("use by settings", used, _use_of(points)),
+    ]
+
+
+def _varied(points: Sequence[SweepPoint]) -> Cells:
+    """The settings that differ between the points."""
+    first = points[0].values if points else {}
+    return tuple(name for name in first if any(each.values[name] != first[name] for each in points))
+
+
+def _latencies_of(points: Sequence[SweepPoint]) -> list[Cells]:
+    varied = _varied(points)
+    rows = []
+    for point in points:
+        for name, pipeline in point.pipelines.items():
+            for stage, cell in pipeline.stages.items():
+                visible = cell.latency_ms.get("visible", Latency())
+                seen = (ms(visible.p50), ms(visible.p99)) if _has_visible(points) else ()
+                latest = latency_cells(cell.latest, ("p50", "p99", "max"))
+                rate = f"{cell.records_per_second or 0:.0f}"
+                ledger = not_exact(cell.verdicts) or "clean"
+                rows.append((*_values_of(point, varied), name, stage, *latest, *seen, rate, ledger))
+    return rows
+
+
+def _use_of(points: Sequence[SweepPoint]) -> list[Cells]:
+    varied = _varied(points)
+    rows = []
+    for point in points:
+        valid = f"{point.valid} of {point.runs}"
+        for name, pipeline in point.pipelines.items():
+            used = pipeline.resources
+            cores = "–" if used.cpu_cores is None else f"{used.cpu_cores:.2f}"
+            megabytes = map(_megabytes, (used.memory_bytes_max, used.heap_used_bytes_max))
+            rows.append((*_values_of(point, varied), name, cores, *megabytes, point.run_id, valid))
+    return rows
+
+
+def _values_of(point: SweepPoint, names: Cells) -> Cells:
+    """The values of these settings as --set has them."""
+    values = [point.values[name] for name in names]
+    return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
+
+
+def _has_visible(points: Sequence[SweepPoint]) -> bool:
+    cells = (
+        cell for each in points for of in each.pipelines.values() for cell in of.stages.values()
+    )
+    return any("visible" in cell.latency_ms for cell in cells)
 
 
 def _bounded(figure: Bounded | None) -> str:

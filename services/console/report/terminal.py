@@ -21,6 +21,7 @@ from services.console.report.tables import (
     scaling_rows,
     stage_cost,
     step_cells,
+    sweep_tables,
 )
 from services.console.report.words import (
     EXPIRED,
@@ -57,8 +58,15 @@ PASSED = {True: "green", False: "bold red", None: "yellow"}
 
 
 def show_report(console: Console, report: Report) -> None:
-    """Print a report; of several runs also the medians."""
+    """Print a report; of several runs also the medians. Of a command with several values of a
+    setting, the runs in one table."""
     console.print()
+    if report.sweep is not None:
+        console.print(headed(report.workload, f"{len(report.sweep)} choices of settings"))
+        for title, header, rows in sweep_tables(report.sweep):
+            console.print(_table(title, header, rows))
+        _print(console, "Latencies are ms from the latest input to the output.")
+        return
     console.print(headed(report.workload, f"run {report.run_id}"))
     _print(console, input_sentence(report.input), *way_in_sentences(report))
     for name, pipeline in report.pipelines.items():

@@ -73,8 +73,9 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     "--set",
     "settings",
     multiple=True,
-    metavar="NAME=VALUE",
-    help="another value of a setting of the pipelines (`engines NAME` lists them); may be repeated",
+    metavar="NAME=VALUE[,VALUE]",
+    help="another value of a setting of the pipelines (`engines NAME` lists them), or several, a "
+    "run for each; may be repeated",
 )
 @option(
     "--stages",

@@ -14,6 +14,7 @@ from services.console.choosing import (
     Overrides,
     chosen_pipelines,
     settings_of,
+    swept,
     with_overrides,
 )
 from services.definitions.pipelines import for_purpose, load_pipeline, names, with_settings
@@ -135,10 +136,22 @@ def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None
 
 def test_a_setting_is_written_as_in_toml_or_is_plain_text() -> None:
     given = ("state=rocksdb", "linger_ms = 5", "alike=true", 'mode="a=b"', "conf={a = 1}", "x=")
-    assert settings_of(given) == {
-        **{"state": "rocksdb", "linger_ms": 5, "alike": True, "mode": "a=b"},
-        **{"conf": {"a": 1}, "x": ""},
-    }
+    assert settings_of(given) == [
+        {
+            **{"state": "rocksdb", "linger_ms": 5, "alike": True, "mode": "a=b"},
+            **{"conf": {"a": 1}, "x": ""},
+        }
+    ]
+
+
+def test_several_values_are_separated_by_commas_and_give_every_choice() -> None:
+    assert settings_of(()) == [{}]
+    assert settings_of(("linger_ms=1,5", "state=hashmap, rocksdb", "options=['a', 'b']")) == [
+        {"linger_ms": linger_ms, "state": state, "options": ["a", "b"]}
+        for linger_ms in (1, 5)
+        for state in ("hashmap", "rocksdb")
+    ]
+    assert settings_of(('mode="a,b"',)) == [{"mode": "a,b"}]
 
 
 @pytest.mark.parametrize(
@@ -147,6 +160,7 @@ def test_a_setting_is_written_as_in_toml_or_is_plain_text() -> None:
         (("state",), "--set: 'state' is not NAME=VALUE."),
         (("=1",), "--set: '=1' is not NAME=VALUE."),
         (("state=a", "state=b"), "--set: state is set twice."),
+        (("state=a,,b",), "--set: a value of state is missing in 'a,,b'."),
         (("stat=rocksdb",), "flink: There is no setting of flink 'stat'; .* Did you mean state?"),
         (("name=other",), "flink: There is no setting of flink 'name'"),
         (("state=rockdb",), "flink: state: must be one of hashmap, rocksdb."),
@@ -155,7 +169,7 @@ def test_a_setting_is_written_as_in_toml_or_is_plain_text() -> None:
 )
 def test_a_setting_that_cannot_be_is_refused(given: tuple[str, ...], reason: str) -> None:
     with pytest.raises(DefinitionError, match=reason.replace("?", r"\?")):
-        with_settings(load_pipeline("flink"), settings_of(given))
+        swept(load_workload("smoke"), (load_pipeline("flink"),), settings_of(given))
 
 
 def test_a_setting_that_is_given_counts_for_every_purpose() -> None:
