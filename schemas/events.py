@@ -381,11 +381,13 @@ class RecordsLost(LifecycleEvent):
 
 
 class Killed(LifecycleEvent):
-    """The conductor killed a process deliberately."""
+    """The conductor killed, terminated or paused processes deliberately. said: which of it, as in
+    `kill of the driver`."""
 
     name = "killed"
     target: str = ""
     pids: tuple[int, ...] = ()
+    said: str = ""
 
 
 class Failed(LifecycleEvent):

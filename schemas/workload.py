@@ -1,6 +1,6 @@
 """A workload: load, duration and judgement. One TOML file each in `workloads/`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -31,6 +31,12 @@ WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$
 WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 Transport = Literal["kafka", "tcp", "udp", "zeromq"]
 KillTarget = Literal["driver", "worker", "broker", "evaluator"]
+KillSignal = Literal["kill", "terminate", "pause"]
+NAMES_OF_SIGNALS: Final[dict[KillSignal, str]] = {
+    "kill": "kill",
+    "terminate": "termination",
+    "pause": "pause",
+}
 MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
 
@@ -127,15 +133,26 @@ ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
 
 
 class Kill(Model):
-    """Kills a process of the stack on this machine (SIGKILL).
+    """Kills, terminates or pauses processes of the stack on this machine.
 
-    target: driver, the main process of a pipeline; worker, the process in which its tasks run, if
-    the engine has one on this machine; broker; evaluator. at_s: seconds after the measure phase
-    began.
+    target: driver, the main process of a pipeline; worker, the processes in which its tasks run, if
+    the engine has some on this machine; broker; evaluator. at_s: seconds after the measure phase
+    began. signal: kill is SIGKILL; terminate is SIGTERM, as in a redeployment; pause is SIGSTOP,
+    and SIGCONT `for_s` seconds later. most: of a pipeline's processes; None: all.
     """
 
     target: KillTarget
     at_s: int = Field(0, ge=0)
+    signal: KillSignal = "kill"
+    for_s: int = Field(5, ge=1, le=600)
+    most: int | None = Field(None, ge=1)
+
+    @property
+    def said(self) -> str:
+        """What happens: `kill of the driver`, `pause of 1 worker for 5 s`."""
+        whom = f"the {self.target}" if self.most is None else f"{self.most} {self.target}"
+        length = f" for {self.for_s} s" if self.signal == "pause" else ""
+        return f"{NAMES_OF_SIGNALS[self.signal]} of {whom}{length}"
 
 
 class Workload(Model):

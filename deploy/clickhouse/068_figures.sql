@@ -241,7 +241,7 @@ SELECT
             'Map(String, Float64)'
         )
     ) AS faults,
-    JSONExtract(c.w, 'kills', 'Array(Tuple(target String, at_s UInt32))') AS kills,
+    JSONExtract(c.w, 'kills', 'Array(Tuple(target String, at_s UInt32, signal String, for_s UInt32))') AS kills,
     ifNull(r.warm_up_s, JSONExtractInt(c.w, 'phases', 'warm_up_s')) AS warm_up_s,
     JSONExtractInt(c.w, 'phases', 'measure_s') AS measure_s,
     JSONExtractInt(c.w, 'judgement', 'deadline_ms') AS deadline_ms,
@@ -405,7 +405,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN format 'Format of the records',
     COMMENT COLUMN content_settings 'Every setting of the content, as text by name',
     COMMENT COLUMN faults 'Share of the input records by kind of fault; empty without faults',
-    COMMENT COLUMN kills 'What was killed, and how many seconds after the measured phase began',
+    COMMENT COLUMN kills 'What was killed, terminated or paused (`signal`; a pause took `for_s` seconds), and how many seconds after the measured phase began',
     COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
     COMMENT COLUMN measure_s 'Planned duration of the measured phase, seconds',
     COMMENT COLUMN deadline_ms 'An output later than this after its latest input is late, milliseconds',

@@ -28,6 +28,7 @@ final class Cluster {
     /** Exit codes from here on are of processes that a signal has ended. */
     private static final int SIGNALLED = 128;
 
+    private static final String MOST_FAILURES = "20";
     private final Plan plan;
     private final int port;
 
@@ -37,8 +38,9 @@ final class Cluster {
     }
 
     /**
-     * Add the settings of such a cluster. The job is restarted after the death of one, and failures
-     * of its own end it. Heartbeats are as frequent as such an end should be noticed.
+     * Add the settings of such a cluster. The job is restarted after the death of one: until the
+     * JobManager notices it, tasks are deployed there in vain. Failures of its own end it. Heartbeats
+     * are as frequent as such an end should be noticed.
      */
     static void configure(Configuration found, Plan plan) {
         var managers = plan.number("task_managers");
@@ -62,9 +64,9 @@ final class Cluster {
         found.setString("heartbeat.interval", HEARTBEAT_MS + " ms");
         found.setString("heartbeat.timeout", 20 * HEARTBEAT_MS + " ms");
         found.setString("restart-strategy.type", "failure-rate");
-        found.setString("restart-strategy.failure-rate.max-failures-per-interval", "3");
+        found.setString("restart-strategy.failure-rate.max-failures-per-interval", MOST_FAILURES);
         found.setString("restart-strategy.failure-rate.failure-rate-interval", "1 min");
-        found.setString("restart-strategy.failure-rate.delay", "100 ms");
+        found.setString("restart-strategy.failure-rate.delay", "500 ms");
     }
 
     /** Start it; returns an environment whose jobs it runs. */

@@ -1,17 +1,19 @@
-"""Kills a part of the stack on this machine, as the workload requires.
+"""Kills, terminates or pauses parts of the stack on this machine, as the workload requires.
 
 Targets come from `stack.json` in the stack's data folder.
 """
 
 import contextlib
 import json
+import signal
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
 
 from schemas.protocol import Pipeline
-from schemas.workload import KillTarget
+from schemas.workload import Kill, KillSignal, KillTarget
 from services.definitions.engines import engine_of
 from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of
@@ -22,33 +24,42 @@ SERVICE_OF: dict[KillTarget, str] = {
     "broker": "kafka",
     "evaluator": "evaluator",
 }
-FindProcesses = Callable[[KillTarget, Path, Sequence[Pipeline]], list[psutil.Process]]
+SIGNALS: dict[KillSignal, signal.Signals] = {
+    "kill": signal.SIGKILL,
+    "terminate": signal.SIGTERM,
+    "pause": signal.SIGSTOP,
+}
+FindProcesses = Callable[[Kill, Path, Sequence[Pipeline]], list[psutil.Process]]
 
 
-def processes_of(
-    target: KillTarget, data: Path, pipelines: Sequence[Pipeline]
-) -> list[psutil.Process]:
-    """The processes of the target, for every pipeline if it is part of a pipeline. data: folder of
-    the stack."""
-    return list(_processes_of_target(target, data, pipelines))
+def processes_of(planned: Kill, data: Path, pipelines: Sequence[Pipeline]) -> list[psutil.Process]:
+    """The processes that are to be killed, of every pipeline if they are part of a pipeline. data:
+    folder of the stack."""
+    return list(_processes_of_target(planned, data, pipelines))
 
 
-def kill(processes: Sequence[psutil.Process]) -> None:
-    """Send SIGKILL to those that still exist."""
+def carry_out(planned: Kill, processes: Sequence[psutil.Process]) -> None:
+    """Send the signal to those that still exist. Paused ones continue even if this process ends
+    before."""
+    if planned.signal == "pause":
+        pids = " ".join(str(process.pid) for process in processes)
+        resume = f"sleep {planned.for_s}; kill -CONT {pids}"
+        subprocess.Popen(["/bin/sh", "-c", resume], start_new_session=True)
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+            process.send_signal(SIGNALS[planned.signal])
 
 
 def _processes_of_target(
-    target: KillTarget, data: Path, pipelines: Sequence[Pipeline]
+    planned: Kill, data: Path, pipelines: Sequence[Pipeline]
 ) -> Iterator[psutil.Process]:
-    for root in _services(data, SERVICE_OF[target]):
-        if target in ("broker", "evaluator"):
+    for root in _services(data, SERVICE_OF[planned.target]):
+        if planned.target in ("broker", "evaluator"):
             yield root
         else:
             for pipeline in pipelines:
-                yield from _processes_of_pipeline(pipeline, root, target)
+                own = _processes_of_pipeline(pipeline, root, planned.target)
+                yield from sorted(own, key=lambda each: each.pid)[: planned.most]
 
 
 def _services(data: Path, name: str) -> Iterator[psutil.Process]:

@@ -39,7 +39,7 @@ from schemas.protocol import PhasePlan, Phases, RunPlan, RunRequest, floor_run_i
 from schemas.threshold import Threshold
 from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S
-from services.conductor.fault_injection import FindProcesses, kill, processes_of
+from services.conductor.fault_injection import FindProcesses, carry_out, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
@@ -311,19 +311,23 @@ class Run:
             raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")
 
     def _kill(self, measure_start_ms: int) -> None:
-        """Kill the workload's targets at their times. Raises RunEndedError if one does not
-        exist."""
+        """Kill, terminate or pause the workload's targets at their times. Raises RunEndedError if
+        one does not exist."""
         for planned in sorted(self.request.workload.kills, key=lambda each: each.at_s):
             self._await_time(measure_start_ms + 1000 * planned.at_s)
             pipelines = self.request.pipelines
-            processes = self._find_processes(planned.target, self._settings.data, pipelines)
+            processes = self._find_processes(planned, self._settings.data, pipelines)
             if not processes:
-                raise RunEndedError(f"There is no {planned.target} on this machine to kill.")
+                raise RunEndedError(
+                    f"There is no {planned.target} on this machine to {planned.signal}."
+                )
             run_id, pids = self.request.run_id, tuple(process.pid for process in processes)
             # First: a broker's death must not precede it.
-            self._events.publish(Killed(run_id=run_id, target=planned.target, pids=pids))
-            kill(processes)
-            log.info("killed", run_id=run_id, target=planned.target, pids=pids)
+            self._events.publish(
+                Killed(run_id=run_id, target=planned.target, pids=pids, said=planned.said)
+            )
+            carry_out(planned, processes)
+            log.info("killed", run_id=run_id, what=planned.said, pids=pids)
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")

@@ -34,7 +34,7 @@ from schemas.report import Report
 from schemas.search import Scaled, Scaling
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError, first_mistake, first_sentence
-from schemas.workload import KillTarget
+from schemas.workload import KillSignal, KillTarget
 from services.definitions.domains import DOMAINS_DIR, Domain
 from services.definitions.engines import load_engine
 from services.definitions.pipelines import DEFAULT_PIPELINE, with_settings, with_workers
@@ -72,6 +72,7 @@ class Overrides:
     format: str | None = None
     transport: str | None = None
     kill: KillTarget | None = None
+    signal: KillSignal | None = None
     thresholds: Sequence[str] = ()
     floor: bool = False
 
@@ -85,6 +86,8 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
             f"--rate: the load of {workload.name} has no single rate; use --scale, or a "
             "workload of your own."
         )
+    if given.signal is not None and given.kill is None:
+        raise DefinitionError("--signal needs --kill.")
     if given.input is not None and not given.input.is_file():
         raise DefinitionError(f"--input: {given.input} is not a file.")
     try:
@@ -102,7 +105,9 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
             fields["transport"] = given.transport
         if given.kill is not None:
             at_s = result.kills[0].at_s if result.kills else result.phases.measure_s // 3
-            fields["kills"] = [{"target": given.kill, "at_s": at_s}]
+            fields["kills"] = [
+                {"target": given.kill, "at_s": at_s, "signal": given.signal or "kill"}
+            ]
         fields["thresholds"] = [*result.thresholds, *given.thresholds]
         return Workload.model_validate(fields)
     except ValidationError as error:

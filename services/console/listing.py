@@ -284,8 +284,7 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
             "pipeline and stages."
         )
     lines += [
-        f"Kill: the {kill.target}, {kill.at_s} s into the measured phase."
-        for kill in workload.kills
+        f"Fault: {kill.said}, {kill.at_s} s into the measured phase." for kill in workload.kills
     ]
     if workload.measures:
         lines.append(f"Measured: {workload.measures}")

@@ -85,8 +85,8 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
     late = next((kill for kill in workload.kills if kill.at_s >= measure_s), None)
     if late is not None:
         raise DefinitionError(
-            f"workload {workload.name}: the {late.target} is to be killed at {late.at_s} s; the "
-            f"measured phase ends at {measure_s} s."
+            f"workload {workload.name}: the {late.said} is at {late.at_s} s; the measured phase "
+            f"ends at {measure_s} s."
         )
     if not any(kill.target == "worker" for kill in workload.kills):
         return

@@ -173,6 +173,7 @@ def _scale_backlog(fields: dict[str, Any], share: float) -> None:
 def _shorten(fields: dict[str, Any], share: float) -> None:
     for kill in fields["kills"]:
         kill["at_s"] = int(kill["at_s"] * share)
+        kill["for_s"] = max(1, int(kill["for_s"] * share))
     if fields["pipelines_start_s"]:
         _scale_backlog(fields, share)
     search = fields["search"]

@@ -71,10 +71,10 @@ class PipelineEvent:
 
 @dataclass(frozen=True)
 class KilledProcess:
-    """A process that the workload killed."""
+    """Processes that the workload killed, terminated or paused. said: `kill of the driver`."""
 
     time_ms: int
-    target: str
+    said: str
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,9 @@ def kills(url: str, run_id: str) -> list[KilledProcess]:
     return query_as(
         KilledProcess,
         url,
-        "SELECT toUnixTimestamp64Milli(time) AS time_ms, JSONExtractString(detail, 'target') AS"
-        " target FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
+        "SELECT toUnixTimestamp64Milli(time) AS time_ms, ifNull(nullIf(JSONExtractString(detail,"
+        " 'said'), ''), concat('kill of the ', JSONExtractString(detail, 'target'))) AS said"
+        " FROM tidegauge.results_lifecycle WHERE run_id = {run_id:String}"
         " AND event = 'killed' ORDER BY time",
         run_id=run_id,
     )

@@ -59,6 +59,10 @@ class Runs:
             assert visible["p50"] > latest["p50"], stage
         return dict(found)
 
+    def faulty(self, workload: Path, *more: str) -> dict[str, Any]:
+        """The stages of a run of a workload of one's own, on traffic."""
+        return dict(self._run(str(workload), "traffic", *more)["stages"])
+
     def dead_letters(self) -> tuple[Counter[bytes], Counter[bytes]]:
         """For one run: values that the program reported as undecodable, and the undecodable values
         of the inputs, without those that it had not read at its end, as the report's lag says."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from services.runtime.settings import ROOT
-from tests.end_to_end.workload_files import changed_workload
+from tests.end_to_end.workload_files import changed_workload, patient_workload
 from tests.engines.runs import Runs, runs_of
 
 pytestmark = pytest.mark.engines
@@ -129,6 +129,29 @@ def test_task_managers_in_processes_of_their_own_are_as_exact_and_are_replaced(
     found = cluster.killed_verdicts("traffic", "worker")
     assert [cell[one] for cell in found.values() for one in LOST] == [0] * 15
     assert found["ingest"]["duplicate"] < 1_000
+
+
+FAULTS = """
+kills = [
+    { target = "worker", at_s = 2, most = 1 },
+    { target = "driver", at_s = 17, signal = "pause", for_s = 2 },
+    { target = "driver", at_s = 22, signal = "terminate" },
+]
+"""
+
+
+@pytest.mark.parametrize("flink", ["flink"], indirect=True)
+def test_a_cluster_survives_one_dead_task_manager_a_pause_and_a_redeployment(flink: Runs) -> None:
+    workload = flink.command.data / "faults.toml"
+    workload.write_text(
+        FAULTS.lstrip() + patient_workload(flink.command.data).read_text(), encoding="utf-8"
+    )
+    lengths = ("--rate", "100", "--warm-up", "3", "--duration", "45")
+    found = Runs(flink.command, "flink-cluster").faulty(workload, *lengths)
+    assert [cell["verdicts"][one] for cell in found.values() for one in LOST] == [0] * 15
+    assert [each["event"] for each in found["ingest"]["recovery"]] == [
+        *("kill of 1 worker", "pause of the driver for 2 s", "termination of the driver"),
+    ]
 
 
 def test_a_value_that_is_no_record_becomes_a_dead_letter(flink: Runs) -> None:

@@ -491,5 +491,5 @@ def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance
     last_s = end_s + workload.judgement.give_up_ms // 1000
     times_s = [*(kill.time_ms // 1000 for kill in kills), last_s]
     for kill, at_s, until_s in zip(kills, times_s, times_s[1:], strict=False):
-        disturbances.append(Disturbance("kill", f"kill of the {kill.target}", at_s, until_s))
+        disturbances.append(Disturbance("kill", kill.said, at_s, until_s))
     return disturbances

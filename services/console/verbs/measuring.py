@@ -137,6 +137,11 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     help="kill this process at the workload's time, or after a third of the measured phase",
 )
 @option(
+    "--signal",
+    type=click.Choice(["kill", "terminate", "pause"]),
+    help="how --kill does it: SIGKILL (default), SIGTERM, or a pause of 5 s",
+)
+@option(
     "--baseline",
     metavar="FILE.json|RUN_ID",
     help="earlier report or run to compare with; with five runs each, worse is exit code 3",

@@ -9,7 +9,8 @@ import psutil
 import pytest
 
 from schemas.pipeline import Pipeline
-from services.conductor.fault_injection import kill, processes_of
+from schemas.workload import Kill
+from services.conductor.fault_injection import carry_out, processes_of
 from services.runtime.process_identity import birth_of
 
 pytestmark = pytest.mark.unit
@@ -52,19 +53,43 @@ def stack(tmp_path):
             child.kill()
 
 
-def pids_of(*where):
-    return [process.pid for process in processes_of(*where)]
+def pids_of(target, *where, **more):
+    return [process.pid for process in processes_of(Kill(target=target, **more), *where)]
 
 
 def test_a_service_is_killed(stack):
     data, started = stack
-    found = processes_of("evaluator", data, [ONE])
+    found = processes_of(Kill(target="evaluator"), data, [ONE])
     assert [process.pid for process in found] == [started["evaluator"].pid]
     assert started["evaluator"].poll() is None
-    kill(found)
+    carry_out(Kill(target="driver"), found)
     assert started["evaluator"].wait(10) == -9
     assert started["runner"].poll() is None
-    kill(found)  # it has ended already
+    carry_out(Kill(target="driver"), found)  # it has ended already
+
+
+def test_a_terminated_service_may_end_by_itself(stack):
+    data, started = stack
+    found = processes_of(Kill(target="evaluator"), data, [ONE])
+    carry_out(Kill(target="evaluator", signal="terminate"), found)
+    assert started["evaluator"].wait(10) == -15
+
+
+def test_a_paused_service_goes_on(stack):
+    data, started = stack
+    planned = Kill(target="evaluator", signal="pause", for_s=1)
+    (paused,) = processes_of(planned, data, [ONE])
+    carry_out(planned, [paused])
+    await_status(paused, psutil.STATUS_STOPPED)
+    await_status(paused, psutil.STATUS_SLEEPING)
+    assert started["evaluator"].poll() is None
+
+
+def await_status(process, status):
+    deadline_s = time.monotonic() + 60
+    while process.status() != status:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
@@ -72,13 +97,10 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     drivers = psutil.Process(started["runner"].pid).children()
     mine = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/one.plan.json"))
     other = next(driver for driver in drivers if driver.cmdline()[-1].endswith("/two.plan.json"))
-    found = processes_of("driver", data, [ONE])
+    found = processes_of(Kill(target="driver"), data, [ONE])
     assert [process.pid for process in found] == [mine.pid]
-    kill(found)
-    deadline_s = time.monotonic() + 60
-    while mine.status() != psutil.STATUS_ZOMBIE:  # no process waits for it
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    carry_out(Kill(target="driver"), found)
+    await_status(mine, psutil.STATUS_ZOMBIE)  # no process waits for it
     assert other.status() != psutil.STATUS_ZOMBIE
 
 
@@ -106,7 +128,8 @@ def test_a_worker_is_a_process_below_the_program_that_the_engine_names(tmp_path)
     java.symlink_to("/bin/sleep")
     code = f"""
 import subprocess, sys
-program = "import subprocess; print(subprocess.Popen(['{java}', '600']).pid, flush=True); input()"
+start = "subprocess.Popen(['{java}', '600']).pid"
+program = f"import subprocess; print({{start}}, {{start}}, flush=True); input()"
 subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], input=b"")
 """
     runner = subprocess.Popen(
@@ -114,13 +137,15 @@ subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], i
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    worker = psutil.Process(int(runner.stdout.readline()))
+    workers = sorted(map(int, runner.stdout.readline().split()))
     services = [{"name": "runner", "pid": runner.pid, "birth": birth_of(runner.pid)}]
     (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
     try:
         other = ONE.model_copy(update={"engine": "calibration"})  # its engine has no workers
         assert pids_of("worker", tmp_path, [other]) == []
-        assert pids_of("worker", tmp_path, [ONE]) == [worker.pid]
+        assert sorted(pids_of("worker", tmp_path, [ONE])) == workers
+        assert pids_of("worker", tmp_path, [ONE], most=1) == workers[:1]
     finally:
-        worker.kill()
+        for worker in workers:
+            psutil.Process(worker).kill()
         runner.communicate()

@@ -1,5 +1,6 @@
 """A run publishes what it kills before the kill, and concludes without the broker."""
 
+import signal
 from typing import Any
 from unittest.mock import Mock
 
@@ -35,9 +36,12 @@ def test_a_kill_is_published_before_it_happens() -> None:
     happened: list[Any] = []
     events, broker = Mock(), Mock(pid=7)
     events.publish = lambda event: happened.append((event.name, event.detail))
-    broker.kill = lambda: happened.append("killed")
+    broker.send_signal = happened.append
     a_run(events, broker)._kill(0)
-    assert happened == [(Killed.name, {"target": "broker", "pids": [7]}), "killed"]
+    assert happened == [
+        (Killed.name, {"target": "broker", "pids": [7], "said": "kill of the broker"}),
+        signal.SIGKILL,
+    ]
 
 
 def test_a_kill_without_a_target_is_not_published() -> None:

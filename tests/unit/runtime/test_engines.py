@@ -96,7 +96,7 @@ def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
         (
             {"kills": [{"target": "driver", "at_s": 30}]},
             ["spark-realtime"],
-            "the driver is to be killed at 30 s; the measured phase ends at 30 s.",
+            "the kill of the driver is at 30 s; the measured phase ends at 30 s.",
         ),
         ({"search": {}}, ["spark-realtime", "flink"], "needs one pipeline"),
         (
