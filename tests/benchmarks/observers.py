@@ -62,8 +62,8 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """One run, observed from outside."""
     settings = ServiceSettings(data=scratch, base_port=free_base_port())
     blocks: list[tuple[float, Samples, Samples]] = []
-    with running(settings, say):
-        phase_end_ms = until_measured(settings)
+    with running(settings, say) as process:
+        phase_end_ms = until_measured(settings, process)
         before_s, before = time.monotonic(), samples(settings.data)
         while now_ms() + 1000 * BLOCK_S < phase_end_ms:
             time.sleep(BLOCK_S)
@@ -130,12 +130,14 @@ def sample(processes: list[psutil.Process]) -> Sample:
 
 
 @contextmanager
-def running(settings: ServiceSettings, say: Callable[[str], None]) -> Iterator[None]:
+def running(
+    settings: ServiceSettings, say: Callable[[str], None]
+) -> Iterator["subprocess.Popen[bytes]"]:
     """A run on a separate stack; it must be concluded, valid or not."""
     command = [str(ROOT / "tidegauge"), "run", "latency", "--pipeline", PIPELINE]
     command += ["--stages", STAGES, "--rate", RATE, "--warm-up", str(WARM_UP_S)]
     variables = {"TIDEGAUGE_DATA": str(settings.data), "TIDEGAUGE_BASE_PORT": settings.base_port}
-    log = settings.data.with_name(f"{settings.data.name}.log")
+    log = log_of(settings)
     with log.open("w") as output:
         process = subprocess.Popen(
             [*command, "--duration", str(SECONDS)],
@@ -145,7 +147,7 @@ def running(settings: ServiceSettings, say: Callable[[str], None]) -> Iterator[N
             stderr=subprocess.STDOUT,
         )
     try:
-        yield
+        yield process
         code = process.wait(START_S)
         assert code in (VALID, NOT_VALID), log.read_text()
         if code == NOT_VALID:
@@ -157,10 +159,16 @@ def running(settings: ServiceSettings, say: Callable[[str], None]) -> Iterator[N
         log.unlink()
 
 
-def until_measured(settings: ServiceSettings) -> int:
+def log_of(settings: ServiceSettings) -> Path:
+    """What the run of a stack prints."""
+    return settings.data.with_name(f"{settings.data.name}.log")
+
+
+def until_measured(settings: ServiceSettings, run: "subprocess.Popen[bytes]") -> int:
     """Wait until a run's measure phase begins; returns its end, epoch milliseconds."""
     deadline_s = time.monotonic() + START_S
     while (state := StateFile(settings.data).read()) is None or state.phase != RUNNING:
+        assert run.poll() is None, f"the run has ended: {log_of(settings).read_text().strip()}"
         assert time.monotonic() < deadline_s, "the stack does not start"
         time.sleep(0.2)
     bus = Bus(settings, "bench", (catalogue.LIFECYCLE,))

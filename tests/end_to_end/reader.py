@@ -142,6 +142,7 @@ class Reader:
             "GRAFANA_TOKEN": self.grafana.token,
             "COMPOSE_PROJECT_NAME": "tidegauge-documented",
             "COLUMNS": "200",
+            "PYTHONPATH": str(self.copy),  # the packages are those of another checkout
         }
         return ours | own | BENCHES
 
@@ -200,7 +201,7 @@ class Reader:
 
     @contextmanager
     def _flink(self) -> Iterator[None]:
-        """A running program that publishes stages 0 and 1 as `flink`."""
+        """A running program that publishes stages 0 and 1 as `my-flink`."""
         settings = self._settings()
         consumer = assigned_consumer(settings, "tests")
         begin = {topic: end_offsets(consumer, topic) for topic in INPUTS}
@@ -208,7 +209,7 @@ class Reader:
         told = {
             "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.open_bootstrap,
             "TIDEGAUGE_STAGES": "ingest,parse",
-            "TIDEGAUGE_OUTPUT": "output.flink.",
+            "TIDEGAUGE_OUTPUT": "output.my-flink.",
             "TIDEGAUGE_START_OFFSETS": json.dumps(begin),
             "PYTHONPATH": str(self.copy),
         }
