@@ -15,7 +15,7 @@ import faust
 from faust.exceptions import ConsumerNotStarted
 from faust.types.auth import CredentialsT
 from mode import CrashingSupervisor
-from prometheus_client import CONTENT_TYPE_LATEST, Gauge, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from schemas import catalogue, codec
 from schemas.commands import decode
@@ -25,7 +25,7 @@ from services.evaluator.settings import EvaluatorSettings
 from services.runtime.kafka_security import security
 from services.runtime.process import release_memory
 
-LAG = Gauge("tidegauge_evaluator_lag_ms", "Milliseconds by which the evaluation is behind")
+LAG = Gauge("tidegauge_evaluator_lag_seconds", "Seconds by which the evaluation is behind")
 CHANNEL_BATCHES = 16
 IDLE_S = 0.25
 
@@ -101,7 +101,7 @@ def build_app(
                 continue  # from a run that has ended
             if isinstance(item, Frontier):
                 session.advance(item)
-                LAG.set(session.lag_ms)
+                LAG.set(session.lag_ms / 1000)
             elif isinstance(item, Exception):
                 session.fail(str(item))
             else:
@@ -115,7 +115,9 @@ def build_app(
         async def _read(self) -> None:
             await read_runs(self, session, batches, settings)
 
-    _add_pages(app)
+    live = CollectorRegistry()
+    live.register(session.live)
+    _add_pages(app, live)
     return app
 
 
@@ -165,9 +167,9 @@ def _has_commands(app: faust.App) -> bool:
         return False
 
 
-def _add_pages(app: faust.App) -> None:
+def _add_pages(app: faust.App, live: CollectorRegistry) -> None:
     @app.page("/health/live")
-    async def live(web: Any, _request: Any) -> Any:
+    async def is_live(web: Any, _request: Any) -> Any:
         return web.text("live\n")
 
     @app.page("/health/ready")
@@ -177,4 +179,5 @@ def _add_pages(app: faust.App) -> None:
 
     @app.page("/metrics")
     async def metrics(web: Any, _request: Any) -> Any:
-        return web.bytes(generate_latest(), content_type=CONTENT_TYPE_LATEST.split(";")[0])
+        page = generate_latest() + generate_latest(live)
+        return web.bytes(page, content_type=CONTENT_TYPE_LATEST.split(";")[0])

@@ -22,6 +22,7 @@ from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.counters import pack_offsets, without
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
+from services.evaluator.run.live_figures import LiveFigures
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
 from services.runtime.bus import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.counting import COUNTED, CountReconciler, Fields
@@ -140,7 +141,8 @@ class Publication:
     A process that takes over a run passes what was published `already`, and the end offsets of all
     topics at that time (epoch ms). Until it has read up to these offsets, and knows that it has up
     to this time, it publishes no counts: the process before it may have given verdicts up to then.
-    Then it publishes the difference between its own counts and those already published.
+    Then it publishes the difference between its own counts and those already published. live: gets
+    what is published, too.
     """
 
     def __init__(
@@ -153,8 +155,10 @@ class Publication:
         *,
         ends_ms: int = 0,
         max_letters: int = MAX_LETTERS,
+        live: LiveFigures | None = None,
     ) -> None:
         self._events = events
+        self._live = live
         self._run_id = run_id
         self._counts = already.counts if already is not None else None
         self._letters = already.dead_letters if already is not None else set()
@@ -184,14 +188,19 @@ class Publication:
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
                 self.totals[fields["pipeline"]][fields["stage"]].update(counts)
             if self._counts is None:
-                self._events.publish_figures(topic, self._run_id, **fields)
+                self._publish(topic, fields)
             else:
                 self._counts.count(topic, fields)
         if self._counts is not None and frontier is not None and self._has_caught_up(frontier):
             for topic, fields in self._counts.events():
-                self._events.publish_figures(topic, self._run_id, **fields)
+                self._publish(topic, fields)
             self._counts = None
             log.info("caught_up", run_id=self._run_id)
+
+    def _publish(self, topic: str, fields: Fields) -> None:
+        self._events.publish_figures(topic, self._run_id, **fields)
+        if self._live is not None:
+            self._live.add(topic, fields)
 
     def _has_caught_up(self, frontier: Frontier) -> bool:
         read_ms = min(frontier.input_ms, frontier.output_ms)

@@ -15,6 +15,7 @@ from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.columnar.columns import TooMuchStateError
 from services.evaluator.pairing.evaluation import check_judged
+from services.evaluator.run.live_figures import LiveFigures
 from services.evaluator.run.publishing import (
     AnyEvaluation,
     Publication,
@@ -160,6 +161,7 @@ class EvaluatorSession:
         self._state: NoRun | PreparedRun | EvaluatedRun = NoRun()
         self._shard = topics.shard
         self.lag_ms = 0
+        self.live = LiveFigures()
         self._largest_lag_ms = 0
         self._told_lag_ms = 0
 
@@ -390,13 +392,20 @@ class EvaluatorSession:
     def _publication(
         self, plan: RunPlan, evaluation: AnyEvaluation, since_ms: int | None
     ) -> Publication:
+        self.live.begin(self.run_id)
         if since_ms is None:
-            return Publication(self._events, self.run_id, evaluation.where)
+            return Publication(self._events, self.run_id, evaluation.where, live=self.live)
         already = self._topics.published(self.run_id, self._events.name, since_ms)
         ends = self._topics.ends(plan.start_offsets)
         self._events.publish(EvaluationResumed(run_id=self.run_id))
         return Publication(
-            self._events, self.run_id, evaluation.where, already, ends, ends_ms=self._clock()
+            self._events,
+            self.run_id,
+            evaluation.where,
+            already,
+            ends,
+            ends_ms=self._clock(),
+            live=self.live,
         )
 
     def _stop(self) -> None:
