@@ -7,11 +7,13 @@ the topics.
 import json
 import signal
 import time
+import urllib.request
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
+from prometheus_client.parser import text_string_to_metric_families
 
 from schemas import catalogue, protocol
 from schemas.commands import Drain, Prepare, Start, Stop
@@ -29,6 +31,7 @@ from tests.integration.hand_written import (
     write,
 )
 from tests.integration.kafka_broker import own_broker  # noqa: F401
+from tests.integration.local_stack.stand_in import eventually
 from tests.integration.runs import readers
 from tests.integration.service_process import has_event, running_service, send_probes
 from tests.traffic import CODEC, TRAFFIC, output_topics
@@ -68,6 +71,22 @@ def latency_totals(events):
             where = (event["stage"], event["definition"], event["phase"], event["second"])
             totals[*where, latency_ms] += count
     return totals
+
+
+def scraped_verdicts(settings):
+    """Verdicts without retracted ones, as Prometheus reads them."""
+    address = f"http://127.0.0.1:{settings.port('evaluator')}/metrics"
+    with urllib.request.urlopen(address) as page:
+        families = text_string_to_metric_families(page.read().decode())
+    totals = Counter()
+    for family in families:
+        for name, labels, value, *_ in family.samples:
+            where = tuple(labels.get(label) for label in ("stage", "phase", "verdict"))
+            if name == "tidegauge_verdicts_total":
+                totals[where] += int(value)
+            elif name == "tidegauge_verdicts_retracted_total":
+                totals[where] -= int(value)
+    return {where: count for where, count in totals.items() if count}
 
 
 VERDICTS_BEFORE_THE_LATE_ONE = {
@@ -141,6 +160,7 @@ def test_a_run_is_judged_exactly(evaluator):
         letters = dead.until(run_id, lambda records: len(records) == 2)
 
     assert latency_totals(found) == expected
+    eventually(lambda: scraped_verdicts(evaluator) == VERDICTS, "its metrics are as published")
     none = dict.fromkeys(protocol.VERDICTS, 0)
     assert json.loads(drained["detail"])["verdicts"] == {
         "p": {

@@ -207,16 +207,24 @@ class Reader:
         if any(errors):
             reports = list(compress(messages, errors))
             messages = list(compress(messages, map(not_, errors)))
-        ends = list(filter(_is_end, reports))
-        if self._commits is not None:
-            self._commits.read_to(self._passed(messages, ends))
         for topic, stretch in groupby(messages, KafkaMessage.topic):
             by_topic.setdefault(topic, []).extend(stretch)
         ordered = sorted(by_topic, key=lambda topic: topic not in self._inputs)
-        batches = [self._batch(topic, by_topic[topic]) for topic in ordered]
-        for message in ends:
+        parts = {topic: _parts_of(by_topic[topic]) for topic in ordered}
+        passed = {
+            (topic, part.partition): part.next_offset
+            for topic, (_, of_topic) in parts.items()
+            for part in of_topic
+        }
+        for message in filter(_is_end, reports):
             place = message.topic(), message.partition()
-            self._next[place] = max(self._next[place], message.offset())
+            passed[place] = max(passed.get(place, self._next[place]), message.offset())
+        if self._commits is not None:
+            self._commits.read_to(
+                {place: end for place, end in passed.items() if place[0] not in self._inputs}
+            )
+        batches = [self._batch(topic, by_topic[topic], *parts[topic]) for topic in ordered]
+        self._next |= passed
         return batches
 
     def frontier(self) -> Frontier:
@@ -240,35 +248,18 @@ class Reader:
         if self._commits is not None:
             self._commits.close()
 
-    def _passed(
-        self, messages: list[KafkaMessage], ends: list[KafkaMessage]
-    ) -> dict[TopicPartition, int]:
-        """The offsets below which everything is read with these messages, of outputs."""
-        offsets = list(map(KafkaMessage.offset, messages))
-        places = zip(
-            map(KafkaMessage.topic, messages), map(KafkaMessage.partition, messages), strict=True
-        )
-        last: dict[TopicPartition, int] = dict(zip(places, offsets, strict=True))
-        passed = {place: offset + 1 for place, offset in last.items()}
-        for message in ends:
-            place = message.topic(), message.partition()
-            passed[place] = max(passed.get(place, 0), message.offset())
-        return {place: end for place, end in passed.items() if place[0] not in self._inputs}
-
-    def _batch(self, topic: str, messages: list[KafkaMessage]) -> ReadBatch:
+    def _batch(
+        self, topic: str, messages: list[KafkaMessage], partitions: Ints, parts: "list[_Part]"
+    ) -> ReadBatch:
         count = len(messages)
         kinds, appended_ms = int_pairs(map(KafkaMessage.timestamp, messages), count)
         if (kinds != TIMESTAMP_LOG_APPEND_TIME).any():
             raise TimestampError(f"topic {topic} does not use LogAppendTime")
-        partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, count)
-        visible_ms = self._visible_ms(topic, partitions, messages)
-        for partition, rows in by_value(partitions):
-            last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
-            place, offset = (topic, partition), messages[last].offset()
-            self._next[place] = offset + 1
-            self._read_ms[place] = max(self._read_ms[place], int(appended_ms[last]))
-            if offset >= self._asked.get(place, offset + 1):
-                self._saw(int(appended_ms[last]))
+        for part in parts:
+            place, last_ms = (topic, part.partition), int(appended_ms[part.last])
+            self._read_ms[place] = max(self._read_ms[place], last_ms)
+            if part.next_offset > self._asked.get(place, part.next_offset):
+                self._saw(last_ms)
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs:
             return ReadBatch(
@@ -276,24 +267,26 @@ class Reader:
             )
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
+        visible_ms = self._visible_ms(topic, messages, parts)
         return ReadBatch(
             RecordBatch(topic, appended_ms, values, keys, partitions, places, visible_ms), messages
         )
 
     def _visible_ms(
-        self, topic: str, partitions: Ints, messages: list[KafkaMessage]
+        self, topic: str, messages: list[KafkaMessage], parts: "list[_Part]"
     ) -> Ints | None:
         """When each record became visible; None if no partition of them has transactions."""
-        if self._commits is None or topic in self._inputs:
+        commits = self._commits
+        if commits is None:
             return None
-        result: Ints | None = None
-        for partition, rows in by_value(partitions):
-            if not self._commits.has_transactions((topic, partition)):
-                continue
-            if result is None:
-                result = np.full(len(messages), UNKNOWN, np.int64)
-                offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
-            result[rows] = self._commits.take_visible_ms((topic, partition), offsets[rows])
+        known = [part for part in parts if commits.has_transactions((topic, part.partition))]
+        if not known:
+            return None
+        result = np.full(len(messages), UNKNOWN, np.int64)
+        offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
+        for part in known:
+            place = topic, part.partition
+            result[part.rows] = commits.take_visible_ms(place, offsets[part.rows])
         return result
 
     def _saw(self, appended_ms: int) -> None:
@@ -305,6 +298,27 @@ class Reader:
             return None
         offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
         return pack_offsets(partitions, offsets)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The records of one partition in a batch: their rows, the last of these, and the offset after
+    it."""
+
+    partition: int
+    rows: slice | Ints
+    last: int
+    next_offset: int
+
+
+def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_Part]]:
+    """The partition of each message of a topic, and the parts of the batch."""
+    partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, len(messages))
+    parts = []
+    for partition, rows in by_value(partitions):
+        last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
+        parts.append(_Part(partition, rows, last, messages[last].offset() + 1))
+    return partitions, parts
 
 
 def _is_end(message: KafkaMessage) -> bool:
