@@ -40,7 +40,8 @@ PHASES = ("warm_up", "measure", "cool_down")
 # Dimension of `results_slices` by which an interleaved run has its measured latencies (`latest`):
 # value is the second in which the latest input was appended (epoch).
 INPUT_SECOND: Final = "input_second"
-DEFINITIONS = ("latest", "mean", "event_time", "window_time", "visible")
+OF_EVERY_STAGE: Final = ("latest", "mean", "event_time")
+DEFINITIONS = (*OF_EVERY_STAGE, "window_time", "visible")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources

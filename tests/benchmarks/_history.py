@@ -8,7 +8,7 @@ Sums per minute are computed from the rows as the projector does.
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from schemas.protocol import DEFINITIONS
+from schemas.protocol import OF_EVERY_STAGE as DEFINITIONS
 from services.store.engines.chdb_engine import ChdbEngine
 from services.store.engines.schema import LATENCY_KEY, PLACE_KEY
 from services.store.tables import DATABASE, TABLES

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from schemas import catalogue
-from schemas.protocol import DEFINITIONS
+from schemas.protocol import OF_EVERY_STAGE
 from tests.traffic import INPUTS, STAGES
 
 NEW_YEAR_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 PIPELINES = ("spark-realtime", "spark-microbatch")
-SERIES = [(p, s, d) for p in PIPELINES for s in STAGES for d in DEFINITIONS]
+SERIES = [(p, s, d) for p in PIPELINES for s in STAGES for d in OF_EVERY_STAGE]
 VALUES = 100  # distinct milliseconds per second and series
 Event = tuple[str, dict[str, Any]]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from schemas.protocol import DEFINITIONS, VERDICTS
+from schemas.protocol import OF_EVERY_STAGE, VERDICTS
 from tests.end_to_end.command import CommandLine
 from tests.end_to_end.conftest import BASE_PORT, MEASURE_S, RATE, Finished
 from tests.traffic import STAGES
@@ -65,7 +65,7 @@ def test_the_report_has_the_keys_of_the_contract(run) -> None:
         assert pipeline["resources"]["cpu_seconds"] > 0
         for cell in pipeline["stages"].values():
             assert set(cell["verdicts"]) == set(VERDICTS)
-            assert set(cell["latency_ms"]) == set(DEFINITIONS)
+            assert set(cell["latency_ms"]) == set(OF_EVERY_STAGE)
             for figures in cell["latency_ms"].values():
                 wanted = {"count", "min", "p50", "p90", "p95", "p99", "p999", "max", "mean"}
                 assert wanted <= set(figures)
@@ -102,7 +102,7 @@ def test_sql_from_the_raw_counts_equals_the_report(run, tidegauge: CommandLine) 
     done = tidegauge("sql", sql, "--format", "JSONCompactEachRow")
     assert done.returncode == 0, done.stderr
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(rows) == (2 * len(STAGES) + 2) * len(DEFINITIONS)
+    assert len(rows) == (2 * len(STAGES) + 2) * len(OF_EVERY_STAGE)
     for pipeline, stage, definition, count, p50, p99, most in rows:
         figures = run["pipelines"][pipeline]["stages"][stage]["latency_ms"][definition]
         wanted = [figures[name] for name in ("count", "p50", "p99", "max")]

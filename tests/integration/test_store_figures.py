@@ -294,7 +294,7 @@ def test_a_stage_has_its_window_and_a_pipeline_the_others(engine):
 
 
 def test_settings_that_are_no_defaults_are_columns(engine):
-    kills = [{"target": "broker", "at_s": 3}]
+    kills = [{"target": "broker", "at_s": 3, "signal": "pause", "for_s": 5}]
     faults = {"late": 0.1, "late_ms": 500, "duplicate": 0.0}
     workload = {"name": "w", "transport": "udp", "workers": 2, "kills": kills, "faults": faults}
     names = ("workers", "transport", "kills", "faults")

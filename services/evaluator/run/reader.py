@@ -249,7 +249,7 @@ class Reader:
             self._commits.close()
 
     def _batch(
-        self, topic: str, messages: list[KafkaMessage], partitions: Ints, parts: "list[_Part]"
+        self, topic: str, messages: list[KafkaMessage], partitions: Ints, parts: "list[_Stretch]"
     ) -> ReadBatch:
         count = len(messages)
         kinds, appended_ms = int_pairs(map(KafkaMessage.timestamp, messages), count)
@@ -273,7 +273,7 @@ class Reader:
         )
 
     def _visible_ms(
-        self, topic: str, messages: list[KafkaMessage], parts: "list[_Part]"
+        self, topic: str, messages: list[KafkaMessage], parts: "list[_Stretch]"
     ) -> Ints | None:
         """When each record became visible; None if no partition of them has transactions."""
         commits = self._commits
@@ -301,7 +301,7 @@ class Reader:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _Stretch:
     """The records of one partition in a batch: their rows, the last of these, and the offset after
     it."""
 
@@ -311,13 +311,13 @@ class _Part:
     next_offset: int
 
 
-def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_Part]]:
+def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_Stretch]]:
     """The partition of each message of a topic, and the parts of the batch."""
     partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, len(messages))
     parts = []
     for partition, rows in by_value(partitions):
         last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
-        parts.append(_Part(partition, rows, last, messages[last].offset() + 1))
+        parts.append(_Stretch(partition, rows, last, messages[last].offset() + 1))
     return partitions, parts
 
 
