@@ -14,6 +14,7 @@ from schemas.model import Model, Name, Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.search import Scaled
 from schemas.suite import SuiteRun
+from schemas.threshold import DEFINITIONS
 from schemas.workload import (
     Content,
     Faults,
@@ -24,6 +25,7 @@ from schemas.workload import (
 )
 
 __all__ = [
+    "DEFINITIONS",
     "Content",
     "Faults",
     "Judgement",
@@ -41,7 +43,6 @@ PHASES = ("warm_up", "measure", "cool_down")
 # value is the second in which the latest input was appended (epoch).
 INPUT_SECOND: Final = "input_second"
 OF_EVERY_STAGE: Final = ("latest", "mean", "event_time")
-DEFINITIONS = (*OF_EVERY_STAGE, "window_time", "visible")
 VERDICTS = ("exact", "wrong", "missing", "late", "duplicate", "unexpected")
 FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources

@@ -13,12 +13,16 @@ from schemas.model import Model, Name, Stage
 from schemas.percentiles import RANKED
 
 LATENCIES: Final = (*RANKED, "mean")
+# Definition of latency by the beginning of a figure's name.
+PREFIXES: Final = {
+    "": "latest",
+    "event_time_": "event_time",
+    "mean_of_inputs_": "mean",
+    "window_time_": "window_time",
+    "visible_": "visible",
+}
 FIGURES: Final = (
-    *(f"{name}_ms" for name in LATENCIES),
-    *(f"event_time_{name}_ms" for name in LATENCIES),
-    *(f"mean_of_inputs_{name}_ms" for name in LATENCIES),
-    *(f"window_time_{name}_ms" for name in LATENCIES),
-    *(f"visible_{name}_ms" for name in LATENCIES),
+    *(f"{prefix}{name}_ms" for prefix in PREFIXES for name in LATENCIES),
     "sustainable_per_second",
     "first_output_s",
     "caught_up_s",

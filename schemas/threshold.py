@@ -17,13 +17,14 @@ Text after `#` is a comment. Figures cover the measured phase of a run. A watch 
 import operator
 import re
 from collections.abc import Callable
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from schemas.model import Model
 from schemas.percentiles import LATENCIES
 
 LATENCY_FIGURES: Final = tuple(f"{name}_ms" for name in LATENCIES)
-DEFINITIONS: Final = ("latest", "mean", "event_time", "window_time", "visible")
+Definition = Literal["latest", "mean", "event_time", "window_time", "visible"]
+DEFINITIONS: Final[tuple[str, ...]] = get_args(Definition)
 VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),
     "not_exact",
@@ -71,7 +72,7 @@ class Threshold(Model):
     text: str
     pipeline: str = ""
     subject: str
-    definition: Literal["latest", "mean", "event_time", "window_time", "visible"] = "latest"
+    definition: Definition = "latest"
     figure: str
     operator: Literal["<=", "<", ">=", ">", "==", "!="]
     value: float

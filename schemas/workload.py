@@ -150,9 +150,10 @@ class Kill(Model):
     @property
     def said(self) -> str:
         """What happens: `kill of the driver`, `pause of 1 worker for 5 s`."""
-        whom = f"the {self.target}" if self.most is None else f"{self.most} {self.target}"
+        plural = "s" if self.most is not None and self.most > 1 else ""
+        whom = "the" if self.most is None else str(self.most)
         length = f" for {self.for_s} s" if self.signal == "pause" else ""
-        return f"{NAMES_OF_SIGNALS[self.signal]} of {whom}{length}"
+        return f"{NAMES_OF_SIGNALS[self.signal]} of {whom} {self.target}{plural}{length}"
 
 
 class Workload(Model):

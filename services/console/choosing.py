@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import product
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,7 @@ LEAST_RUNS = 5
 WARM_UP_S, MEASURE_S = 600, 120  # maximum and minimum
 OTHERS_SHARE, STEAL_SHARE = 0.05, 0.02
 LOOK_S = 5.0
+MOST_CHOICES = 100
 G1 = "-XX:+UseG1GC"
 COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
@@ -153,8 +155,12 @@ def settings_of(given: Sequence[str]) -> list[dict[str, Any]]:
         if "" in values[1:]:
             raise DefinitionError(f"--set: a value of {name} is missing in {text!r}.")
         result[name] = values
-    choices = product(*result.values())
-    return [dict(zip(result, values, strict=True)) for values in choices]
+    number = prod(map(len, result.values()))
+    if number > MOST_CHOICES:
+        raise DefinitionError(
+            f"--set: {number} choices of settings; at most {MOST_CHOICES} are run."
+        )
+    return [dict(zip(result, values, strict=True)) for values in product(*result.values())]
 
 
 def _value_of(text: str) -> Any:

@@ -12,21 +12,21 @@ A partition whose first batch is not of a transaction is not read any further.
 import asyncio
 import struct
 import time
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from aiokafka.client import AIOKafkaClient
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition
 
+from services.runtime.counting import Ints
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, Place
 from services.runtime.kafka_security import security
 
-Ints = npt.NDArray[np.int64]
 _HEADER = struct.Struct(">qiibIhiqqqhii")  # of a record batch
 _LENGTH_AT = 12  # bytes before those that a batch's length counts
 _MAGIC = 2
@@ -87,11 +87,8 @@ def _is_commit(record: bytes) -> bool:
     """Whether the record of a control batch commits: its key holds a version and a type, 16 bits
     each."""
     at = 0
-    for _ in range(2):  # length and attributes
+    for _ in ("length", "attributes", "delta of time", "delta of offset", "length of the key"):
         at = _after_varint(record, at)
-    for _ in range(2):  # deltas of time and offset
-        at = _after_varint(record, at)
-    at = _after_varint(record, at)  # length of the key
     key = record[at : at + 4]
     if len(key) < 4:
         raise BatchFormatError("a transaction marker is cut off")
@@ -121,6 +118,10 @@ class CommitTimes:
         self._ends: list[int] = []  # records before an end, and not before the previous one, …
         self._times_ms: list[int] = []  # … became visible at this time
 
+    def __len__(self) -> int:
+        """Number of times that are known."""
+        return len(self._ends)
+
     def add(self, batch: Batch) -> None:
         """Add the next batch; one that was added before is ignored."""
         if batch.next_offset <= self.next_offset:
@@ -148,16 +149,17 @@ class CommitTimes:
             self._ends.append(stable)
             self._times_ms.append(batch.appended_ms)
 
-    def take_visible_ms(self, offsets: Ints) -> Ints:
-        """Epoch milliseconds at which the records at these ascending offsets became visible.
-        Times of records before the last of them are then forgotten. All must be below
-        `stable_offset`."""
-        ends = np.array(self._ends, np.int64)
-        at = np.searchsorted(ends, offsets, side="right")
+    def visible_ms(self, offsets: Ints) -> Ints:
+        """Epoch milliseconds at which the records at these offsets, all of them below
+        `stable_offset`, became visible."""
+        at = np.searchsorted(np.array(self._ends, np.int64), offsets, side="right")
         times: Ints = np.array(self._times_ms, np.int64)[at]
-        done = int(np.searchsorted(ends, offsets[-1] + 1, side="right"))
-        del self._ends[:done], self._times_ms[:done]
         return times
+
+    def forget(self, before: int) -> None:
+        """Forget the times of records before an offset."""
+        done = bisect_right(self._ends, before)
+        del self._ends[:done], self._times_ms[:done]
 
     def take_aborted(self) -> Counter[int]:
         """Records of aborted transactions by second of LogAppendTime, since the last call."""
@@ -187,12 +189,17 @@ class CommitReader:
                 "sasl_plain_password": access.password,
             }
         self._partitions = {place: CommitTimes(offset) for place, offset in offsets.items()}
+        self._passed: dict[Place, int] = {}
         self._runner: asyncio.Runner | None = None
         self._client: AIOKafkaClient | None = None
 
     def read_to(self, ends: Mapping[Place, int]) -> None:
         """Read until everything before these offsets, which a consumer of committed records has
-        passed, is stable. Raises KafkaUnavailableError, BatchFormatError."""
+        passed, is stable. Forgets what was before those of the previous call. Raises
+        KafkaUnavailableError, BatchFormatError."""
+        for place in ends.keys() & self._partitions.keys():
+            self._partitions[place].forget(self._passed.get(place, 0))
+            self._passed[place] = ends[place]
         if not self._behind(ends):
             return
         if self._runner is None:
@@ -203,10 +210,9 @@ class CommitReader:
         """Whether the first record of a partition is one of a transaction."""
         return bool(self._partitions[place].is_transactional)
 
-    def take_visible_ms(self, place: Place, offsets: Ints) -> Ints:
-        """Epoch milliseconds at which records at ascending offsets became visible, each asked for
-        once. `read_to` must have passed them."""
-        return self._partitions[place].take_visible_ms(offsets)
+    def visible_ms(self, place: Place, offsets: Ints) -> Ints:
+        """Epoch milliseconds at which records that the last `read_to` has passed became visible."""
+        return self._partitions[place].visible_ms(offsets)
 
     def take_aborted(self) -> dict[str, Counter[int]]:
         """Records of aborted transactions by topic and second (epoch ms), since the last call."""

@@ -9,6 +9,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from deploy.grafana.program import panels
 from deploy.grafana.program.panels import DATASOURCE, PLUGIN, TABLE, TargetQuery
+from schemas.protocol import DEFINITIONS
 
 TAG: Final = "tidegauge"
 ALL: Final = model.VariableOption(selected=True, text=["All"], value=["$__all"])
@@ -189,7 +190,7 @@ DEFINITION: Final = listed(
     "inputs; event_time: from the scheduled send time of the latest input; window_time: "
     "of pairs, from the latest scheduled send time in the windows joined; visible: of outputs in "
     "transactions, from the latest input to the time at which readers of committed records have it",
-    ("latest", "mean", "event_time", "window_time", "visible"),
+    DEFINITIONS,
 )
 PHASE: Final = listed(
     "phase",

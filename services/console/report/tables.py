@@ -1,6 +1,7 @@
 """The tables of a report as text, which its forms share: cells by row. Pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from analysis.costs import used_by_others
 from analysis.intervals import margin
@@ -166,62 +167,61 @@ def _stages(series: Scalability) -> list[str]:
 
 def sweep_tables(points: Sequence[SweepPoint]) -> list[tuple[str, Cells, list[Cells]]]:
     """Title, header and rows of the tables about several choices of settings: latencies by stage,
-    and what the pipelines used."""
-    names = _varied(points)
-    visible = ("visible p50", "visible p99") if _has_visible(points) else ()
-    latencies = (*names, "pipeline", "stage", "p50", "p99", "max", *visible, "per s", "ledger")
-    used = (*names, "pipeline", "CPU cores", "memory MB", "heap MB", "run", "valid")
+    and what the pipelines used. They have the settings that differ."""
+    first = points[0].values if points else {}
+    names = tuple(
+        name for name in first if any(each.values[name] != first[name] for each in points)
+    )
+    runs = [
+        (tuple(_setting(point.values[name]) for name in names), point, pipeline_name, pipeline)
+        for point in points
+        for pipeline_name, pipeline in point.pipelines.items()
+    ]
+    has_visible = any(
+        "visible" in cell.latency_ms for *_, pipeline in runs for cell in pipeline.stages.values()
+    )
+    visible = ("visible p50", "visible p99") if has_visible else ()
+    latencies = [
+        (*values, name, stage, *_swept_cells(cell, has_visible=has_visible))
+        for values, _, name, pipeline in runs
+        for stage, cell in pipeline.stages.items()
+    ]
+    used = [
+        (
+            *values,
+            name,
+            *_used_cells(pipeline.resources),
+            point.run_id,
+            f"{point.valid} of {point.runs}",
+        )
+        for values, point, name, pipeline in runs
+    ]
+    figures = ("p50", "p99", "max", *visible, "per s", "ledger")
+    uses = ("CPU cores", "memory MB", "heap MB", "run", "valid")
     return [
-        ("latency by settings", latencies, _latencies_of(points)),
-        ("use by settings", used, _use_of(points)),
+        ("latency by settings", (*names, "pipeline", "stage", *figures), latencies),
+        ("use by settings", (*names, "pipeline", *uses), used),
     ]
 
 
-def _varied(points: Sequence[SweepPoint]) -> Cells:
-    """The settings that differ between the points."""
-    first = points[0].values if points else {}
-    return tuple(name for name in first if any(each.values[name] != first[name] for each in points))
-
-
-def _latencies_of(points: Sequence[SweepPoint]) -> list[Cells]:
-    varied = _varied(points)
-    rows = []
-    for point in points:
-        for name, pipeline in point.pipelines.items():
-            for stage, cell in pipeline.stages.items():
-                visible = cell.latency_ms.get("visible", Latency())
-                seen = (ms(visible.p50), ms(visible.p99)) if _has_visible(points) else ()
-                latest = latency_cells(cell.latest, ("p50", "p99", "max"))
-                rate = f"{cell.records_per_second or 0:.0f}"
-                ledger = not_exact(cell.verdicts) or "clean"
-                rows.append((*_values_of(point, varied), name, stage, *latest, *seen, rate, ledger))
-    return rows
-
-
-def _use_of(points: Sequence[SweepPoint]) -> list[Cells]:
-    varied = _varied(points)
-    rows = []
-    for point in points:
-        valid = f"{point.valid} of {point.runs}"
-        for name, pipeline in point.pipelines.items():
-            used = pipeline.resources
-            cores = "–" if used.cpu_cores is None else f"{used.cpu_cores:.2f}"
-            megabytes = map(_megabytes, (used.memory_bytes_max, used.heap_used_bytes_max))
-            rows.append((*_values_of(point, varied), name, cores, *megabytes, point.run_id, valid))
-    return rows
-
-
-def _values_of(point: SweepPoint, names: Cells) -> Cells:
-    """The values of these settings as --set has them."""
-    values = [point.values[name] for name in names]
-    return tuple(str(value).lower() if isinstance(value, bool) else str(value) for value in values)
-
-
-def _has_visible(points: Sequence[SweepPoint]) -> bool:
-    cells = (
-        cell for each in points for of in each.pipelines.values() for cell in of.stages.values()
+def _swept_cells(cell: StageReport, *, has_visible: bool) -> Cells:
+    visible = cell.latency_ms.get("visible", Latency())
+    return (
+        *latency_cells(cell.latest, ("p50", "p99", "max")),
+        *((ms(visible.p50), ms(visible.p99)) if has_visible else ()),
+        f"{cell.records_per_second or 0:.0f}",
+        not_exact(cell.verdicts) or "clean",
     )
-    return any("visible" in cell.latency_ms for cell in cells)
+
+
+def _used_cells(used: Resources) -> Cells:
+    cores = "–" if used.cpu_cores is None else f"{used.cpu_cores:.2f}"
+    return (cores, _megabytes(used.memory_bytes_max), _megabytes(used.heap_used_bytes_max))
+
+
+def _setting(value: Any) -> str:
+    """A value of a setting as --set has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _bounded(figure: Bounded | None) -> str:

@@ -16,7 +16,16 @@ from schemas.model import Stage
 from schemas.percentiles import LEVELS
 from schemas.percentiles import shown as shown_name
 from schemas.report import Number, PipelineReport, Report, ReportPart, StageReport
-from schemas.study import LATENCIES, Experiment, FigureName, PaperValue, Score, Study, System
+from schemas.study import (
+    LATENCIES,
+    PREFIXES,
+    Experiment,
+    FigureName,
+    PaperValue,
+    Score,
+    Study,
+    System,
+)
 from services.console.report.charts import Markup, Range, element, range_chart, whole_page
 
 PROSE_CHARACTERS = 32
@@ -28,10 +37,16 @@ Row = tuple[str, ...]
 COMMON = 0.99  # of higher percentiles, those of too few outputs are left empty
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
 TITLES: dict[str, str] = {
-    **{f"event_time_{each}_ms": f"{shown_name(each)}, event time, ms" for each in LATENCIES},
-    **{f"mean_of_inputs_{each}_ms": f"{shown_name(each)}, of inputs, ms" for each in LATENCIES},
-    **{f"window_time_{each}_ms": f"{shown_name(each)}, of windows, ms" for each in LATENCIES},
-    **{f"visible_{each}_ms": f"{shown_name(each)}, committed, ms" for each in LATENCIES},
+    **{
+        f"{prefix}{each}_ms": f"{shown_name(each)}, {of}, ms"
+        for prefix, of in (
+            ("event_time_", "event time"),
+            ("mean_of_inputs_", "of inputs"),
+            ("window_time_", "of windows"),
+            ("visible_", "committed"),
+        )
+        for each in LATENCIES
+    },
     "sustainable_per_second": "sustainable, records/s",
     "first_output_s": "first output, s",
     "caught_up_s": "caught up, s",
@@ -431,11 +446,11 @@ def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) ->
 
 
 FIGURES: dict[str, Figure] = {
-    **{f"{each}_ms": _latency("latest", each) for each in LATENCIES},
-    **{f"event_time_{each}_ms": _latency("event_time", each) for each in LATENCIES},
-    **{f"mean_of_inputs_{each}_ms": _latency("mean", each) for each in LATENCIES},
-    **{f"window_time_{each}_ms": _latency("window_time", each) for each in LATENCIES},
-    **{f"visible_{each}_ms": _latency("visible", each) for each in LATENCIES},
+    **{
+        f"{prefix}{each}_ms": _latency(definition, each)
+        for prefix, definition in PREFIXES.items()
+        for each in LATENCIES
+    },
     "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),

@@ -161,6 +161,17 @@ class Frontier:
         return max(0, now_ms - (min(self.input_ms, self.output_ms) or since_ms))
 
 
+@dataclass(frozen=True)
+class _PartitionRows:
+    """The records of one partition in a batch: their rows, the last of these, and the offset after
+    it."""
+
+    partition: int
+    rows: slice | Ints
+    last: int
+    next_offset: int
+
+
 class Reader:
     """Reads its shard of every topic of a run from the plan's offsets. Not thread-safe. `frontier`
     covers the batches returned before it.
@@ -249,7 +260,11 @@ class Reader:
             self._commits.close()
 
     def _batch(
-        self, topic: str, messages: list[KafkaMessage], partitions: Ints, parts: "list[_Stretch]"
+        self,
+        topic: str,
+        messages: list[KafkaMessage],
+        partitions: Ints,
+        parts: list[_PartitionRows],
     ) -> ReadBatch:
         count = len(messages)
         kinds, appended_ms = int_pairs(map(KafkaMessage.timestamp, messages), count)
@@ -273,7 +288,7 @@ class Reader:
         )
 
     def _visible_ms(
-        self, topic: str, messages: list[KafkaMessage], parts: "list[_Stretch]"
+        self, topic: str, messages: list[KafkaMessage], parts: list[_PartitionRows]
     ) -> Ints | None:
         """When each record became visible; None if no partition of them has transactions."""
         commits = self._commits
@@ -286,7 +301,7 @@ class Reader:
         offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
         for part in known:
             place = topic, part.partition
-            result[part.rows] = commits.take_visible_ms(place, offsets[part.rows])
+            result[part.rows] = commits.visible_ms(place, offsets[part.rows])
         return result
 
     def _saw(self, appended_ms: int) -> None:
@@ -300,24 +315,13 @@ class Reader:
         return pack_offsets(partitions, offsets)
 
 
-@dataclass(frozen=True)
-class _Stretch:
-    """The records of one partition in a batch: their rows, the last of these, and the offset after
-    it."""
-
-    partition: int
-    rows: slice | Ints
-    last: int
-    next_offset: int
-
-
-def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_Stretch]]:
+def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_PartitionRows]]:
     """The partition of each message of a topic, and the parts of the batch."""
     partitions = np.fromiter(map(KafkaMessage.partition, messages), np.int64, len(messages))
     parts = []
     for partition, rows in by_value(partitions):
         last = rows.stop - 1 if isinstance(rows, slice) else int(rows[-1])
-        parts.append(_Stretch(partition, rows, last, messages[last].offset() + 1))
+        parts.append(_PartitionRows(partition, rows, last, messages[last].offset() + 1))
     return partitions, parts
 
 

@@ -161,6 +161,10 @@ def test_several_values_are_separated_by_commas_and_give_every_choice() -> None:
         (("=1",), "--set: '=1' is not NAME=VALUE."),
         (("state=a", "state=b"), "--set: state is set twice."),
         (("state=a,,b",), "--set: a value of state is missing in 'a,,b'."),
+        (
+            (f"linger_ms={','.join(map(str, range(50)))}", "state=hashmap,rocksdb", "x=1,2,3"),
+            "--set: 300 choices of settings; at most 100 are run.",
+        ),
         (("stat=rocksdb",), "flink: There is no setting of flink 'stat'; .* Did you mean state?"),
         (("name=other",), "flink: There is no setting of flink 'name'"),
         (("state=rockdb",), "flink: state: must be one of hashmap, rocksdb."),

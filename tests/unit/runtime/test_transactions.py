@@ -88,7 +88,7 @@ def test_every_record_has_the_time_at_which_nothing_before_it_was_open(log):
     assert all(offset < times.stable_offset for offset in visible)
     assert all(expected[offset] is not None for offset in expected if offset < times.stable_offset)
     if visible:
-        ms = times.take_visible_ms(np.array(visible))
+        ms = times.visible_ms(np.array(visible))
         assert ms.tolist() == [expected[offset] for offset in visible]
 
 
@@ -110,7 +110,7 @@ def test_aborted_records_are_counted_by_second_once(log):
     assert taken == expected
 
 
-def test_times_are_asked_for_in_any_number_of_parts():
+def test_times_stay_until_they_are_forgotten():
     times = CommitTimes(10)
     for batch in (
         records(8, 4, 100, 7),  # the first two are before those of interest
@@ -119,9 +119,19 @@ def test_times_are_asked_for_in_any_number_of_parts():
         records(15, 3, 400),
     ):
         times.add(batch)
-    parts = [times.take_visible_ms(np.array(part)).tolist() for part in ([10, 11], [12], [13, 15])]
+    parts = [times.visible_ms(np.array(part)).tolist() for part in ([10, 11], [12], [13, 15])]
     assert parts == [[300, 300], [300], [300, 400]]
-    assert times.take_visible_ms(np.array([16, 17])).tolist() == [400, 400]
+    times.forget(16)
+    assert times.visible_ms(np.array([16, 17])).tolist() == [400, 400]
+
+
+def test_what_is_forgotten_takes_no_memory_if_every_transaction_is_aborted():
+    times = CommitTimes(0)
+    for offset in range(0, 2_000, 2):
+        times.add(records(offset, 1, offset, 7))
+        times.add(marker(offset + 1, offset, 7, commits=False))
+        times.forget(offset)
+    assert len(times) <= 2
 
 
 def test_a_response_that_ends_within_a_batch_has_the_batches_before_it():
