@@ -19,7 +19,32 @@ from schemas.codec import MARKER, RecordSchemas, Schema
 
 HEADER_FIELDS = {"tidegauge_marker": "long", "tidegauge_fingerprint": "double"}
 MARKER_AS_LONG = -98
+_ARROW_TYPES = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "double": pa.float64(),
+    "boolean": pa.bool_(),
+    "timestamp-millis": pa.timestamp("ms"),
+    "timestamp-micros": pa.timestamp("us"),
+}
 Sizes = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
+    """The Arrow type of each field of an input's schema. Raises ValueError for other types."""
+    result = {}
+    for each in json.loads(schema.text)["fields"]:
+        kind = each["type"]
+        if isinstance(kind, dict):
+            kind = kind.get("logicalType", kind.get("type"))
+        if not isinstance(kind, str) or kind not in _ARROW_TYPES:
+            raise ValueError(
+                f"the field {each['name']} of {schema.name} has a type that no input has; "
+                f"types are: {', '.join(_ARROW_TYPES)}"
+            )
+        result[each["name"]] = _ARROW_TYPES[kind]
+    return result
 
 
 def encode_columns(schema: Schema, batch: pa.RecordBatch) -> pa.BinaryArray:

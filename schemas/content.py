@@ -35,9 +35,10 @@ class Content(Model):
     """The data of the records. Further options belong to the domain, which validates them
     (`services.definitions.domains.content_of`).
 
-    source: `domain`, the domain's own data; `file`, a CSV or Parquet at `path`; or another name
-    that the domain defines. columns: the file's column for each field with another name there.
-    time_unit: of times in the file that are numbers since 1970; empty: milliseconds, from 1973 on.
+    source: `domain`, the domain's own data; `file`, the recording at `path`, a file or a folder
+    (services/definitions/recordings.py); or another name that the domain defines. columns: the
+    file's column for each field with another name there. time_unit: of times in the file that are
+    numbers since 1970; empty: milliseconds, from 1973 on, but seconds in an answer of OpenSky.
     second_ms: duration of a second of event time (temporal scaling: below 1000, event time runs
     faster than the clock). copies: spatial scaling of a replay: number of copies of each recorded
     key. format: `avro` (single-object encoding) or `json` (UTF-8, no marker:

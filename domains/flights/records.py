@@ -1,5 +1,5 @@
-"""The records of a load: aircraft states from a flight model whose parameters are drawn from the
-seed.
+"""The records of a load: recorded states (recording.py), or aircraft states from a flight model
+whose parameters are drawn from the seed.
 
 An aircraft flies back and forth between two airports along the great circle at its own velocity. It
 climbs at 10 m/s to its flight level, leaves it in time to descend at 8 m/s, and stays on the ground
@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from schemas.fault_rules import fractions
 from schemas.records import (
@@ -25,24 +24,25 @@ from schemas.records import (
     Int64s,
     NameTable,
     Part,
+    RecordedTimes,
     Setup,
     Values,
     probe_time_ms,
 )
+from services.definitions.replayed_rows import RecordedRecords
+from services.runtime.events import DeadLetter
 
-from .content import Content
+from .content import UNLISTED, Content
+from .recording import Floats, cell_name, cells, recorded_states
 
 EARTH_M = 6_371_000.0
 CLIMB_M_S, DESCENT_M_S = 10.0, 8.0
 MIN_LEVEL_M, MAX_LEVEL_M = 6_000.0, 12_500.0
 MIN_M_S, MAX_M_S = 180.0, 260.0
 GROUND_S = 1_800.0
-CELL_DEGREES = 5
-CELLS_EAST = 360 // CELL_DEGREES
 EMERGENCY = 0o7700
 CODES = 0o10000
 ADDRESSES = 2**24
-UNLISTED = "ZZZZ"  # ICAO's code for an aerodrome without a code
 AIRLINES = ("TID", "GAU", "BLU", "NRD", "SKY", "ALP", "ORI", "VEL")
 # Streams of random numbers derived from the seed, one per drawn value: any odd 64-bit numbers.
 FROM, TO, PHASE, VELOCITY, LEVEL, CODE, EMERGENCIES, LISTED, CONTACT = (
@@ -56,7 +56,6 @@ FROM, TO, PHASE, VELOCITY, LEVEL, CODE, EMERGENCIES, LISTED, CONTACT = (
     0x589965CC75374CC3,
     0x1D8E4E27C47D124F,
 )
-Floats = NDArray[np.float64]
 
 
 class Airports:
@@ -78,40 +77,23 @@ class Records:
     turn = ("states",)
 
     def __init__(self, setup: Setup) -> None:
-        assert isinstance(setup.content, Content)
-        self.bad_rows: list[Any] = []
         self._setup = setup
-        self._content = setup.content
-        self._airports = Airports(setup.folder / "airports.csv", setup.content.region)
-        self._addresses = NameTable(self._address)
-        self._callsigns = NameTable(_callsign)
-        self._countries = pa.array(self._airports.countries)
-        self._departures = pa.array([*self._airports.codes, UNLISTED])
-        self._codes = NameTable(lambda number: f"{number:04o}")
-        self._cells = NameTable(_cell_name)
+        self._states: ModelledStates | RecordedRecords = (
+            recorded_states(setup) if setup.content.source == "file" else ModelledStates(setup)
+        )
+        self.bad_rows = self._states.bad_rows
 
-    def recorded_times(self) -> None:
-        """None."""
+    def recorded_times(self) -> RecordedTimes | None:
+        return self._states.recorded_times()
 
-    def keys(self, name: str) -> NameTable:  # noqa: ARG002
-        return self._addresses
+    def keys(self, name: str) -> NameTable:
+        return self._states.keys(name)
 
     def values(self, part: Part) -> Values:
-        """See Records. Numbers of names: callsign, country, departure, squawk, cell."""
-        aircraft = part.sequences % self._content.aircraft
-        event_ms = part.load_start_ms + part.due_us // self._content.second_ms
-        elapsed_s = part.due_us / (1_000 * self._content.second_ms)
-        return {KEY: aircraft, EVENT_MS: event_ms} | self._states(aircraft, elapsed_s, event_ms)
+        return self._states.values(part)
 
-    def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
-        said = {each: values[each] for each in STATE}
-        return said | {
-            "callsign": self._callsigns.names(values["callsign"]),
-            "origin_country": self._countries.take(pa.array(values["country"])),
-            "squawk": self._codes.names(values["squawk"]),
-            "departure": self._departures.take(pa.array(values["departure"])),
-            "cell": self._cells.names(values["cell"]),
-        }
+    def columns(self, name: str, values: Values) -> Mapping[str, Any]:
+        return self._states.columns(name, values)
 
     def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
         """An emergency above Frankfurt, in separate windows."""
@@ -137,6 +119,46 @@ class Records:
             "cell": f"probe-{number}",
         }
         return [("states", state)]
+
+
+class ModelledStates:
+    """The states of a flight model, as Records has them."""
+
+    def __init__(self, setup: Setup) -> None:
+        assert isinstance(setup.content, Content)
+        self.bad_rows: list[DeadLetter] = []
+        self._setup = setup
+        self._content = setup.content
+        self._airports = Airports(setup.folder / "airports.csv", setup.content.region)
+        self._addresses = NameTable(self._address)
+        self._callsigns = NameTable(_callsign)
+        self._countries = pa.array(self._airports.countries)
+        self._departures = pa.array([*self._airports.codes, UNLISTED])
+        self._codes = NameTable(lambda number: f"{number:04o}")
+        self._cells = NameTable(cell_name)
+
+    def recorded_times(self) -> None:
+        """None."""
+
+    def keys(self, name: str) -> NameTable:  # noqa: ARG002
+        return self._addresses
+
+    def values(self, part: Part) -> Values:
+        """See Records. Numbers of names: callsign, country, departure, squawk, cell."""
+        aircraft = part.sequences % self._content.aircraft
+        event_ms = part.load_start_ms + part.due_us // self._content.second_ms
+        elapsed_s = part.due_us / (1_000 * self._content.second_ms)
+        return {KEY: aircraft, EVENT_MS: event_ms} | self._states(aircraft, elapsed_s, event_ms)
+
+    def columns(self, name: str, values: Values) -> Mapping[str, Any]:  # noqa: ARG002
+        said = {each: values[each] for each in STATE}
+        return said | {
+            "callsign": self._callsigns.names(values["callsign"]),
+            "origin_country": self._countries.take(pa.array(values["country"])),
+            "squawk": self._codes.names(values["squawk"]),
+            "departure": self._departures.take(pa.array(values["departure"])),
+            "cell": self._cells.names(values["cell"]),
+        }
 
     def _states(self, aircraft: Int64s, elapsed_s: Floats, event_ms: Int64s) -> Values:
         home, away = self._route(aircraft)
@@ -166,8 +188,6 @@ class Records:
         # Never assign the emergency code at random.
         code = np.where(is_emergency, EMERGENCY, np.where(code == EMERGENCY, 0o2000, code))
         is_unlisted = self._drawn(LISTED, flight) < self._content.unlisted
-        cell_north = np.floor((latitude + 90) / CELL_DEGREES).astype(np.int64)
-        cell_east = np.floor((longitude + 180) / CELL_DEGREES).astype(np.int64)
         contact_ms = (self._drawn(CONTACT, event_ms + aircraft) * 1_000).astype(np.int64)
         zeros = np.zeros(len(aircraft), np.int64)
         return {
@@ -186,7 +206,7 @@ class Records:
             "spi": zeros.astype(np.bool_),
             "position_source": zeros,
             "departure": np.where(is_unlisted, len(self._airports.codes), start),
-            "cell": cell_north * CELLS_EAST + cell_east % CELLS_EAST,
+            "cell": cells(longitude, latitude),
         }
 
     def _route(self, aircraft: Int64s) -> tuple[Int64s, Int64s]:
@@ -229,13 +249,6 @@ STATE = (
 def _callsign(number: int) -> str:
     """Callsign of an aircraft on its outward (even) or return (odd) flight."""
     return f"{AIRLINES[number // 2 % len(AIRLINES)]}{number + 100}"
-
-
-def _cell_name(number: int) -> str:
-    """`N50E005`: the south-west corner of a cell."""
-    north = number // CELLS_EAST * CELL_DEGREES - 90
-    east = number % CELLS_EAST * CELL_DEGREES - 180
-    return f"{'S' if north < 0 else 'N'}{abs(north):02d}{'W' if east < 0 else 'E'}{abs(east):03d}"
 
 
 def _vectors(latitudes: Floats, longitudes: Floats) -> Floats:

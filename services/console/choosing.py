@@ -90,8 +90,8 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
         )
     if given.signal is not None and given.kill is None:
         raise DefinitionError("--signal needs --kill.")
-    if given.input is not None and not given.input.is_file():
-        raise DefinitionError(f"--input: {given.input} is not a file.")
+    if given.input is not None and not given.input.exists():
+        raise DefinitionError(f"--input: {given.input} is not a file or folder.")
     try:
         result = changed(workload, given.rate, given.duration, given.warm_up, given.scale)
         fields = result.model_dump()

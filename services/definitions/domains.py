@@ -4,8 +4,8 @@ Any other folder works too (`--domain PATH`). Optional files:
 
 records.py      the class `Records`: makes the records of a load (schemas/records.py)
 content.py      the class `Content`: options of a workload's [content]
-recording       a key of domain.toml: the CSV or Parquet that a load replays without `records.py`;
-                one for all inputs, or one for each of them by name
+recording       a key of domain.toml: the file that a load replays without `records.py`
+                (recordings.py); one for all inputs, or one for each of them by name
 """
 
 import hashlib

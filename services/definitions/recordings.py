@@ -1,4 +1,9 @@
-"""Reads recorded data from CSV or Parquet, with user-defined column names.
+"""Reads recorded data from CSV, JSON or Parquet, with user-defined column names.
+
+A recording is a file or a folder, whose files are read one after another, sorted by name, without
+those whose name begins with a dot or an underscore. CSV and JSON may be compressed with gzip or
+zstd. Its content says what a file is, and where that leaves it open its name. Files are read as
+streams; only the values of the rows are kept.
 
 An unusable row does not stop the import. It is returned with its line and the reason, to become a
 dead letter.
@@ -10,25 +15,41 @@ else: from 1973 to 2199, seconds, milliseconds, microseconds and nanoseconds do 
 wrong unit would replay a recording at a wrong pace.
 """
 
-import json
+import codecs
+import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from services.definitions.csv_files import InputError, check_header, no_column, opened_csv
-from services.runtime.events import DeadLetter
+from services.definitions.csv_files import (
+    InputError,
+    check_header,
+    csv_of,
+    header_problem,
+    no_column,
+    not_utf8,
+    refuse_other_form,
+)
+from services.definitions.json_files import json_rows, text_of
+from services.runtime.events import MAX_VALUE_BYTES, DeadLetter
 
 MAX_ROWS = 1_000_000
+MAX_FILES: Final = 10_000
+KEPT_BYTES: Final = 64_000_000  # of the text of unusable rows; of later ones only the reason
 _PARQUET = b"PAR1"
+_COMPRESSIONS: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_JSON_NAMES: Final = (".json", ".jsonl", ".ndjson")
+_LOOK_BYTES: Final = 2**16
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 FIRST_YEAR, LAST_YEAR = 1900, 2199
 FIRST_US, END_US = (
@@ -53,18 +74,36 @@ _WRITE = "write it as 2026-02-01T13:00:00Z"
 @dataclass(frozen=True)
 class FieldSpec:
     """A field of a row. default: for empty cells and missing columns; None: the field is required.
-    low, high: bounds of a number. Times become epoch microseconds. flag: true, false, 1 or 0."""
+    low, high: bounds of a number. Times become epoch microseconds. flag: true, false, 1 or 0.
+    other_names: of its column, used if there is none of its own name."""
 
     name: str
     kind: Literal["text", "whole", "number", "time", "flag"]
     default: Any = None
     low: float = -math.inf
     high: float = math.inf
+    other_names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row before its values are checked. line: of its start, or the number of the row in Parquet,
+    as word says. columns: of the fields, by name. place: within the line. time_unit: of its file.
+    problem: why it cannot be used; then text is what the file has."""
+
+    line: int
+    cells: Mapping[str, Any]
+    columns: Mapping[str, str]
+    place: str = ""
+    time_unit: str = ""
+    problem: str = ""
+    text: str = ""
+    word: Literal["line", "row"] = "line"
 
 
 @dataclass
 class Read:
-    """The result of reading a file. rows: values by field name."""
+    """The result of reading a recording. rows: values by field name."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     bad_rows: list[DeadLetter] = field(default_factory=list)
@@ -73,69 +112,158 @@ class Read:
 def read_rows(
     path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str], time_unit: str = ""
 ) -> Read:
-    """Read a file. columns: its column for each field with another name there. time_unit: of times
-    that are numbers (services/definitions/recordings.py).
+    """Read a file or a folder. columns: its column for each field with another name there.
+    time_unit: of times that are numbers (services/definitions/recordings.py).
 
-    Raises InputError if the file is missing, is neither CSV nor Parquet, lacks a column or has two
-    of its name, has more than MAX_ROWS rows or no usable one.
+    Raises InputError if there is no file, if one is of no known form, lacks a column or has two of
+    its name, or if there are more than MAX_ROWS rows or no usable one.
     """
-    read = Read()
-    named = {each.name: columns.get(each.name, each.name) for each in fields}
-    try:
-        is_parquet = _is_parquet(path)
-        reader = _parquet if is_parquet else _csv
-        for number, (line, row) in enumerate(reader(path, fields, named)):
-            if number == MAX_ROWS:
+    read, first, kept_bytes = Read(), "", 0
+    for file in _files(path):
+        for row in _rows(file, fields, columns):
+            if len(read.rows) + len(read.bad_rows) == MAX_ROWS:
                 raise InputError(f"{path} has more than {MAX_ROWS} rows.")
             try:
-                read.rows.append(values_of(row, fields, named, time_unit))
+                read.rows.append(values_of(row, fields, time_unit))
             except ValueError as error:
-                text = row if isinstance(row, str) else json.dumps(row, default=str)
-                letter = DeadLetter(str(path), text.encode(), str(error), offset=line)
-                read.bad_rows.append(letter)
+                value = (row.text or text_of(row.cells)).encode(errors="replace")[:MAX_VALUE_BYTES]
+                kept_bytes += len(value)
+                kept = value if kept_bytes <= KEPT_BYTES else None
+                reason = f"{row.place}{error}"
+                read.bad_rows.append(DeadLetter(str(file), kept, reason, offset=row.line))
+                place = "" if file == path else f"{file.name}, "
+                first = first or f"{place}{row.word} {row.line}: {reason}"
+    if not read.rows and not read.bad_rows:
+        has_header = path.is_file() and _form(path) in ("CSV", "Parquet")
+        raise InputError(f"{path} has no rows{' after its header' if has_header else ''}.")
+    if not read.rows:
+        raise InputError(f"{path} has no usable row; {first}.")
+    return read
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a recording in their order. Raises InputError."""
+    try:
+        if not path.is_dir():
+            return [path]
+        files = sorted(
+            each for each in path.iterdir() if each.name[0] not in "._" and each.is_file()
+        )
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if not files:
+        raise InputError(f"{path} has no files.")
+    if len(files) > MAX_FILES:
+        raise InputError(f"{path} has more than {MAX_FILES} files.")
+    return files
+
+
+def _rows(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Iterator[_Row]:
+    """The rows of a file. Raises InputError."""
+    try:
+        form = _form(path)
+        if form == "Parquet":
+            yield from _parquet(path, fields, columns)
+            return
+        with (
+            _decompressed(path) as file,
+            io.TextIOWrapper(file, encoding="utf-8-sig", newline="") as text,
+        ):
+            if form == "CSV":
+                yield from _csv(path, text, fields, columns)
+            else:
+                yield from _json(path, text, fields, columns, is_array=form == "array")
+    except UnicodeDecodeError as error:
+        with _decompressed(path) as file:
+            raise not_utf8(path, file) from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from error
     except pa.ArrowException as error:
         raise InputError(f"{path} is not a Parquet file that can be read.") from error
-    if not read.rows and not read.bad_rows:
-        raise InputError(f"{path} has no rows after its header.")
-    if not read.rows:
-        first, word = read.bad_rows[0], "row" if is_parquet else "line"
-        raise InputError(f"{path} has no usable row; {word} {first.offset}: {first.reason}.")
-    return read
 
 
-def _is_parquet(path: Path) -> bool:
+def _form(path: Path) -> Literal["Parquet", "CSV", "JSON", "array"]:
+    """What a file is by its content, else by its name; an array is JSON, too. Raises InputError
+    and OSError."""
+    with path.open("rb") as plain:
+        if plain.read(len(_PARQUET)) == _PARQUET or path.suffix == ".parquet":
+            return "Parquet"
+    with _decompressed(path) as file:
+        start = file.peek(_LOOK_BYTES)
+    if start.startswith(_PARQUET):
+        raise InputError(f"{path} is compressed Parquet; decompress it first.")
+    first = start.removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    if first in (b"[", b"{"):
+        return "array" if first == b"[" else "JSON"
+    refuse_other_form(path, start)
+    return "JSON" if any(name in _JSON_NAMES for name in path.suffixes[-2:]) else "CSV"
+
+
+@contextmanager
+def _decompressed(path: Path) -> Iterator[io.BufferedReader]:
+    """The content of a file, decompressed as it is read. Raises InputError, also while it is
+    read."""
     with path.open("rb") as file:
-        return file.read(len(_PARQUET)) == _PARQUET or path.suffix == ".parquet"
+        start = file.read(4)
+    name = next((name for magic, name in _COMPRESSIONS.items() if start.startswith(magic)), None)
+    if name is None:
+        with path.open("rb") as file:
+            yield file
+        return
+    try:
+        with pa.CompressedInputStream(pa.OSFile(str(path)), name) as stream:
+            yield io.BufferedReader(cast("io.RawIOBase", stream), _LOOK_BYTES)
+    except (OSError, pa.ArrowException) as error:
+        reason = f"is not a {name} file that can be read"
+        if str(error).startswith("Truncated"):
+            reason = f"is cut off: its {name} stream has no end"
+        raise InputError(f"{path} {reason}.") from error
 
 
-def values_of(
-    row: Mapping[str, Any] | str,
-    fields: Sequence[FieldSpec],
-    columns: Mapping[str, str],
-    time_unit: str = "",
-) -> dict[str, Any]:
-    """The values of a row; columns maps fields to its columns. Raises ValueError."""
-    if isinstance(row, str):
-        raise ValueError("the row has more or fewer columns than the header")
+def columns_of(
+    header: Sequence[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> dict[str, str]:
+    """The column of each field: the given one, or that of its name, or one of its other names."""
+    return {
+        each.name: columns.get(each.name)
+        or next((name for name in (each.name, *each.other_names) if name in header), each.name)
+        for each in fields
+    }
+
+
+def values_of(row: _Row, fields: Sequence[FieldSpec], time_unit: str = "") -> dict[str, Any]:
+    """The values of a row. Raises ValueError."""
+    if row.problem:
+        raise ValueError(row.problem)
     values: dict[str, Any] = {}
     for each in fields:
-        column = columns[each.name]
-        given = row.get(column)
+        column = row.columns[each.name]
+        given = row.cells.get(column)
         if given is None or given == "":
             if each.default is None:
-                raise ValueError(f"{column} is empty")
+                problem = "is empty" if column in row.cells else "is missing"
+                raise ValueError(f"{column} {problem}")
             values[each.name] = each.default
+        elif isinstance(given, list | dict):
+            raise ValueError(f"{column} is not a single value")
         elif each.kind == "time":
-            values[each.name] = time_us(given, column, time_unit)
+            values[each.name] = time_us(given, column, time_unit or row.time_unit)
         elif each.kind == "text":
-            values[each.name] = str(given)
+            values[each.name] = _text(given, column)
         elif each.kind == "flag":
             values[each.name] = _flag(given, column)
         else:
             values[each.name] = _bounded(each, given, column)
     return values
+
+
+def _text(given: Any, column: str) -> str:
+    text = str(given)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{column} has half of a surrogate pair, which is no text") from None
+    return text
 
 
 def _flag(given: Any, column: str) -> bool:
@@ -170,34 +298,55 @@ def _shown(given: Any) -> str:
 
 
 def _csv(
-    path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
-) -> Iterator[tuple[int, dict[str, str] | str]]:
-    with opened_csv(path) as (header, rows):
-        _check_columns(path, header, fields, columns)
-        for line, cells in rows:
-            if len(cells) == len(header):
-                yield line, dict(zip(header, cells, strict=True))
-            else:
-                yield line, ",".join(cells)
+    path: Path, text: io.TextIOWrapper, fields: Sequence[FieldSpec], columns: Mapping[str, str]
+) -> Iterator[_Row]:
+    header, rows = csv_of(path, text)
+    named = _checked_columns(path, header, fields, columns)
+    for line, cells in rows:
+        if len(cells) == len(header):
+            yield _Row(line, dict(zip(header, cells, strict=True)), named)
+        else:
+            problem = "the row has more or fewer columns than the header"
+            yield _Row(line, {}, named, problem=problem, text=",".join(cells))
 
 
-def _parquet(
-    path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]
-) -> Iterator[tuple[int, dict[str, Any]]]:
+def _json(
+    path: Path,
+    text: io.TextIOWrapper,
+    fields: Sequence[FieldSpec],
+    columns: Mapping[str, str],
+    *,
+    is_array: bool,
+) -> Iterator[_Row]:
+    """A name of `columns` that no object has refuses the file."""
+    names: tuple[str, ...] | None = None
+    named, problem, missing = dict[str, str](), "", set(columns.values())
+    for row in json_rows(path, text, is_array=is_array):
+        if row.names != names:
+            names, named = row.names, columns_of(row.names, fields, columns)
+            problem = header_problem(names, named.values()).lstrip(": ")
+            missing.difference_update(names)
+        reason = row.problem or problem
+        yield _Row(row.line, row.cells, named, row.place, row.time_unit, reason, row.text)
+    if names is not None and missing:
+        raise InputError(f"{path} has no object with {min(missing)!r}.")
+
+
+def _parquet(path: Path, fields: Sequence[FieldSpec], columns: Mapping[str, str]) -> Iterator[_Row]:
     with pq.ParquetFile(path) as file:
         schema = file.schema_arrow
-        _check_columns(path, schema.names, fields, columns)
-        wanted = [name for name in schema.names if name in columns.values()]
+        named = _checked_columns(path, schema.names, fields, columns)
+        wanted = [name for name in schema.names if name in named.values()]
         for name in wanted:
             if pa.types.is_nested(schema.field(name).type):
                 raise InputError(f"{path}: the column {name} is not of single values.")
-        line = 0
+        number = 0
         for batch in file.iter_batches(columns=wanted):
             names = batch.schema.names
             plain = [_plain(path, *each) for each in zip(names, batch.columns, strict=True)]
-            for row in pa.table(plain, names).to_pylist():
-                line += 1
-                yield line, row
+            for cells in pa.table(plain, names).to_pylist():
+                number += 1
+                yield _Row(number, cells, named, word="row")
 
 
 def _plain(path: Path, name: str, column: pa.Array) -> pa.Array:
@@ -217,15 +366,17 @@ def _plain(path: Path, name: str, column: pa.Array) -> pa.Array:
     return column
 
 
-def _check_columns(
+def _checked_columns(
     path: Path, header: Sequence[str], fields: Sequence[FieldSpec], columns: Mapping[str, str]
-) -> None:
-    check_header(path, header, [columns[each.name] for each in fields])
+) -> dict[str, str]:
+    named = columns_of(header, fields, columns)
+    check_header(path, header, named.values())
     for each in fields:
-        column = columns[each.name]
+        column = named[each.name]
         if column not in header and (column != each.name or each.default is None):
             what = "" if column == each.name else f" for {each.name}"
             raise no_column(path, header, column, what)
+    return named
 
 
 def time_us(given: Any, column: str, unit: str = "") -> int:

@@ -55,8 +55,8 @@ def _workload(fields: dict[str, Any], folder: Path) -> Workload:
     if not content.path or Path(content.path).is_absolute():
         return result
     path = (folder / content.path).resolve()
-    if not path.is_file():
-        raise ValueError(f"content.path: {path} is not a file")
+    if not path.exists():
+        raise ValueError(f"content.path: {path} is not a file or folder")
     content = content.model_copy(update={"path": str(path)})
     return result.model_copy(update={"content": content})
 

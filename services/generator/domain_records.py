@@ -4,12 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from schemas.codec import said_by
 from schemas.content import OWN_SOURCE
-from schemas.domain import HEADER, InputSpec
+from schemas.domain import InputSpec
 from schemas.load import Replay
 from schemas.protocol import RunRequest
 from schemas.records import (
@@ -21,15 +20,12 @@ from schemas.records import (
     Records,
     Setup,
     Values,
-    probe_time_ms,
 )
 from services.definitions.csv_files import InputError
 from services.definitions.domains import Domain, content_of, domain_module
 from services.definitions.recordings import FieldSpec, Read, read_rows
-from services.generator.message_batch import arrow_types
+from services.definitions.replayed_rows import RecordedRecords, row_types
 from services.runtime.events import DeadLetter
-
-MIN_PERIOD_US = 1_000_000
 
 
 class DomainCodeError(ValueError):
@@ -47,7 +43,7 @@ def new_records(domain: Domain, request: RunRequest) -> Records:
     )
     module = domain_module(domain, "records")
     if module is None:
-        return RecordedRecords(setup, domain.recording)
+        return _recorded(setup, domain.recording)
     return OwnRecords(setup, getattr(module, "Records", None))
 
 
@@ -97,95 +93,17 @@ class OwnRecords:
             raise DomainCodeError(f"records.py of {self._name} fails: {said_by(error)}") from error
 
 
-class RecordedRecords:
-    """A recording replayed in a loop: each turn has one row of every input. See schemas/records.py.
-
-    Event time is the time at which the load shape schedules the turn, in milliseconds, scaled by
-    `second_ms`. All other columns come from the row. A replay uses every recorded key `copies`
-    times: first with its own name, then with a suffix such as `KEY#0001`.
-    """
-
-    def __init__(self, setup: Setup, recording: Mapping[str, Path]) -> None:
-        self._setup = setup
-        self._inputs = setup.domain.inputs
-        self.turn = tuple(each.name for each in self._inputs)
-        self.bad_rows: list[DeadLetter] = []
-        files = _files(setup, recording)
-        rows: dict[str, list[dict[str, Any]]] = {}
-        for path in set(files.values()):
-            inputs = [each for each in self._inputs if files[each.name] == path]
-            read = _read(setup, path, inputs)
-            self.bad_rows += read.bad_rows
-            rows |= {each.name: read.rows for each in inputs}
-        self._shares_file = len(set(files.values())) == 1
-        self._columns = {each.name: self._arrays(each, rows[each.name]) for each in self._inputs}
-        keys = [[str(row[each.key]) for row in rows[each.name]] for each in self._inputs]
-        coded = [np.unique(texts, return_inverse=True) for texts in keys]
-        self._names = {
-            name: NameTable(_copied(texts.tolist()))
-            for name, (texts, _) in zip(self.turn, coded, strict=True)
-        }
-        # For all inputs in sequence; and for each, its start, its rows and its keys.
-        self._keys = np.concatenate([numbers for _, numbers in coded]).astype(np.int64)
-        self._counts = np.array([len(numbers) for _, numbers in coded], np.int64)
-        self._starts = np.cumsum(self._counts) - self._counts
-        self._key_counts = np.array([len(texts) for texts, _ in coded], np.int64)
-
-    def recorded_times(self) -> RecordedTimes | None:
-        """Those of the first input if all inputs are in one file."""
-        if not self._shares_file:
-            return None
-        first = self._inputs[0]
-        times_us = self._columns[first.name][first.event_time].cast(pa.int64()).to_numpy() * 1000
-        steps_us = np.diff(np.unique(times_us))
-        step_us = int(np.median(steps_us)) if len(steps_us) else MIN_PERIOD_US
-        return RecordedTimes(times_us, int(times_us[-1] - times_us[0]) + step_us)
-
-    def keys(self, name: str) -> NameTable:
-        return self._names[name]
-
-    def values(self, part: Part) -> Values:
-        """See Records. row: row number in the input's recording."""
-        turns, places = np.divmod(part.sequences, len(self.turn))
-        turn_us = part.scheduled_us(part.sequences - places)
-        copies = self._setup.content.copies if self._setup.replays else 1
-        turns, copy = np.divmod(turns, copies)
-        rows = turns % self._counts[places]
-        keys = self._keys[self._starts[places] + rows] + copy * self._key_counts[places]
-        event_ms = part.load_start_ms + turn_us // self._setup.content.second_ms
-        return {KEY: keys, EVENT_MS: event_ms, "row": rows}
-
-    def columns(self, name: str, values: Values) -> Mapping[str, Any]:
-        (item,) = (each for each in self._inputs if each.name == name)
-        generated = {item.event_time}
-        if self._columns[name][item.key].type == pa.string():
-            generated.add(item.key)
-        rows = pa.array(values["row"])
-        columns = self._columns[name].items()
-        return {column: array.take(rows) for column, array in columns if column not in generated}
-
-    def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """One row of each input, a different one in each set."""
-        event_ms = probe_time_ms(self._setup.domain, number, now_ms)
-        result = []
-        for each, count in zip(self._inputs, self._counts.tolist(), strict=True):
-            columns = self._columns[each.name].items()
-            fields = {name: _plain(array[number % count]) for name, array in columns}
-            result.append((each.name, fields | {each.event_time: event_ms}))
-        return result
-
-    def _arrays(self, input_spec: InputSpec, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
-        if self._setup.replays:
-            rows.sort(key=lambda row: row[input_spec.event_time])
-        result = {}
-        for name, kind in _types(self._setup, input_spec).items():
-            values = [
-                row.get(name, 0) for row in rows
-            ]  # 0: event time of a load that replays nothing
-            if kind == pa.timestamp("ms"):
-                values = [value // 1000 for value in values]
-            result[name] = pa.array(values, kind)
-        return result
+def _recorded(setup: Setup, recording: Mapping[str, Path]) -> RecordedRecords:
+    files = _files(setup, recording)
+    paths = set(files.values())
+    rows: dict[str, list[dict[str, Any]]] = {}
+    bad_rows: list[DeadLetter] = []
+    for path in paths:
+        inputs = [each for each in setup.domain.inputs if files[each.name] == path]
+        read = _read(setup, path, inputs)
+        bad_rows += read.bad_rows
+        rows |= {each.name: read.rows for each in inputs}
+    return RecordedRecords(setup, rows, bad_rows, shares_rows=len(paths) == 1)
 
 
 def _files(setup: Setup, recording: Mapping[str, Path]) -> dict[str, Path]:
@@ -205,7 +123,7 @@ def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
     fields = {each.name: each for item in inputs for each in _fields(setup, item)}
     renamed = setup.content.columns
     unknown = sorted(
-        set(renamed) - {name for item in setup.domain.inputs for name in _types(setup, item)}
+        set(renamed) - {name for item in setup.domain.inputs for name in row_types(setup, item)}
     )
     if unknown:
         raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(fields)}")
@@ -215,7 +133,7 @@ def _read(setup: Setup, path: Path, inputs: Sequence[InputSpec]) -> Read:
 def _fields(setup: Setup, input_spec: InputSpec) -> list[FieldSpec]:
     """The fields to read for an input. Only a replay reads event time."""
     result = []
-    for name, kind in _types(setup, input_spec).items():
+    for name, kind in row_types(setup, input_spec).items():
         if pa.types.is_timestamp(kind):
             if name != input_spec.event_time or setup.replays:
                 result.append(FieldSpec(name, "time"))
@@ -231,21 +149,3 @@ def _fields(setup: Setup, input_spec: InputSpec) -> list[FieldSpec]:
                 FieldSpec(name, "whole", None, -(2.0**bits), 2.0**bits - 2.0 ** (bits - 53))
             )
     return result
-
-
-def _types(setup: Setup, input_spec: InputSpec) -> dict[str, pa.DataType]:
-    """The columns of an input that the domain fills, with their types."""
-    types = arrow_types(setup.domain.codec.schema(input_spec.record))
-    return {name: kind for name, kind in types.items() if name not in HEADER}
-
-
-def _copied(names: Sequence[str]) -> Callable[[int], str]:
-    def name_of(number: int) -> str:
-        copy, name = divmod(number, len(names))
-        return names[name] if copy == 0 else f"{names[name]}#{copy:04d}"
-
-    return name_of
-
-
-def _plain(value: pa.Scalar) -> Any:
-    return value.value if pa.types.is_timestamp(value.type) else value.as_py()

@@ -3,11 +3,12 @@
 
 Reads a line of JSON from standard input: `request` (schemas/protocol.py) and `domain`, its name or
 folder. Prints one: `refused`, why its records cannot be made, else empty; `bad_rows`, how many rows
-are left out, and `first`, the line and the reason of the first.
+are left out, and `first`, the line and the reason of the first, in a folder with its file.
 """
 
 import json
 import sys
+from pathlib import Path
 
 from schemas.protocol import RunRequest
 from services.definitions.domains import load_domain
@@ -31,7 +32,9 @@ def looked(request: RunRequest, place: str) -> dict[str, object]:
         return {"refused": str(error).rstrip("."), "bad_rows": 0, "first": ""}
     first = ""
     if bad := records.bad_rows:
-        first = f"line {bad[0].offset}: {bad[0].reason}"
+        path = request.workload.content.path
+        place = f"{Path(bad[0].topic).name}, " if path and Path(path).is_dir() else ""
+        first = f"{place}line {bad[0].offset}: {bad[0].reason}"
     return {"refused": "", "bad_rows": len(bad), "first": first}
 
 

@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from schemas.codec import Schema
-from schemas.columnar import encode_columns
+from schemas.columnar import arrow_types, encode_columns
 from schemas.content import IMPOSSIBLE, UNDECODABLE
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE, InputSpec
 from schemas.records import EVENT_MS, KEY, Int64s
@@ -33,15 +32,6 @@ MESSAGE = np.dtype(
     }
 )
 JSON_UNSAFE = r'["\\\x00-\x1f]'
-_ARROW_TYPES = {
-    "string": pa.string(),
-    "int": pa.int32(),
-    "long": pa.int64(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "timestamp-millis": pa.timestamp("ms"),
-    "timestamp-micros": pa.timestamp("us"),
-}
 
 
 @dataclass(frozen=True)
@@ -136,22 +126,6 @@ class RecordBuilder:
             )
         arrays = [_array(columns, name, kind) for name, kind in self._types.items()]
         return pa.RecordBatch.from_arrays(arrays, names=list(self._types))
-
-
-def arrow_types(schema: Schema) -> dict[str, pa.DataType]:
-    """The Arrow type of each field of an input's schema. Raises ValueError for other types."""
-    result = {}
-    for each in json.loads(schema.text)["fields"]:
-        kind = each["type"]
-        if isinstance(kind, dict):
-            kind = kind.get("logicalType", kind.get("type"))
-        if not isinstance(kind, str) or kind not in _ARROW_TYPES:
-            raise ValueError(
-                f"the field {each['name']} of {schema.name} has a type that no input has; "
-                f"types are: {', '.join(_ARROW_TYPES)}"
-            )
-        result[each["name"]] = _ARROW_TYPES[kind]
-    return result
 
 
 def _array(columns: Mapping[str, Any], name: str, kind: pa.DataType) -> pa.Array:

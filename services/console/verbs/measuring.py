@@ -96,7 +96,12 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     metavar="SHARE",
     help="scale of the workload's bursts or backlog (default: 1)",
 )
-@option("--input", type=FILE, metavar="FILE", help="replay your own observations, CSV or Parquet")
+@option(
+    "--input",
+    type=FILE,
+    metavar="FILE",
+    help="replay your own records: CSV, JSON or Parquet, a file or a folder of files",
+)
 @option(
     "--time-unit",
     type=click.Choice(["s", "ms", "us", "ns"]),

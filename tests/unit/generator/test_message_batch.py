@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from schemas import codec
 from schemas.codec import decode_json, encode_json
-from schemas.columnar import encode_columns
+from schemas.columnar import arrow_types, encode_columns
 from services.generator import message_batch
-from services.generator.message_batch import arrow_types
 
 pytestmark = pytest.mark.unit
 
