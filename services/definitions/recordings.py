@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -45,6 +46,7 @@ from services.runtime.events import MAX_VALUE_BYTES, DeadLetter
 
 MAX_ROWS = 1_000_000
 MAX_FILES: Final = 10_000
+MOST_SHAPES: Final = 1_000  # sets of names of JSON objects whose columns are remembered
 KEPT_BYTES: Final = 64_000_000  # of the text of unusable rows; of later ones only the reason
 _PARQUET = b"PAR1"
 _COMPRESSIONS: Final = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -319,16 +321,20 @@ def _json(
     is_array: bool,
 ) -> Iterator[_Row]:
     """A name of `columns` that no object has refuses the file."""
-    names: tuple[str, ...] | None = None
-    named, problem, missing = dict[str, str](), "", set(columns.values())
+    missing, has_rows = set(columns.values()), False
+
+    @lru_cache(MOST_SHAPES)
+    def resolved(names: tuple[str, ...]) -> tuple[dict[str, str], str]:
+        named = columns_of(names, fields, columns)
+        return named, header_problem(names, named.values()).lstrip(": ")
+
     for row in json_rows(path, text, is_array=is_array):
-        if row.names != names:
-            names, named = row.names, columns_of(row.names, fields, columns)
-            problem = header_problem(names, named.values()).lstrip(": ")
-            missing.difference_update(names)
+        has_rows = True
+        missing.difference_update(row.names if missing else ())
+        named, problem = resolved(row.names)
         reason = row.problem or problem
         yield _Row(row.line, row.cells, named, row.place, row.time_unit, reason, row.text)
-    if names is not None and missing:
+    if has_rows and missing:
         raise InputError(f"{path} has no object with {min(missing)!r}.")
 
 

@@ -202,8 +202,15 @@ def test_every_ready_workload_can_be_shortened(name: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
-    with pytest.raises(DefinitionError, match="--input: /nowhere is not a file"):
+    with pytest.raises(DefinitionError, match="--input: /nowhere is not a file or folder"):
         with_overrides(a_workload(), Overrides(input=Path("/nowhere")))
+
+
+def test_records_may_be_a_file_or_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "mine.json").touch()
+    for path in (tmp_path, tmp_path / "mine.json"):
+        content = with_overrides(a_workload(), Overrides(input=path)).content
+        assert (content.source, content.path) == ("file", str(path))
 
 
 def test_a_warm_up_is_seconds_or_auto() -> None:

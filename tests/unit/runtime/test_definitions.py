@@ -103,13 +103,16 @@ def test_the_records_of_a_workload_are_found_beside_its_file(tmp_path, monkeypat
     (tmp_path / "mine").mkdir()
     path = write(tmp_path / "mine", WORKLOAD + content)
     records = tmp_path / "mine" / "data" / "mine.csv"
-    assert refusal(tmp_path / "mine") == f"{path}: content.path: {records} is not a file."
+    assert refusal(tmp_path / "mine") == f"{path}: content.path: {records} is not a file or folder."
     records.parent.mkdir()
     records.touch()
     monkeypatch.chdir(tmp_path)
     for found in (load_workload("mine/small.toml"), load_workload("small", tmp_path / "mine")):
         assert (found.content.path, found.content.copies) == (str(records), 2)
         assert "path" in found.content.model_fields_set
+    write(tmp_path / "mine", WORKLOAD + content.replace("data/mine.csv", "data"))
+    folder = load_workload("mine/small.toml").content.path
+    assert folder == str(records.parent)
     write(tmp_path, WORKLOAD + content.replace("data/mine.csv", "9" * 5_000))
     assert "File name too long" in refusal(tmp_path)
     write(tmp_path, WORKLOAD + content.replace("data/mine.csv", "/nowhere.csv"))

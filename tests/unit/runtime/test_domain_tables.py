@@ -34,6 +34,7 @@ def test_a_table_may_begin_with_the_mark_of_a_spreadsheet(folder: Path) -> None:
     ("text", "reason"),
     [
         ("", " is empty"),
+        ('[{"departure": "EDDF"}]', " is JSON; save the table as CSV"),
         ("departure,airport\n", " has no column 'country'; it has: departure, airport"),
         ("departure;airport\n", " has semicolons between its columns"),
         ("departure,airport, Airport\n", ": the columns 'airport' and 'Airport' differ only in"),
