@@ -47,6 +47,7 @@ METRICS = "results.metrics"
 CONCLUSIONS = "results.conclusions"
 PAIRS = "results.pairs"
 SLICES = "results.slices"
+FETCHES = "results.fetches"
 RESULTS = (
     LIFECYCLE,
     LATENCY,
@@ -59,6 +60,7 @@ RESULTS = (
     PAIRS,
     METRICS,
     SLICES,
+    FETCHES,
 )
 
 

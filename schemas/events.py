@@ -279,12 +279,14 @@ class Drained(LifecycleEvent):
 
     One per evaluator: instance `instance_index` of `instance_count` reports its share of the
     partitions, so totals are summed. came_forgotten: outputs that arrived after their inputs were
-    evicted; their latencies are unknown.
+    evicted; their latencies are unknown. not_handed: outputs of which it is not known when their
+    inputs were handed to the pipeline.
     """
 
     name = "drained"
     verdicts: dict[str, dict[str, dict[str, int]]]
     came_forgotten: int = Field(0, ge=0)
+    not_handed: int = Field(0, ge=0)
     instance_index: int = 0
     instance_count: int = 1
 
@@ -321,6 +323,14 @@ class SuiteChanged(LifecycleEvent):
     name = "suite"
     WHOLE = "position"
     position: SuitePosition
+
+
+class ProxyEnded(LifecycleEvent):
+    """The proxy of a pipeline ended and is started again: when records were handed over meanwhile
+    is not exactly known."""
+
+    name = "proxy_ended"
+    code: int
 
 
 class StartAgain(LifecycleEvent):

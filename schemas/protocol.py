@@ -143,11 +143,13 @@ class RunRequest(Model):
     @property
     def served(self) -> tuple[object, ...]:
         """What two runs must share to use the same running pipelines: pipelines, stages, domain
-        with windows and topics, record format, and how their JVMs compile and collect garbage."""
+        with windows and topics, record format, how their JVMs compile and collect garbage, and
+        whether there is a proxy before the broker."""
         published = tuple(self.stages_of(pipeline) for pipeline in self.pipelines)
         form = self.workload.content.format
         jvms = self.workload.has_long_warm_up, self.profile
-        return self.pipelines, published, self.domains, form, jvms
+        has_proxy = self.workload.has_proxy
+        return self.pipelines, published, self.domains, form, jvms, has_proxy
 
     @property
     def domains(self) -> tuple[DomainSpec, ...]:

@@ -20,6 +20,7 @@ PREFIXES: Final = {
     "mean_of_inputs_": "mean",
     "window_time_": "window_time",
     "visible_": "visible",
+    "processing_time_": "processing_time",
 }
 FIGURES: Final = (
     *(f"{prefix}{name}_ms" for prefix in PREFIXES for name in LATENCIES),

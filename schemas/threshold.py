@@ -23,7 +23,7 @@ from schemas.model import Model
 from schemas.percentiles import LATENCIES
 
 LATENCY_FIGURES: Final = tuple(f"{name}_ms" for name in LATENCIES)
-Definition = Literal["latest", "mean", "event_time", "window_time", "visible"]
+Definition = Literal["latest", "mean", "event_time", "window_time", "visible", "processing_time"]
 DEFINITIONS: Final[tuple[str, ...]] = get_args(Definition)
 VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),

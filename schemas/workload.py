@@ -168,6 +168,8 @@ class Workload(Model):
     unless the command names others. keep_up_s: how long they must have kept up with probe traffic
     before the load starts; if the warm-up lasts until all is steady, one output of a stage is
     enough.
+    processing_time: also measure from when the inputs were handed to the pipeline, by a proxy
+    between its Kafka clients and the broker.
     pipelines_start_s: delay of their start after that of the load (0: before it). transport: how
     records arrive: directly in Kafka, or through the gateway. partitions: of each input topic,
     which are then separate topics, and of output topics made for the run; None: as set for the
@@ -199,6 +201,7 @@ class Workload(Model):
     pipelines: tuple[Name, ...] = ()
     keep_up_s: int = Field(16, ge=2, le=600)
     pipelines_start_s: int = Field(0, ge=0, le=3_600)
+    processing_time: bool = False
     transport: Transport = "kafka"
     partitions: int | None = Field(None, ge=1, le=MOST_PARTITIONS)
     purpose: Purpose | None = None
@@ -240,6 +243,13 @@ class Workload(Model):
     def has_gateway(self) -> bool:
         """Whether records arrive over the network, through the gateway."""
         return self.transport != "kafka"
+
+    @property
+    def has_proxy(self) -> bool:
+        """Whether a proxy notes when the inputs are handed to each pipeline: if `processing_time`
+        is asked for, also by a threshold."""
+        of_thresholds = (parse_threshold(line).definition for line in self.thresholds)
+        return self.processing_time or "processing_time" in of_thresholds
 
     @property
     def publishes_pairs(self) -> bool:

@@ -56,6 +56,8 @@ FROM
     UNION ALL
     SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_slices GROUP BY _topic, _partition
     UNION ALL
+    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_fetches GROUP BY _topic, _partition
+    UNION ALL
     SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.dead_letter GROUP BY _topic, _partition
 ) AS p
 GROUP BY topic, `partition`

@@ -91,7 +91,10 @@ def start_offsets(
     ensure_topics(admin_client(settings, "conductor"), topics, settings.replication)
     consumer = assigned_consumer(settings, "conductor-offsets")
     try:
-        return {topic.name: end_offsets(consumer, topic.name) for topic in topics}
+        names = [topic.name for topic in topics]
+        if request.workload.has_proxy:
+            names.append(catalogue.FETCHES)
+        return {name: end_offsets(consumer, name) for name in names}
     finally:
         consumer.close()
 
@@ -224,8 +227,8 @@ class Run:
     def _awaited_outputs(self, plan: RunPlan) -> dict[str, tuple[int, ...]]:
         if self.request.workload.pipelines_start_s:
             return {}  # the pipelines have not started
-        inputs = self.request.input_topics
-        return {topic: ends for topic, ends in plan.start_offsets.items() if topic not in inputs}
+        others = {*self.request.input_topics, catalogue.FETCHES}
+        return {topic: ends for topic, ends in plan.start_offsets.items() if topic not in others}
 
     def _steady_intervals(self) -> int:
         workload = self.request.workload

@@ -24,6 +24,7 @@ from schemas.events import (
     PipelineDown,
     PipelineReady,
     PipelineStopped,
+    ProxyEnded,
     Ready,
     ServiceStarted,
     StartAgain,
@@ -50,7 +51,8 @@ class RunState:
 
     send_delays_us: histogram of the measure phase; latencies: outputs per pipeline and stage in the
     measure phase; negative: those with a negative latency. clock_offset_ms: of the broker's clock
-    from the generator's; resumed: number of evaluator restarts during this run; starts_again:
+    from the generator's; resumed: number of evaluator restarts during this run; proxies_ended:
+    pipelines whose proxy ended; starts_again:
     how often a pipeline was started again before the load, and the last reason; restarted:
     pipelines that were killed and restarted. failure: why the run ended early; broken_by: the
     service that ended it, empty for a pipeline. broker_death: why the broker ended, if it did: the
@@ -75,6 +77,7 @@ class RunState:
     negative: int = 0
     clock_offset_ms: float | None = None
     resumed: int = 0
+    proxies_ended: set[str] = field(default_factory=set)
     starts_again: dict[str, dict[str, Any]] = field(default_factory=dict)
     restarted: set[str] = field(default_factory=set)
     broker_death: str = ""
@@ -241,6 +244,8 @@ class RunState:
                 self.ready.discard(name)
                 times = self.starts_again.get(pipeline, {}).get("times", 0) + 1
                 self.starts_again[pipeline] = {"times": times, "reason": event.reason}
+            case ProxyEnded():
+                self.proxies_ended.add(event.pipeline)
             case PipelineDown():
                 self.restarted.add(event.pipeline)
             case EvaluationResumed():
@@ -269,7 +274,8 @@ class RunState:
                     of_stage = totals.setdefault(pipeline, {}).setdefault(stage, Counter())
                     of_stage.update(counts)
         forgotten = sum(instance.came_forgotten for instance in instances)
-        self.drained = Drained(verdicts=totals, came_forgotten=forgotten)
+        not_handed = sum(instance.not_handed for instance in instances)
+        self.drained = Drained(verdicts=totals, came_forgotten=forgotten, not_handed=not_handed)
 
     def _add_usage(self, record: ResourceFigures) -> None:
         """Add processor time by user; samples have no phase, so the whole run counts."""

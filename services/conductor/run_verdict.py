@@ -118,6 +118,16 @@ def _judging_reasons(state: RunState) -> list[str]:
             f"{forgotten} outputs arrived after the evaluator evicted their inputs from memory, "
             "so their latencies are unknown."
         )
+    if state.drained.not_handed:
+        reasons.append(
+            f"It is unknown when {state.drained.not_handed} outputs had their inputs: these did not"
+            " pass through the proxy of their pipeline."
+        )
+    reasons += [
+        f"The proxy of {pipeline} ended and was started again, so some times at which it was handed"
+        " its inputs are too late."
+        for pipeline in sorted(state.proxies_ended)
+    ]
     if state.negative:
         reasons.append(
             f"{state.negative} latencies are negative: the broker's clock stepped back "

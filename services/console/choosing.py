@@ -72,6 +72,7 @@ class Overrides:
     input: Path | None = None
     time_unit: str | None = None
     format: str | None = None
+    processing_time: bool = False
     transport: str | None = None
     kill: KillTarget | None = None
     signal: KillSignal | None = None
@@ -103,6 +104,8 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
             fields["content"] |= {"source": "file", "path": str(given.input.resolve())}
         if given.time_unit is not None:
             fields["content"]["time_unit"] = given.time_unit
+        if given.processing_time:
+            fields["processing_time"] = True
         if given.transport is not None:
             fields["transport"] = given.transport
         if given.kill is not None:

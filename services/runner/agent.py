@@ -27,9 +27,10 @@ from schemas.events import (
     PipelineReady,
     PipelineStopped,
     PipelineUp,
+    ProxyEnded,
     StartAgain,
 )
-from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan
+from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan, RunRequest
 from services.definitions.engines import Installed, installed, load_engine
 from services.definitions.trusted import pipeline_objection
 from services.runner.processes import (
@@ -43,7 +44,9 @@ from services.runner.processes import (
     stop_processes,
     with_concurrent_collector,
 )
+from services.runner.proxy.process import FetchProxy, Orders
 from services.runner.session import (
+    MOST_PROXY_ENDS,
     MOST_TRIES,
     Member,
     RunPipelines,
@@ -54,6 +57,7 @@ from services.runner.session import (
     waited,
 )
 from services.runtime.events import MAX_LETTERS, Events
+from services.runtime.kafka_security import security
 from services.runtime.limits import limits
 from services.runtime.logs import MAX_LOG_BYTES, bound_log
 from services.runtime.process import now_ms
@@ -157,14 +161,31 @@ class Agent:
         folder = self._data / "runs" / request.run_id
         members = [Member(pipeline, load_engine(pipeline.engine)) for pipeline in request.pipelines]
         folder.mkdir(parents=True, exist_ok=True)
-        for pipeline in request.pipelines:
+        for member in members:
+            pipeline, bootstrap = member.pipeline, self._settings.open_bootstrap
+            if request.workload.has_proxy:
+                member.proxy = self._proxy(request, pipeline.name)
+                bootstrap = member.proxy.bootstrap
             path = plan_file(folder, pipeline.name)
             path.touch(mode=0o600)
-            content = engine_plan(plan, pipeline, folder / pipeline.name, self._settings)
+            own = folder / pipeline.name
+            content = engine_plan(plan, pipeline, own, self._settings, bootstrap)
             path.write_text(content.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s
         return RunPipelines(plan, folder, in_start_order(members), start_ms, until_s)
+
+    def _proxy(self, request: RunRequest, pipeline: str) -> FetchProxy:
+        """Start the proxy between the clients of a pipeline and the broker. Raises ValueError if
+        their connections are encrypted."""
+        if security(self._settings.kafka_properties).is_encrypted:
+            raise ValueError(
+                "processing_time needs pipelines that connect to Kafka without encryption, because "
+                "a proxy reads what they are sent"
+            )
+        topics = request.domain_of(pipeline).topics
+        orders = Orders(run_id=request.run_id, pipeline=pipeline, topics=topics)
+        return FetchProxy(self._settings, orders, self._data / "logs" / f"proxy-{pipeline}.log")
 
     def _is_refused(self, plan: RunPlan) -> bool:
         """Whether a pipeline of the plan must not be started here; fails the run if so."""
@@ -248,12 +269,17 @@ class Agent:
         self._state = Running(session)
         for member in session.members:
             member.refused = 0
+            if member.proxy is not None:
+                member.proxy.serve_run(session.run_id)
             self._publish_ready(PipelineReady, session, member)
         self._log.info("pipelines_go_on", run_id=session.run_id)
 
     def _end(self, session: RunPipelines) -> None:
         """Stop the programs of a run, and remove its files and their own topics."""
         stop_processes(session.processes)
+        for member in session.members:
+            if member.proxy is not None:
+                member.proxy.stop()
         shutil.rmtree(session.folder, ignore_errors=True)
         self._state = Idle()
         names = (each.pipeline.name for each in session.members)
@@ -278,6 +304,8 @@ class Agent:
                 self._end(self._state.session)
 
     def _look_at(self, session: RunPipelines, member: Member) -> None:
+        if member.proxy is not None and member.proxy.code is not None:
+            self._replace_proxy(session, member, member.proxy)
         process = member.process
         if process is None:
             return
@@ -302,6 +330,18 @@ class Agent:
             if not again and not self._restart(session, member, process, reason):
                 process.keep_log()
                 self._fail(session, member, reason)
+
+    def _replace_proxy(self, session: RunPipelines, member: Member, proxy: FetchProxy) -> None:
+        """Start a proxy again that has ended, unless it does so again and again."""
+        name, code = member.pipeline.name, proxy.code or 0
+        if member.proxy_ends >= MOST_PROXY_ENDS:
+            if member.state != "ended":
+                self._fail(session, member, f"the proxy of {name} ends again and again")
+            return
+        member.proxy_ends += 1
+        self._log.error("proxy_ended", run_id=session.run_id, pipeline=name, code=code)
+        self._events.publish(ProxyEnded(run_id=session.run_id, pipeline=name, code=code))
+        proxy.start_again()
 
     def _publish(self, session: RunPipelines, member: Member, line: Line) -> None:
         """Publish one line of a program as an event of the run, unless the program has failed."""

@@ -21,10 +21,12 @@ from schemas.protocol import Pipeline, RunPlan
 from services.definitions.engines import Engine
 from services.definitions.pipelines import rewired
 from services.runner.processes import PipelineProcess
+from services.runner.proxy.process import FetchProxy
 from services.runtime.settings import ServiceSettings
 
 PRESSURE = Path("/proc/pressure/cpu")
 MOST_TRIES = 5
+MOST_PROXY_ENDS = 20
 # Share of the time of a start in which some task of the machine waited for a core. A program that
 # waits for something else, such as a broker that does not answer, leaves the cores idle.
 SHORT_SHARE = 0.2
@@ -80,7 +82,8 @@ class Member:
     """One pipeline of a run. process: None while it waits and after it ended. version: of its
     engine, empty if unknown. detail: from the program's ready line. refused: number of undecodable
     values that it has told. tries: starts before the load, with the processor time that the machine
-    lacked when the last one `began`."""
+    lacked when the last one `began`. proxy: between its clients and the broker, if the run needs
+    it, and how often it has ended."""
 
     pipeline: Pipeline
     engine: Engine
@@ -92,6 +95,8 @@ class Member:
     began: Waited | None = None
     detail: dict[str, JsonValue] = field(default_factory=dict)
     refused: int = 0
+    proxy: FetchProxy | None = None
+    proxy_ends: int = 0
 
     @property
     def is_slow(self) -> bool:
@@ -155,9 +160,10 @@ def in_start_order(members: list[Member]) -> list[Member]:
 
 
 def engine_plan(
-    plan: RunPlan, pipeline: Pipeline, folder: Path, settings: ServiceSettings
+    plan: RunPlan, pipeline: Pipeline, folder: Path, settings: ServiceSettings, bootstrap: str
 ) -> EnginePlan:
-    """The plan passed to the program of a pipeline."""
+    """The plan passed to the program of a pipeline. bootstrap: the Kafka servers for its
+    clients."""
     request = plan.request
     domain = request.domain_of(pipeline.name)
     outputs = {
@@ -174,7 +180,7 @@ def engine_plan(
             for topic in outputs.values()
             if topic in plan.start_offsets
         },
-        bootstrap=settings.open_bootstrap,
+        bootstrap=bootstrap,
         properties=settings.kafka_properties,
         wire_format=request.workload.content.format,
         group=catalogue.engine_group(pipeline.name, request.run_id),

@@ -74,7 +74,7 @@ def main() -> int:
     spark = open_session(pipeline.name, conf, scratch)
     if archive is not None:
         archive.record(class_path(spark))
-    place = Locations(settings.kafka_options, _checkpoints(settings, plan))
+    place = Locations(settings.kafka_options(plan.bootstrap), _checkpoints(settings, plan))
     try:
         queries = start_queries(spark, pipeline, plan, place, own)
         undecodable = Undecodable(plan)

@@ -67,12 +67,11 @@ class SparkSettings(ServiceSettings):
                 )
         return conf
 
-    @property
-    def kafka_options(self) -> dict[str, str]:
-        """Options of every Kafka source and sink."""
+    def kafka_options(self, bootstrap: str) -> dict[str, str]:
+        """Options of every Kafka source and sink. bootstrap: the servers."""
         given = java_properties(self.kafka_properties) | self.spark_kafka_properties
         own = {f"kafka.{name}": value for name, value in given.items()}
-        return {"kafka.bootstrap.servers": self.open_bootstrap, **own}
+        return {"kafka.bootstrap.servers": bootstrap, **own}
 
 
 def forget_secret_variables(environ: MutableMapping[str, str] = os.environ) -> None:

@@ -118,6 +118,11 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
     help="how records are sent; all but kafka go through the gateway (default: the workload's)",
 )
 @option(
+    "--processing-time",
+    is_flag=True,
+    help="also measure from when a pipeline was handed its inputs, by a proxy before the broker",
+)
+@option(
     "--workers", metavar="N[,N]", help="search the sustainable rate with each number of workers"
 )
 @option("--repeat", type=int, metavar="N", help="do N runs and report the median run (default: 1)")

@@ -89,6 +89,11 @@ class Dictionaries(defaultdict[str, Dictionary]):
         super().__init__(lambda: Dictionary(limits))
 
 
+# Columns beside those of records, whose names have no space; of runs that measure
+# `processing_time`: index of the input partition, and the record's offset in it.
+SOURCE, OFFSET = "index of the source", "offset of the record"
+
+
 @dataclass(frozen=True)
 class InputRows:
     """Records of one input, one row each, in topic order.

@@ -324,6 +324,7 @@ class ClosedWindows(Oracle):
             self.state.base_ms,
             np.full(len(at), results.closed_ms),
             None if results.window_us is None else results.window_us[at],
+            None if results.offsets is None else results.offsets[:, at],
         )
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:

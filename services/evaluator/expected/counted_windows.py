@@ -29,7 +29,17 @@ from services.evaluator.columnar.columns import (
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import Context, OutputColumns
 from services.evaluator.columnar.value_codes import KeyCodes
-from services.evaluator.expected.stages import GROUP_CELLS, NEVER, Expected, KeyedOracle, kinds_of
+from services.evaluator.expected.stages import (
+    GROUP_CELLS,
+    NEVER,
+    Expected,
+    KeyedOracle,
+    add_offsets,
+    kinds_of,
+    offset_cells,
+    offset_of,
+    offsets_at,
+)
 from services.runtime.counting import by_value
 
 _LAST = np.iinfo(np.int64).max
@@ -157,6 +167,8 @@ class WindowState:
             "scheduled_us": (np.int64, NEVER),
         }
         cells |= {f"records of {kind}": (np.int32, 0) for kind in self.kinds}
+        cells |= offset_cells(context.sources)
+        self.sources = context.sources
         for each in sums:
             cells |= each.cells()
         self._flags = {str(kind): (np.bool_, False) for kind in self.kinds}
@@ -220,6 +232,7 @@ class WindowState:
         np.add.at(cells["appended_sum"], at, rows.appended_ms[picked] - self.base_ms)
         np.maximum.at(cells["latest_ms"], at, rows.appended_ms[picked])
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+        add_offsets(cells, at, rows, picked)
 
     def _new_values(
         self, start: int, aggregate_state: AggregateState, rows: InputRows, picked: Ints
@@ -340,6 +353,7 @@ class Aggregated(_OverCountedWindows):
             cells["appended_sum"][at],
             cells["scheduled_us"][at],
             state.base_ms,
+            offsets=offsets_at(cells, at, state.sources),
         )
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
@@ -406,7 +420,18 @@ class Changed(_OverCountedWindows):
             np.add.reduce([part.of("appended_sum", 0) for part in parts]),
             np.maximum.reduce([part.of("scheduled_us", NEVER) for part in parts]),
             self.state.base_ms,
+            offsets=self._offsets(parts, len(at)),
         )
+
+    def _offsets(self, parts: "list[_Part]", count: int) -> Ints | None:
+        sources = self.state.sources
+        if not sources:
+            return None
+        result = np.full((sources, count), UNKNOWN, np.int64)
+        for part in parts:
+            mine = [part.of(offset_of(source), UNKNOWN) for source in range(sources)]
+            np.maximum(result, np.stack(mine), out=result)
+        return result
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:
         """The changes and the window's end."""

@@ -126,7 +126,8 @@ class Oracles:
 
     base_ms: a time near the inputs' (epoch ms). deadline_ms: a window without further records
     closes after this time. duplicated: fault rules and seed of the load, if it sends records twice
-    on purpose. Raises NotJudgedError.
+    on purpose. sources: number of input partitions whose offsets are noted; 0 for none. Raises
+    NotJudgedError.
     """
 
     def __init__(
@@ -137,9 +138,10 @@ class Oracles:
         base_ms: int = 0,
         deadline_ms: int = 10_000,
         duplicated: tuple[Faults, int] | None = None,
+        sources: int = 0,
         limits: StateLimits = LIMITS,
     ) -> None:
-        self._context = Context(domain, Dictionaries(limits), base_ms)
+        self._context = Context(domain, Dictionaries(limits), base_ms, sources)
         self._domain = domain
         self._duplicated = duplicated
         self._deadline_ms = deadline_ms
@@ -293,6 +295,7 @@ class Oracles:
             {aggregate.column: self._sources(aggregate) for aggregate in core.aggregates},
             {name: self._source(of) for name, of in core.columns.items()},
             self._context.base_ms,
+            self._context.sources,
         )
         state = self._states.get(spec.name)
         if state is None:

@@ -15,6 +15,8 @@ from schemas import fault_rules
 from schemas.content import DUPLICATE, Faults
 from schemas.domain import SEQUENCE, StageSpec
 from services.evaluator.columnar.column_mapping import (
+    OFFSET,
+    SOURCE,
     Column,
     Combination,
     ExpectedColumn,
@@ -45,7 +47,10 @@ from services.evaluator.expected.stages import (
     Expected,
     KeyedOracle,
     Oracle,
+    add_offsets,
     kinds_of,
+    offset_cells,
+    offsets_at,
 )
 from services.runtime.counting import by_value
 
@@ -70,6 +75,9 @@ class SequenceState:
         self._numbers: set[str] = set()
         if has_digests:
             self._kinds["digest"] = (np.int64, 0)
+        self.sources = context.sources
+        if self.sources:
+            self._kinds |= {SOURCE: (np.int16, UNKNOWN), OFFSET: (np.int64, UNKNOWN)}
         for each in context.domain.inputs:
             types = column_types(context.domain.codec.schema_json(each.record))
             for name in sorted((needed.values | needed.codes) & types.keys()):
@@ -112,6 +120,9 @@ class SequenceState:
         cells["scheduled_us"][at] = rows.scheduled_us[picked]
         if "digest" in self._kinds:
             cells["digest"][at] = rows.digest[picked]
+        if self.sources:
+            cells[SOURCE][at] = rows.numbers[SOURCE][picked]
+            cells[OFFSET][at] = rows.numbers[OFFSET][picked]
         for name in self._coded:
             if name in rows.codes:
                 cells[_code(name)][at] = rows.codes[name][picked]
@@ -242,7 +253,12 @@ class SingleRows(Oracle):
             implied &= self._steps.apply(codes, numbers, len(at))[0]
         appended_ms = cells["appended_ms"][at]
         each = np.ones(len(at), np.int64)
-        return Expected(implied, appended_ms, each, appended_ms, cells["scheduled_us"][at], 0)
+        offsets = None
+        if self.state.sources:
+            sources = np.arange(self.state.sources)[:, None]
+            offsets = np.where(cells[SOURCE][at] == sources, cells[OFFSET][at], UNKNOWN)
+        scheduled_us = cells["scheduled_us"][at]
+        return Expected(implied, appended_ms, each, appended_ms, scheduled_us, 0, offsets=offsets)
 
     def same(self, rows: Outputs, tolerance: float) -> Bools:  # noqa: ARG002
         """Which rows are equal to the record that they come from."""
@@ -355,6 +371,8 @@ class JoinState:
         cells: dict[str, tuple[Any, Any]] = {"scheduled_us": (np.int64, NEVER)}
         cells |= {f"appended_ms {kind}": (np.int64, NEVER) for kind in kinds}
         cells |= {str(source): (dtype, 0) for source, dtype in sources.items()}
+        cells |= offset_cells(context.sources)
+        self.offset_sources = context.sources
         self.instants = CellGroups(cells)
         self.newest_ms: dict[int, int] = {}
         self._touched: set[int] = set()
@@ -385,6 +403,7 @@ class JoinState:
         self.newest_ms[instant] = max(self.newest_ms.get(instant, NEVER), newest_ms)
         appended_ms[at] = rows.appended_ms[picked]
         np.maximum.at(cells["scheduled_us"], at, rows.scheduled_us[picked])
+        add_offsets(cells, at, rows, picked)
         for source in self._sources:
             if source.kind == rows.kind:
                 cells[str(source)][at] = rows.column(source.column)[picked]
@@ -452,6 +471,7 @@ class JoinOracle(KeyedOracle):
             total,
             cells["scheduled_us"][at],
             base_ms,
+            offsets=offsets_at(cells, at, self.state.offset_sources),
         )
 
     def content(self, group: int, at: Ints) -> dict[str, ExpectedColumn]:

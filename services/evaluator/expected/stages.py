@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from schemas.domain import DomainSpec, StageSpec
-from services.evaluator.columnar.column_mapping import ExpectedColumn, InputRows
-from services.evaluator.columnar.columns import Bools, Floats, Group, Ints
+from services.evaluator.columnar.column_mapping import OFFSET, SOURCE, ExpectedColumn, InputRows
+from services.evaluator.columnar.columns import UNKNOWN, Bools, Columns, Floats, Group, Ints
 from services.evaluator.columnar.decode import Decoded
 from services.evaluator.columnar.outputs import OutputColumns, Outputs
 
@@ -27,7 +27,9 @@ class Expected:
     latest LogAppendTime of the contributing inputs. inputs: their number. appended_sum: the sum of
     their LogAppendTimes, each minus base_ms. scheduled_us: the latest of their scheduled times.
     closed_ms: when event time closed the window, if the output is due because of that. window_us:
-    the latest scheduled time of all records in the windows that were joined, if any were.
+    the latest scheduled time of all records in the windows that were joined, if any were. offsets:
+    by source and output, the highest offset of a contributing input, or UNKNOWN; None unless the
+    run measures `processing_time`.
     """
 
     implied: Bools
@@ -38,6 +40,7 @@ class Expected:
     base_ms: int
     closed_ms: Ints | None = None
     window_us: Ints | None = None
+    offsets: Ints | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -78,7 +81,35 @@ class Expected:
             self.base_ms,
             None if self.closed_ms is None else self.closed_ms[rows],
             None if self.window_us is None else self.window_us[rows],
+            None if self.offsets is None else self.offsets[:, rows],
         )
+
+
+def offset_cells(sources: int) -> dict[str, tuple[Any, Any]]:
+    """Columns of cells for the highest offset of each source; none for no source."""
+    return {offset_of(source): (np.int64, UNKNOWN) for source in range(sources)}
+
+
+def offset_of(source: int) -> str:
+    """The column of a source in `offset_cells`."""
+    return f"{OFFSET} of {source}"
+
+
+def add_offsets(cells: Columns, at: Ints, rows: InputRows, picked: Ints) -> None:
+    """Note the offsets of the picked rows in the cells at these positions, if rows have some."""
+    if SOURCE not in rows.numbers:
+        return
+    source, offset = rows.numbers[SOURCE][picked], rows.numbers[OFFSET][picked]
+    for number in np.unique(source).tolist():
+        mine = source == number
+        np.maximum.at(cells[offset_of(number)], at[mine], offset[mine])
+
+
+def offsets_at(cells: Columns, at: Ints, sources: int) -> Ints | None:
+    """By source, the offsets in the cells at these positions; None for no source."""
+    if not sources:
+        return None
+    return np.stack([cells[offset_of(source)][at] for source in range(sources)])
 
 
 class State(Protocol):

@@ -12,6 +12,8 @@ import numpy as np
 
 from schemas.domain import SEQUENCE, Aggregate, StageSpec
 from services.evaluator.columnar.column_mapping import (
+    OFFSET,
+    SOURCE,
     Column,
     Combination,
     ExpectedColumn,
@@ -36,7 +38,7 @@ class WindowResults:
     columns: contents. members: by index of the input, the row that each output is made of, if it is
     one of each input. copies: how often each output occurs, if it may occur several times.
     window_us: the latest scheduled time of all records in the windows that were joined, of an
-    output that is or contains pairs.
+    output that is or contains pairs. offsets: as in `Expected`.
     """
 
     columns: dict[str, ExpectedColumn]
@@ -49,6 +51,7 @@ class WindowResults:
     members: dict[int, Ints] | None = None
     copies: Ints | None = None
     window_us: Ints | None = None
+    offsets: Ints | None = None
     identity: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -69,6 +72,7 @@ class WindowResults:
             members=members,
             copies=None if self.copies is None else self.copies[rows],
             window_us=None if self.window_us is None else self.window_us[rows],
+            offsets=None if self.offsets is None else self.offsets[:, rows],
         )
 
     def places(self, identity: list[Column]) -> Ints:
@@ -123,7 +127,14 @@ def concatenated(parts: list[WindowResults]) -> WindowResults:
         scheduled_us=of("scheduled_us"),
         members=members,
         window_us=None if parts[0].window_us is None else of("window_us"),
+        offsets=_offsets_of(parts),
     )
+
+
+def _offsets_of(parts: list[WindowResults]) -> Ints | None:
+    """Offsets of several windows together."""
+    known = [part.offsets for part in parts if part.offsets is not None]
+    return np.concatenate(known, axis=1) if known else None
 
 
 def _joined(parts: list[ExpectedColumn]) -> ExpectedColumn:
@@ -183,7 +194,8 @@ class Recipe:
     core: an aggregate of inputs, or a window_join. steps: filters and tables over it. last: an
     aggregate or change of that, or core itself. last_steps: filters and tables over it.
     sources: for each aggregate of the core, the input columns it is computed from. columns: source
-    of each column of a window_join. base_ms: subtracted before times are summed.
+    of each column of a window_join. base_ms: subtracted before times are summed. partitions: number
+    of input partitions whose offsets are noted; 0 for none.
     """
 
     core: StageSpec
@@ -193,6 +205,7 @@ class Recipe:
     sources: dict[str, list[InputColumn]]
     columns: dict[str, InputColumn]
     base_ms: int
+    partitions: int = 0
 
     @cached_property
     def identity(self) -> tuple[str, ...]:
@@ -222,7 +235,8 @@ class Recipe:
             codes={name: column for name, column in rows.codes.items() if name in used},
             numbers={name: column for name, column in rows.numbers.items() if name in used}
             | {ARRIVAL: np.arange(arrived, arrived + len(rows))}
-            | {PARTITION: rows.numbers.get(PARTITION, np.zeros(len(rows), np.int64))},
+            | {PARTITION: rows.numbers.get(PARTITION, np.zeros(len(rows), np.int64))}
+            | {name: rows.numbers[name] for name in (SOURCE, OFFSET) if self.partitions},
         )
 
     def results(self, rows: Rows, closed_ms: int) -> WindowResults:
@@ -298,15 +312,18 @@ class Recipe:
                 texts.add(spec.column)
         scheduled = [rows[kind].scheduled_us[place] for kind, place in members.items()]
         of_window = max(each.scheduled_us[left].max(), other.scheduled_us[right].max())
+        count = len(in_left)
+        pairs = [(rows[kind], place, np.arange(count)) for kind, place in members.items()]
         return WindowResults(
             columns,
             frozenset(texts),
             np.maximum.reduce([*times.values()]),
-            np.full(len(in_left), 2),
+            np.full(count, 2),
             np.add.reduce([time - self.base_ms for time in times.values()]),
             np.maximum.reduce(scheduled),
             members=members,
-            window_us=np.full(len(in_left), of_window),
+            window_us=np.full(count, of_window),
+            offsets=self._offsets(pairs, count),
         )
 
     def _aggregates(self, rows: dict[int, InputRows], places: dict[int, Ints]) -> WindowResults:
@@ -336,6 +353,8 @@ class Recipe:
         scheduled = [rows[kind].scheduled_us[places[kind]] for kind in self._kinds]
         every = np.concatenate([appended_ms[kind] for kind in self._kinds])
         result = self._with_times(columns, texts, number, every, np.concatenate(scheduled))
+        grouped = [(rows[kind], places[kind], number_of[kind]) for kind in self._kinds]
+        result = replace(result, offsets=self._offsets(grouped, count))
         has_all = [np.bincount(number_of[kind], minlength=count) > 0 for kind in self._kinds]
         return result.take(np.logical_and.reduce(has_all))
 
@@ -364,7 +383,7 @@ class Recipe:
             columns[spec.column] = by_group(spec, values, number, times, len(first))
             if spec.of[0] in window_results.texts and spec.function == "first":
                 texts.add(spec.column)
-        groups, appended_ms, scheduled_us = [], [], []
+        groups, appended_ms, scheduled_us, grouped = [], [], [], []
         for kind, place in window_results.members.items():
             mine = rows[kind]
             assert mine is not None
@@ -372,6 +391,7 @@ class Recipe:
             groups.append(member // len(mine))
             appended_ms.append(mine.appended_ms[member % len(mine)])
             scheduled_us.append(mine.scheduled_us[member % len(mine)])
+            grouped.append((mine, member % len(mine), member // len(mine)))
         result = self._with_times(
             columns,
             texts,
@@ -382,7 +402,8 @@ class Recipe:
         assert window_results.window_us is not None
         window_us = np.full(len(first), NEVER)
         np.maximum.at(window_us, number, window_results.window_us)
-        return replace(result, window_us=window_us)
+        offsets = self._offsets(grouped, len(first))
+        return replace(result, window_us=window_us, offsets=offsets)
 
     def _pair_order(self, rows: Rows, window_results: WindowResults) -> Ints:
         """A number for each pair: pairs are ordered by their record that was appended later, and
@@ -427,7 +448,31 @@ class Recipe:
             np.add.reduce(inputs),
             np.add.reduce(total),
             np.maximum.reduce(scheduled),
+            offsets=self._offsets_of_parts(parts, places),
         )
+
+    def _offsets(self, grouped: list[tuple[InputRows, Ints, Ints]], count: int) -> Ints | None:
+        """By source and output, the highest offset of the rows at some places with its number.
+        grouped: of each input its rows, places and numbers."""
+        if not self.partitions:
+            return None
+        result = np.full((self.partitions, count), UNKNOWN, np.int64)
+        for rows, place, number in grouped:
+            source = rows.numbers[SOURCE][place]
+            np.maximum.at(result, (source, number), rows.numbers[OFFSET][place])
+        return result
+
+    def _offsets_of_parts(self, parts: list[WindowResults], places: list[Ints]) -> Ints | None:
+        """The same of rows of several windows."""
+        if not self.partitions:
+            return None
+        result = np.full((self.partitions, len(places[0])), UNKNOWN, np.int64)
+        for part, place in zip(parts, places, strict=True):
+            known = np.flatnonzero(place != UNKNOWN)
+            if part.offsets is not None and len(known):
+                mine = part.offsets[:, place[known]]
+                result[:, known] = np.maximum(result[:, known], mine)
+        return result
 
     def _with_times(
         self,

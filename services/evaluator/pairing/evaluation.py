@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from schemas import catalogue
+from schemas import catalogue, codec
 from schemas.domain import StageSpec
 from schemas.protocol import PhasePlan, RunPlan
-from services.evaluator.columnar.column_mapping import NotJudgedError
+from services.evaluator.columnar.column_mapping import OFFSET, SOURCE, NotJudgedError
 from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import (
     Decoded,
@@ -31,6 +31,7 @@ from services.evaluator.expected.stages import State
 from services.evaluator.expected.window_recipe import PARTITION
 from services.evaluator.pairing.append_order import AppendOrder
 from services.evaluator.pairing.counters import Throughput
+from services.evaluator.pairing.hand_overs import HandOvers
 from services.evaluator.pairing.ledger import Ledger
 
 
@@ -75,9 +76,10 @@ class RecordBatch:
     """Records of one topic, in offset order within each partition: appended_ms (LogAppendTime) and
     values.
 
-    partitions: if the topic has several. Outputs also have keys; places (`pack_offsets`), if single
-    pairs are requested; visible_ms, when consumers of committed records could read them, if a
-    partition has transactions (UNKNOWN for records of others).
+    partitions: if the topic has several. offsets: of inputs, if the run measures `processing_time`.
+    Outputs also have keys; places (`pack_offsets`), if single pairs are requested; visible_ms, when
+    consumers of committed records could read them, if a partition has transactions (UNKNOWN for
+    records of others).
     """
 
     topic: str
@@ -87,6 +89,7 @@ class RecordBatch:
     partitions: Ints | None = None
     places: Ints | None = None
     visible_ms: Ints | None = None
+    offsets: Ints | None = None
 
 
 class Evaluation:
@@ -106,12 +109,21 @@ class Evaluation:
         self._raw_copies = UndecodableCopies()
         published = [stage for each in request.pipelines for stage in request.stages_of(each)]
         duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
+        self._hand_overs: dict[str, HandOvers] = {}
+        self._sources: dict[tuple[str, int], int] = {}
+        if workload.has_proxy:
+            for topic in self._domain.topics:
+                for partition in range(len(plan.start_offsets.get(topic, ()))):
+                    self._sources[topic, partition] = len(self._sources)
+            names = (each.name for each in request.pipelines)
+            self._hand_overs = {name: HandOvers(self._sources) for name in names}
         self._oracles = Oracles(
             self._domain,
             published,
             base_ms=phases.load_start_ms,
             deadline_ms=self._deadline_ms,
             duplicated=duplicated,
+            sources=len(self._sources),
             limits=limits,
         )
         self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
@@ -122,7 +134,12 @@ class Evaluation:
                 topic = catalogue.output_topic(pipeline.name, name)
                 stage = self._oracles.stage(name, pipeline.incomplete_windows == "publish")
                 self.ledgers[topic] = Ledger(
-                    stage, workload.judgement, phases, by_input=shares > 1, limits=limits
+                    stage,
+                    workload.judgement,
+                    phases,
+                    by_input=shares > 1,
+                    hand_overs=self._hand_overs.get(pipeline.name),
+                    limits=limits,
                 )
                 self.where[topic] = (pipeline.name, name)
         self._append_order = AppendOrder([*self.ledgers.values()])
@@ -148,7 +165,11 @@ class Evaluation:
         return sum(state.cells() for state in self.states)
 
     def add(self, batch: RecordBatch) -> list[UndecodedRecord]:
-        """Add records of one topic. Returns those that cannot be decoded."""
+        """Add records of one topic, or events of `results.fetches`. Returns those that cannot be
+        decoded."""
+        if batch.topic == catalogue.FETCHES:
+            self._add_fetches(batch)
+            return []
         if batch.topic not in self._kinds:
             return self._add_outputs(batch)
         record = self._domain.input(batch.topic).record
@@ -178,8 +199,9 @@ class Evaluation:
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
         """Give the verdicts that depend on time. All records of input (output) topics appended
-        before the frontier have been added."""
-        both_ms = min(input_frontier_ms, output_frontier_ms)
+        before the frontier have been added. Nothing is judged before the hand-overs up to then are
+        known, if the run has them."""
+        both_ms = min(input_frontier_ms, output_frontier_ms, *self._handed_until_ms)
         self._oracles.close(both_ms)
         for time_ms in self._append_order.steps(both_ms):
             self._retry()
@@ -203,6 +225,8 @@ class Evaluation:
         self._retry()
         waiting = len(self._raw_copies) + len(self._append_order)
         waiting += self._oracles.open_between(*self._measured_us)
+        if self._hand_overs:
+            waiting += sum(ledger.unread for ledger in self.ledgers.values())
         return waiting + sum(
             ledger.open_in_measure() + ledger.waiting for ledger in self.ledgers.values()
         )
@@ -213,6 +237,12 @@ class Evaluation:
         missing under memory pressure. They count as missing and as duplicate, and their latency is
         unknown."""
         return sum(ledger.came_forgotten for ledger in self.ledgers.values())
+
+    @property
+    def not_handed(self) -> int:
+        """Outputs of the measure phase without `processing_time`, because it is not known when
+        their inputs were handed over."""
+        return sum(ledger.not_handed for ledger in self.ledgers.values())
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Topic and fields of every event since the last call."""
@@ -242,10 +272,28 @@ class Evaluation:
         rows = self._oracles.rows(self._kinds[batch.topic], decoded, appended_ms, digest)
         if len(rows):
             if batch.partitions is not None:
-                mine = {PARTITION: batch.partitions[decoded.places]}
+                mine = self._origin(batch, batch.partitions[decoded.places], decoded)
                 rows = replace(rows, numbers=rows.numbers | mine)
             self._oracles.add(rows)
             self._append_order.add(rows)
+
+    def _origin(self, batch: RecordBatch, partitions: Ints, decoded: Decoded) -> dict[str, Ints]:
+        """Columns that say where input records are from."""
+        if batch.offsets is None or not self._sources:
+            return {PARTITION: partitions}
+        source = self._sources[batch.topic, 0] + partitions
+        return {PARTITION: partitions, SOURCE: source, OFFSET: batch.offsets[decoded.places]}
+
+    def _add_fetches(self, batch: RecordBatch) -> None:
+        for value in batch.values:
+            _, event = codec.decode(value)
+            hand_overs = self._hand_overs.get(event["pipeline"])
+            if hand_overs is not None and event["run_id"] == self.run_id:
+                hand_overs.add(event)
+
+    @property
+    def _handed_until_ms(self) -> list[int]:
+        return [each.until_ms for each in self._hand_overs.values()]
 
     def _retry(self) -> None:
         """Judge waiting outputs whose inputs have arrived."""

@@ -45,6 +45,7 @@ from services.evaluator.pairing.counters import (
     unexpected_sample,
     wrong_sample,
 )
+from services.evaluator.pairing.hand_overs import HandOvers
 from services.runtime.counting import MAX_SAMPLES, by_value
 
 _CELLS: dict[str, tuple[Any, Any]] = {"outputs": (np.uint32, 0), "missing": (np.bool_, False)}
@@ -60,7 +61,8 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 
 class Ledger:
     """Judges the outputs of one stage of one pipeline with its oracle. by_input: also count
-    measured latencies by the second of the latest input."""
+    measured latencies by the second of the latest input. hand_overs: of the inputs to the pipeline,
+    if the run measures `processing_time`."""
 
     def __init__(
         self,
@@ -69,11 +71,14 @@ class Ledger:
         plan: PhasePlan,
         *,
         by_input: bool = False,
+        hand_overs: HandOvers | None = None,
         limits: StateLimits = LIMITS,
     ) -> None:
         self._limits = limits
         self.stage = stage
         self._by_input = by_input
+        self._hand_overs = hand_overs
+        self.not_handed = 0  # measured outputs of which it is not known when they had their inputs
         self.tally = StageCounters()
         self.pairs = MatchLog(limits.pairs_of_event)
         self._judgement = judgement
@@ -88,6 +93,11 @@ class Ledger:
         self._evicted_before: int | None = None
         self._evicted_missing = EvictedMissing(limits.evicted_missing)
         self.came_forgotten = 0  # outputs that arrived after they were evicted as missing
+
+    @property
+    def unread(self) -> int:
+        """Number of outputs that wait until everything before them is known."""
+        return len(self._unread)
 
     @property
     def waiting(self) -> int:
@@ -362,6 +372,12 @@ class Ledger:
             known = np.flatnonzero(rows.visible_ms != UNKNOWN)
             latency = rows.visible_ms[known] - expected.latest_ms[known]
             self.tally.add_latencies("visible", phase[known], out[known], latency)
+        if self._hand_overs is not None and expected.offsets is not None:
+            handed_ms = self._hand_overs.of(expected.offsets)
+            known = np.flatnonzero(handed_ms != UNKNOWN)
+            latency = out[known] - handed_ms[known]
+            self.tally.add_latencies("processing_time", phase[known], out[known], latency)
+            self.not_handed += int(((handed_ms == UNKNOWN) & (phase == MEASURE)).sum())
         if self._by_input:
             in_measure = phase == MEASURE
             latest, output = expected.latest_ms[in_measure], out[in_measure]

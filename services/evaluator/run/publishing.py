@@ -53,6 +53,8 @@ class InterleavedEvaluation:
         return sum(part.cells() for part in self._parts)
 
     def add(self, batch: RecordBatch) -> list[UndecodedRecord]:
+        if batch.topic == catalogue.FETCHES:
+            return [each for part in self._parts for each in part.add(batch)]
         return self._of_topic[batch.topic].add(batch)
 
     def advance(self, input_frontier_ms: int, output_frontier_ms: int) -> None:
@@ -69,6 +71,10 @@ class InterleavedEvaluation:
     @property
     def came_forgotten(self) -> int:
         return sum(part.came_forgotten for part in self._parts)
+
+    @property
+    def not_handed(self) -> int:
+        return sum(part.not_handed for part in self._parts)
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for part in self._parts:

@@ -25,6 +25,7 @@ from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Kaf
 from confluent_kafka import Message as KafkaMessage
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from schemas import catalogue
 from schemas.events import ClockOffsetMeasured, Ready
 from schemas.protocol import RunPlan, probe_run_id
 from services.evaluator.columnar.columns import UNKNOWN, Ints
@@ -64,7 +65,8 @@ PATIENCE_MS = 30_000  # time to wait for a probe record with a short transit tim
 
 @dataclass(frozen=True)
 class PartitionShard:
-    """Every `count`th partition, starting with number `index`; all partitions by default."""
+    """Every `count`th partition, starting with number `index`; all partitions by default.
+    Each shard has the hand-overs to the pipelines."""
 
     index: int = 0
     count: int = 1
@@ -75,7 +77,7 @@ class PartitionShard:
             (topic, partition): offset
             for topic, every in offsets.items()
             for partition, offset in enumerate(every)
-            if partition % self.count == self.index
+            if partition % self.count == self.index or topic == catalogue.FETCHES
         }
 
 
@@ -115,7 +117,8 @@ def commit_reader(
 ) -> CommitReader:
     """A reader of the transactions of a run's outputs from these offsets."""
     properties = client_properties(settings, "evaluator-transactions")
-    of_outputs = {place: offset for place, offset in offsets.items() if place[0] not in inputs}
+    others = {*inputs, catalogue.FETCHES}
+    of_outputs = {place: offset for place, offset in offsets.items() if place[0] not in others}
     return CommitReader(properties, of_outputs)
 
 
@@ -176,9 +179,9 @@ class Reader:
     """Reads its shard of every topic of a run from the plan's offsets. Not thread-safe. `frontier`
     covers the batches returned before it.
 
-    inputs: the input topics of the run. with_offsets: whether batches contain partition and offset
-    of each record. commits: reads the transactions of outputs, from the same offsets; without it
-    nothing is known of them.
+    inputs: the input topics of the run. with_offsets: whether batches of outputs contain partition
+    and offset of each record; with_input_offsets: the same of inputs. commits: reads the
+    transactions of outputs, from the same offsets; without it nothing is known of them.
     """
 
     def __init__(
@@ -191,6 +194,7 @@ class Reader:
         *,
         shard: PartitionShard = ALL,
         with_offsets: bool = False,
+        with_input_offsets: bool = False,
         commits: CommitReader | None = None,
     ) -> None:
         self._consumer = consumer
@@ -199,6 +203,7 @@ class Reader:
         self._ends = ends
         self._inputs = frozenset(inputs)
         self._with_offsets = with_offsets
+        self._with_input_offsets = with_input_offsets
         self._next = shard.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
         self._asked: dict[TopicPartition, int] = {}  # the end offsets at the latest query
@@ -232,7 +237,11 @@ class Reader:
             passed[place] = max(passed.get(place, self._next[place]), message.offset())
         if self._commits is not None:
             self._commits.read_to(
-                {place: end for place, end in passed.items() if place[0] not in self._inputs}
+                {
+                    place: end
+                    for place, end in passed.items()
+                    if place[0] not in self._inputs and place[0] != catalogue.FETCHES
+                }
             )
         batches = [self._batch(topic, by_topic[topic], *parts[topic]) for topic in ordered]
         self._next |= passed
@@ -276,10 +285,10 @@ class Reader:
             if part.next_offset > self._asked.get(place, part.next_offset):
                 self._saw(last_ms)
         values = list(map(KafkaMessage.value, messages))
-        if topic in self._inputs:
-            return ReadBatch(
-                RecordBatch(topic, appended_ms, values, partitions=partitions), messages
-            )
+        if topic in self._inputs or topic == catalogue.FETCHES:
+            offsets = _offsets_of(messages) if self._with_input_offsets else None
+            batch = RecordBatch(topic, appended_ms, values, partitions=partitions, offsets=offsets)
+            return ReadBatch(batch, messages)
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
         visible_ms = self._visible_ms(topic, messages, parts)
@@ -298,7 +307,7 @@ class Reader:
         if not known:
             return None
         result = np.full(len(messages), UNKNOWN, np.int64)
-        offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
+        offsets = _offsets_of(messages)
         for part in known:
             place = topic, part.partition
             result[part.rows] = commits.visible_ms(place, offsets[part.rows])
@@ -311,8 +320,11 @@ class Reader:
     def _places(self, partitions: Ints, messages: list[KafkaMessage]) -> Ints | None:
         if not self._with_offsets:
             return None
-        offsets = np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
-        return pack_offsets(partitions, offsets)
+        return pack_offsets(partitions, _offsets_of(messages))
+
+
+def _offsets_of(messages: list[KafkaMessage]) -> Ints:
+    return np.fromiter(map(KafkaMessage.offset, messages), np.int64, len(messages))
 
 
 def _parts_of(messages: list[KafkaMessage]) -> tuple[Ints, list[_PartitionRows]]:

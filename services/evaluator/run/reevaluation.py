@@ -118,7 +118,15 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
         evaluation = evaluation_of(past.plan, past.phases)
         inputs, clock = evaluation.inputs, lambda: past.stopped_ms
         with closing(commit_reader(settings, ALL.of(begins), inputs)) as commits:
-            reader = Reader(consumer, lambda _places: ends, begins, inputs, clock, commits=commits)
+            reader = Reader(
+                consumer,
+                lambda _places: ends,
+                begins,
+                inputs,
+                clock,
+                with_input_offsets=past.plan.request.workload.has_proxy,
+                commits=commits,
+            )
             _count(evaluation, reader, ends, settings, counts)
         return counts
     finally:

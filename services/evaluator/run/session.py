@@ -125,7 +125,14 @@ class RunTopics:
         with closing(assigned_consumer(self._settings, "evaluator-check")) as consumer:
             check_kept(consumer, self.shard.of(offsets))
 
-    def reader(self, offsets: Offsets, inputs: tuple[str, ...], *, with_offsets: bool) -> Reader:
+    def reader(
+        self,
+        offsets: Offsets,
+        inputs: tuple[str, ...],
+        *,
+        with_offsets: bool,
+        with_input_offsets: bool = False,
+    ) -> Reader:
         """A reader of the shard's partitions from these offsets."""
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
         ends = end_offsets_by(admin_client(self._settings, "evaluator"))
@@ -136,6 +143,7 @@ class RunTopics:
             inputs,
             shard=self.shard,
             with_offsets=with_offsets,
+            with_input_offsets=with_input_offsets,
             commits=commit_reader(self._settings, self.shard.of(offsets), inputs),
         )
 
@@ -319,6 +327,7 @@ class EvaluatorSession:
             run_id=self.run_id,
             verdicts=totals,
             came_forgotten=state.evaluation.came_forgotten,
+            not_handed=state.evaluation.not_handed,
             instance_index=self._shard.index,
             instance_count=self._shard.count,
         )
@@ -384,6 +393,7 @@ class EvaluatorSession:
             plan.start_offsets,
             evaluation.inputs,
             with_offsets=plan.request.workload.publishes_pairs,
+            with_input_offsets=plan.request.workload.has_proxy,
         )
         self._state = EvaluatedRun(plan, evaluation, publication, reader, self._clock())
         self._told_lag_ms, self._largest_lag_ms = self._clock(), 0

@@ -52,7 +52,7 @@ def test_each_number_of_workers_is_a_pipeline_and_topics_of_its_own():
     topics = ("traffic.flow.8-partitions", "traffic.speed.8-partitions")
     assert request.input_topics == topics
     plan = RunPlan(request=request, start_offsets=dict.fromkeys(topics, (0,) * 8))
-    told = engine_plan(plan, request.pipelines[0], "folder", ServiceSettings())
+    told = engine_plan(plan, request.pipelines[0], "folder", ServiceSettings(), "127.0.0.1:9092")
     assert told.domain.topics == topics
     assert told.outputs == {"parse": "output.kafka-streams-w4-p8.parse"}
     again = RunRequest.model_validate_json(request.model_dump_json())

@@ -57,7 +57,7 @@ def test_each_pipeline_reads_topics_of_its_own():
     )
     start_offsets = dict.fromkeys(request.input_topics, (7,))
     plan = RunPlan(request=request, start_offsets=start_offsets)
-    told = engine_plan(plan, request.pipelines[1], "folder", ServiceSettings())
+    told = engine_plan(plan, request.pipelines[1], "folder", ServiceSettings(), "127.0.0.1:9092")
     assert told.domain.topics == (f"traffic.flow.{B}", f"traffic.speed.{B}")
     assert told.start_offsets == {f"traffic.flow.{B}": (7,), f"traffic.speed.{B}": (7,)}
     again = RunRequest.model_validate_json(request.model_dump_json())

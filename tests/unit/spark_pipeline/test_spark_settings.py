@@ -132,7 +132,7 @@ def test_properties_of_kafka_clients_reach_sources_and_sinks():
     settings = SparkSettings(
         kafka_bootstrap="k:9092", spark_kafka_properties={"security.protocol": "SSL"}
     )
-    assert settings.kafka_options == {
+    assert settings.kafka_options("k:9092") == {
         "kafka.bootstrap.servers": "k:9092",
         "kafka.security.protocol": "SSL",
     }
