@@ -25,7 +25,7 @@ ALTER TABLE tidegauge.repetitions
     COMMENT COLUMN runs 'All runs, in order',
     COMMENT COLUMN pipeline 'The pipeline',
     COMMENT COLUMN stage 'The stage; empty for a figure of the pipeline',
-    COMMENT COLUMN definition 'Definition of latency: latest, mean, event_time, window_time or visible; empty for other figures',
+    COMMENT COLUMN definition 'Definition of latency: latest, mean, event_time, window_time, visible or processing_time; empty for other figures',
     COMMENT COLUMN figure 'A percentile (p50) or mean of the latency, milliseconds; core_seconds_per_million_records; or sustainable_rate_per_second',
     COMMENT COLUMN median 'Median of the figure over the valid runs',
     COMMENT COLUMN low 'Lower bound of its interval, or of the capacity; NULL for a single run',

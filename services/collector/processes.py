@@ -25,6 +25,8 @@ from services.runtime.process_identity import birth_of, parent_of
 from services.runtime.program import pipeline_of
 
 PIPELINE_SERVICE = "runner"
+# The runner's children that are no pipelines: what measures `processing_time`.
+PROXY_PROGRAM, PROXY_SERVICE = "python services.runner.proxy", "proxy"
 JVM_STARTS_S = 120.0
 NANOSECOND_S = 1e-9
 MOST_THREADS = 4096  # threads read per process
@@ -239,6 +241,7 @@ class StackProcesses:
                 command_line = process.cmdline()
                 pipeline = pipeline or pipeline_of(command_line)
                 program = program_of(command_line) or _in_utf_8(process.name())
+                service = PROXY_SERVICE if program == PROXY_PROGRAM else service
             identity = _identity(above.process) if above else None
             process.create_time()
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -50,6 +50,7 @@ def test_the_fixed_topics_are_these():
         "results.pairs",
         "results.metrics",
         "results.slices",
+        "results.fetches",
     ]
 
 

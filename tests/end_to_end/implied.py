@@ -7,7 +7,7 @@ from schemas import catalogue
 from schemas.protocol import PhasePlan
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.settings import ServiceSettings
-from tests.integration.brute_force import STAGES, judged
+from tests.integration.brute_force import STAGES, appended_ms, handed_to, judged
 from tests.integration.service_process import Reader
 from tests.traffic import INPUTS
 
@@ -15,9 +15,15 @@ Judged = tuple[Counter[Any], Counter[Any]]
 
 
 def judged_by_brute_force(
-    settings: ServiceSettings, run_id: str, pipelines: tuple[str, ...], deadline_ms: int
+    settings: ServiceSettings,
+    run_id: str,
+    pipelines: tuple[str, ...],
+    deadline_ms: int,
+    *,
+    handed: bool = False,
 ) -> dict[str, Judged]:
-    """Verdicts and latencies of the measured phase of calibration pipelines, by pipeline."""
+    """Verdicts and latencies of the measured phase of calibration pipelines, by pipeline. handed:
+    latencies from when they were handed the inputs, with verdicts of no meaning."""
     reader = Reader(settings, catalogue.CONTROL)
     commands = reader.until(run_id, lambda found: any(one["command"] == "start" for one in found))
     reader.close()
@@ -29,5 +35,9 @@ def judged_by_brute_force(
     ends = {topic: end_offsets(consumer, topic) for topic in (*INPUTS, *outputs)}
     consumer.close()
     return {
-        name: judged(settings, run_id, name, deadline_ms, ends, measured_us) for name in pipelines
+        name: judged(
+            *(settings, run_id, name, deadline_ms, ends, measured_us),
+            handed_to(settings, run_id, name) if handed else appended_ms,
+        )
+        for name in pipelines
     }

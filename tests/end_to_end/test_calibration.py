@@ -69,7 +69,7 @@ def report(tidegauge):
         "deadline_ms = 10_000": f"deadline_ms = {DEADLINE_MS}",
         "cool_down_s = 5": "cool_down_s = 3",
         "give_up_ms = 20_000": "give_up_ms = 8_000",
-        'name = "latency"': 'name = "latency"\nkeep_up_s = 2',
+        'name = "latency"': 'name = "latency"\nkeep_up_s = 2\nprocessing_time = true',
     }
     workload = changed_workload("latency", tidegauge.data / "short.toml", changes)
     done, found = tidegauge.measured(
@@ -131,6 +131,37 @@ def test_percentiles_and_verdicts_are_those_of_brute_force(report, brute_force, 
         assert every[0] >= DELAYS_MS[pipeline]
 
 
+def test_processing_times_are_those_of_brute_force(tidegauge, report):
+    settings = ServiceSettings(base_port=BASE_PORT, data=tidegauge.data)
+    implied = judged_by_brute_force(
+        settings, report["run_id"], tuple(DELAYS_MS), DEADLINE_MS, handed=True
+    )
+    query = (
+        "SELECT pipeline, stage, latency_ms, sum(count) FROM tidegauge.results_latency"
+        f" WHERE run_id = '{report['run_id']}' AND definition = 'processing_time'"
+        " AND phase = 'measure' GROUP BY ALL"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
+    assert answer.returncode == 0, answer.stderr
+    counted = {pipeline: Counter() for pipeline in DELAYS_MS}
+    for line in answer.stdout.splitlines():
+        pipeline, stage, latency_ms, count = json.loads(line)
+        counted[pipeline][stage, int(latency_ms)] = int(count)
+    assert counted == {pipeline: latencies for pipeline, (_, latencies) in implied.items()}
+    for counts in counted.values():
+        assert counts.total() > 1_000
+        assert min(ms for _, ms in counts) >= 0
+
+
+def test_the_pull_rates_have_every_record(tidegauge, report):
+    query = (
+        "SELECT sum(records) AS n FROM tidegauge.pull_rates"
+        f" WHERE run_id = '{report['run_id']}' AND pipeline = 'by5'"
+    )
+    answer = tidegauge("sql", query, "--format", "JSONEachRow")
+    assert int(json.loads(answer.stdout)["n"]) >= report["input"]["records"]
+
+
 def test_single_pairs_say_what_the_counts_say(tidegauge, report):
     query = (
         "SELECT pipeline, stage, phase, verdict, latest_ms, mean_ms, event_time_ms, count() AS n"
@@ -147,7 +178,8 @@ def test_single_pairs_say_what_the_counts_say(tidegauge, report):
             judged_so[pipeline, stage, verdict] += int(count)
     query = (
         "SELECT pipeline, stage, phase, definition, latency_ms, sum(count)"
-        f" FROM tidegauge.results_latency WHERE run_id = '{report['run_id']}' GROUP BY ALL"
+        f" FROM tidegauge.results_latency WHERE run_id = '{report['run_id']}'"
+        " AND definition != 'processing_time' GROUP BY ALL"
     )
     answer = tidegauge("sql", query, "--format", "JSONCompactEachRow")
     rows = [json.loads(line) for line in answer.stdout.splitlines()]

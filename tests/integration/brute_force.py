@@ -15,8 +15,13 @@ FLOW, SPEED = "flow_vehicles_per_hour", "speed_km_per_hour"
 STAGES = ("ingest", "parse", "tumbling")
 
 
-def read_whole(settings, topic, ends):
-    """(LogAppendTime, value) of every record before the given ends with a known header."""
+def appended_ms(message):
+    """The LogAppendTime of a record."""
+    return message.timestamp()[1]
+
+
+def read_whole(settings, topic, ends, time_of=appended_ms):
+    """(time, value) of every record before the given ends with a known header."""
     reader, found = Reader(settings, topic), []
     deadline = time.monotonic() + 90
     try:
@@ -26,7 +31,7 @@ def read_whole(settings, topic, ends):
         for message in reader.messages:
             with suppress(codec.DecodeError):  # other tests leave undecodable values
                 RELEASED.identify(message.value())
-                found.append((message.timestamp()[1], message.value()))
+                found.append((time_of(message), message.value()))
     finally:
         reader.close()
     return found
@@ -36,26 +41,26 @@ def window_of(fields):
     return fields["measurement_id"], fields["observed_at"] // 1000 * 1000
 
 
-def expectations(settings, run_id, ends):
-    """By stage: key → (content, LogAppendTime of the latest input, latest scheduled time)."""
+def expectations(settings, run_id, ends, time_of=appended_ms):
+    """By stage: key → (content, time of the latest input, latest scheduled time)."""
     due = {stage: {} for stage in STAGES}
     windows = defaultdict(list)
     for topic in INPUTS:
-        for appended_ms, value in read_whole(settings, topic, ends[topic]):
+        for time_ms, value in read_whole(settings, topic, ends[topic], time_of):
             fields = RELEASED.decode(value)[1]
             if fields["run_id"] != run_id:
                 continue
             key = fields["sequence"]
             parsed = {FLOW: None, SPEED: None, **fields}
             del parsed["scheduled_at"]
-            due["ingest"][key] = (value, appended_ms, fields["scheduled_at"])
-            due["parse"][key] = (parsed, appended_ms, fields["scheduled_at"])
-            windows[window_of(fields)].append((appended_ms, fields))
+            due["ingest"][key] = (value, time_ms, fields["scheduled_at"])
+            due["parse"][key] = (parsed, time_ms, fields["scheduled_at"])
+            windows[window_of(fields)].append((time_ms, fields))
     for (site, start_ms), members in windows.items():
         flows = [fields[FLOW] for _, fields in members if FLOW in fields]
         speeds = [fields[SPEED] for _, fields in members if SPEED in fields]
         if len(flows) == len(speeds) == members[0][1]["num_lanes"]:
-            latest_ms = max(appended_ms for appended_ms, _ in members)
+            latest_ms = max(time_ms for time_ms, _ in members)
             content = (len(flows), sum(flows), round(sum(speeds) / len(speeds), 9))
             scheduled_us = max(fields["scheduled_at"] for _, fields in members)
             due["tumbling"][site, start_ms] = (content, latest_ms, scheduled_us)
@@ -73,14 +78,33 @@ def key_and_content(stage, value):
     return fields["run_id"], (fields["measurement_id"], fields["window_start"]), content
 
 
-def judged(settings, run_id, pipeline, deadline_ms, ends, measured_us=(0, 1 << 62)):
-    """Counts by (stage, verdict), and of `latest` by (stage, latency in ms), of records scheduled
-    in a period (µs, start inclusive, end exclusive)."""
+def handed_to(settings, run_id, pipeline):
+    """A function of an input record: when the pipeline was handed it, or a later one of its
+    partition, by the events of its proxy."""
+    reader, times = Reader(settings, catalogue.FETCHES), defaultdict(list)
+    for event in reader.everything(run_id):
+        if event["pipeline"] == pipeline:
+            pairs = zip(event["handed_ms"], event["last_offsets"], strict=True)
+            times[event["topic"], event["partition"]] += pairs
+    reader.close()
+
+    def time_of(message):
+        here = times[message.topic(), message.partition()]
+        return min((ms for ms, last in here if last >= message.offset()), default=0)
+
+    return time_of
+
+
+def judged(
+    settings, run_id, pipeline, deadline_ms, ends, measured_us=(0, 1 << 62), time_of=appended_ms
+):
+    """Counts by (stage, verdict), and of `latest`, or from another time of inputs, by (stage,
+    latency in ms), of records scheduled in a period (µs, start inclusive, end exclusive)."""
     verdicts, latencies = Counter(), Counter()
-    for stage, due in expectations(settings, run_id, ends).items():
+    for stage, due in expectations(settings, run_id, ends, time_of).items():
         seen = set()
         topic = catalogue.output_topic(pipeline, stage)
-        for appended_ms, value in read_whole(settings, topic, ends[topic]):
+        for output_ms, value in read_whole(settings, topic, ends[topic]):
             of_run, key, content = key_and_content(stage, value)
             if of_run != run_id:
                 continue
@@ -93,8 +117,8 @@ def judged(settings, run_id, pipeline, deadline_ms, ends, measured_us=(0, 1 << 6
             else:
                 seen.add(key)
                 expected, latest_ms, _ = due[key]
-                latencies[stage, appended_ms - latest_ms] += 1
-                late = appended_ms - latest_ms > deadline_ms
+                latencies[stage, output_ms - latest_ms] += 1
+                late = output_ms - latest_ms > deadline_ms
                 verdict = "wrong" if content != expected else "late" if late else "exact"
                 verdicts[stage, verdict] += 1
         measured = {key for key, one in due.items() if measured_us[0] <= one[2] < measured_us[1]}

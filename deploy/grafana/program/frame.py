@@ -189,7 +189,8 @@ DEFINITION: Final = listed(
     "latest: from the latest contributing input; mean: from the mean time of the contributing "
     "inputs; event_time: from the scheduled send time of the latest input; window_time: "
     "of pairs, from the latest scheduled send time in the windows joined; visible: of outputs in "
-    "transactions, from the latest input to the time at which readers of committed records have it",
+    "transactions, from the latest input to when readers of committed records have it; "
+    "processing_time: from when the pipeline was handed the inputs, of runs that measure it",
     DEFINITIONS,
 )
 PHASE: Final = listed(

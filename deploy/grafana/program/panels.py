@@ -65,6 +65,7 @@ SERVICES: Final = {
     "conductor": GREY,
     "machine": VERMILION,
     "runner": BLUE,
+    "proxy": BLUE,
 }
 
 

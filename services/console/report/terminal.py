@@ -26,9 +26,9 @@ from services.console.report.tables import (
 from services.console.report.words import (
     EXPIRED,
     INTERVALS,
-    commit_sentences,
     complaint_lines,
     cost_sentences,
+    definition_sentences,
     doubt_lines,
     evaluator_sentence,
     floor_sentence,
@@ -109,7 +109,7 @@ def _notes(report: Report) -> list[str]:
         *([EXPIRED] if report.seconds_expired else []),
         *([left_out_sentence(report.left_out)] if report.left_out else []),
         *start_sentences(report),
-        *commit_sentences(report),
+        *definition_sentences(report),
         *([evaluator_sentence(restarts)] if restarts else []),
         *(
             f"{name} {recovery_sentence(stage, recovered)}"

@@ -10,6 +10,7 @@ from schemas.protocol import FAILED_VERDICTS, floor_run_id
 from schemas.report import (
     BaselineComparison,
     Input,
+    Latency,
     Median,
     NotJudged,
     PipelineReport,
@@ -92,7 +93,7 @@ def remarks(report: Report) -> list[str]:
         *filter(None, (floor_sentence(report), report.late.said)),
         *watch_sentences(report),
         *start_sentences(report),
-        *commit_sentences(report),
+        *definition_sentences(report),
         *([EXPIRED] if report.seconds_expired else []),
         *([left_out_sentence(report.left_out)] if report.left_out else []),
     ]
@@ -181,22 +182,29 @@ def evaluator_sentence(restarts: int) -> str:
     return f"The evaluator was restarted {times} and recounted this run from the topics."
 
 
-def commit_sentences(report: Report) -> list[str]:
-    """When consumers of committed records had the outputs of each stage with transactions."""
+def definition_sentences(report: Report) -> list[str]:
+    """Latencies of each stage by the definitions that not every stage has: until consumers of
+    committed records had its outputs, and from when it was handed its inputs."""
     texts = []
     for name, pipeline in report.pipelines.items():
         for stage, cell in pipeline.stages.items():
             visible = cell.latency_ms.get("visible")
-            if visible is None and not cell.aborted:
-                continue
+            processing = cell.latency_ms.get("processing_time")
             parts = []
+            if processing is not None:
+                parts.append(f"once handed its inputs, it took {_tail(processing)}")
             if visible is not None:
-                within = f"p50 {ms(visible.p50)}, p99 {ms(visible.p99)}, max {ms(visible.max)} ms"
-                parts.append(f"readers of committed records have an output after {within}")
+                parts.append(f"readers of committed records have an output after {_tail(visible)}")
             if cell.aborted:
                 parts.append(f"{cell.aborted} records were aborted")
-            texts.append(f"{name} {stage}: {'; '.join(parts)}.")
+            if parts:
+                texts.append(f"{name} {stage}: {'; '.join(parts)}.")
     return texts
+
+
+def _tail(latency: Latency) -> str:
+    """`p50 1, p99 9, max 12 ms`."""
+    return f"p50 {ms(latency.p50)}, p99 {ms(latency.p99)}, max {ms(latency.max)} ms"
 
 
 def lag_sentences(report: Report) -> list[str]:

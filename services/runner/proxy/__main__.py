@@ -80,7 +80,7 @@ class _Partition:
         return fields
 
 
-class HandOvers:
+class HandedOffsets:
     """Offsets of the input topics that were handed over. names: by the id of a topic, its name."""
 
     def __init__(self, topics: Iterable[str], names: dict[bytes, str]) -> None:
@@ -108,10 +108,10 @@ class HandOvers:
         events.publish_figures(catalogue.FETCHES, orders.run_id, **whole)
 
 
-class Proxy:
+class ClientProxy:
     """Listens for a pipeline's clients, one socket for each broker."""
 
-    def __init__(self, bootstrap: list[Address], socket_: socket.socket, noted: HandOvers) -> None:
+    def __init__(self, bootstrap: list[Address], socket_: socket.socket, noted: HandedOffsets) -> None:
         self._bootstrap = bootstrap
         self._noted = noted
         self._listening: dict[Address, int] = {}
@@ -199,7 +199,7 @@ class _End(asyncio.Protocol):
 class _Client(_End):
     """The end of the pipeline's client."""
 
-    def __init__(self, proxy: Proxy, brokers: list[Address]) -> None:
+    def __init__(self, proxy: ClientProxy, brokers: list[Address]) -> None:
         self.proxy = proxy
         self.answers = Answers(proxy.address_of)
         self._brokers = brokers
@@ -284,8 +284,8 @@ async def serve(settings: ServiceSettings, opened: socket.socket) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     orders = Orders.model_validate_json(await lines.readline())
     events = open_events(settings, SERVICE)
-    noted = HandOvers(orders.topics, topic_names(settings, orders.topics))
-    Proxy(addresses(settings.open_bootstrap), opened, noted)
+    noted = HandedOffsets(orders.topics, topic_names(settings, orders.topics))
+    ClientProxy(addresses(settings.open_bootstrap), opened, noted)
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
     following: asyncio.Task[bytes] = loop.create_task(lines.readline())

@@ -4,7 +4,7 @@ from the evaluator: all records are known, and every window is computed from a l
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import floor
 from typing import Any
@@ -48,6 +48,8 @@ class Event:
     pack: str = "p1"
     geo: str = "g000"
     partition: int = 0
+    offset: int = field(default=-1, compare=False)
+    handed_ms: int | None = field(default=None, compare=False)
 
     @property
     def topic(self) -> str:
@@ -365,6 +367,9 @@ def judge(events: list[Event], outputs: list[Said]) -> Totals:
         }
         if expected.window_us is not None:
             by_definition["window_time"] = out_ms - expected.window_us // 1_000
+        handed = [one.handed_ms for one in expected.events]
+        if None not in handed:
+            by_definition["processing_time"] = out_ms - max(handed)
         for definition, latency_ms in by_definition.items():
             totals.count_latency(said.stage, definition, phase, out_ms, latency_ms, 1)
         content = said.raw if said.fields is None else said.fields

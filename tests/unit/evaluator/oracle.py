@@ -213,11 +213,15 @@ def judge(readings: list[Reading], outputs: list[Output], publishes: bool = Fals
             totals.count_verdict(output.stage, phase, out_ms, "duplicate", 1)
             continue
         seen.add((output.stage, key))
-        for definition, latency_ms in (
+        latencies = [
             ("latest", out_ms - expected.latest_ms),
             ("mean", floor(out_ms - expected.mean_ms + Fraction(1, 2))),
             ("event_time", out_ms - expected.scheduled_us // 1000),
-        ):
+        ]
+        handed = [reading.handed_ms for reading in expected.inputs]
+        if None not in handed:
+            latencies.append(("processing_time", out_ms - max(handed)))
+        for definition, latency_ms in latencies:
             totals.count_latency(output.stage, definition, phase, out_ms, latency_ms, 1)
         content = output.raw if output.fields is None else output.fields
         verdict = "late" if out_ms > expected.latest_ms + DEADLINE_MS else "exact"

@@ -71,7 +71,8 @@ def an_evaluation(*stages: str, limits: StateLimits = LIMITS, **judgement: Any) 
 
 @dataclass(frozen=True)
 class Reading:
-    """One input record. `appended_ms` is its LogAppendTime."""
+    """One input record. `appended_ms` is its LogAppendTime, `handed_ms` when it was handed to the
+    pipeline."""
 
     kind: str
     appended_ms: int
@@ -83,6 +84,8 @@ class Reading:
     lane: str = "lane1"
     lanes: int = 1
     run_id: str = RUN_ID
+    offset: int = field(default=UNKNOWN, compare=False)
+    handed_ms: int | None = field(default=None, compare=False)
 
     @property
     def topic(self) -> str:
@@ -321,6 +324,7 @@ class Run:
             keys,
             partitions,
             visible_ms=visible_ms if (visible_ms != UNKNOWN).any() else None,
+            offsets=np.array([getattr(each, "offset", UNKNOWN) for each in records], np.int64),
         )
         self.refused += self.evaluation.add(batch)
 
