@@ -111,7 +111,9 @@ class HandedOffsets:
 class ClientProxy:
     """Listens for a pipeline's clients, one socket for each broker."""
 
-    def __init__(self, bootstrap: list[Address], socket_: socket.socket, noted: HandedOffsets) -> None:
+    def __init__(
+        self, bootstrap: list[Address], socket_: socket.socket, noted: HandedOffsets
+    ) -> None:
         self._bootstrap = bootstrap
         self._noted = noted
         self._listening: dict[Address, int] = {}
