@@ -24,6 +24,9 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_fetches
     until DateTime64(3, 'UTC')
         COMMENT 'Every answer passed on before this time is in an event up to this one'
         CODEC(Delta(8), ZSTD(1)),
+    first Bool
+        COMMENT 'Whether the proxy had noted nothing of the partition before; when another proxy handed over what it did not publish is then unknown'
+        CODEC(ZSTD(1)),
     answers Int64
         COMMENT 'Answers to fetches with records of the partition since the previous event; several clients of a pipeline may get the same records'
         CODEC(T64, ZSTD(1)),

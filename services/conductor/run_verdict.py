@@ -124,8 +124,8 @@ def _judging_reasons(state: RunState) -> list[str]:
             " pass through the proxy of their pipeline."
         )
     reasons += [
-        f"The proxy of {pipeline} ended and was started again, so some times at which it was handed"
-        " its inputs are too late."
+        f"The proxy of {pipeline} ended and was started again, so it is unknown when it was handed"
+        " some of its inputs."
         for pipeline in sorted(state.proxies_ended)
     ]
     if state.negative:

@@ -50,7 +50,7 @@ RELEASED = {
     "output_sliding.v1": "c3019b5e5663846446d4",
     "output_tumbling.v1": "c3013641e31daed1cd4a",
     "results_conclusions.v1": "c301ef8d487f02a96d08",
-    "results_fetches.v1": "c301c8c50cc1f441c05b",
+    "results_fetches.v1": "c3015a8a17279e02bde7",
     "results_generator.v1": "c301962132c0e557d9e9",
     "results_latency.v1": "c3013873020a5df27e43",
     "results_lifecycle.v1": "c301319b0482f03eba45",

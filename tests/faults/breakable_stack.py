@@ -90,11 +90,13 @@ class BreakableStack:
         return {service.state for service in self._status()} == {"ready"}
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """The process of a part, or the driver of the pipeline of this name."""
-        part = "runner" if name == "driver" else name
+        """The process of a part, or of the run's only pipeline: its driver or its proxy."""
+        part = "runner" if name in ("driver", "proxy") else name
         found = [psutil.Process(one.pid) for one in self._status() if one.name == part]
         if name == "driver":
             return [one for one in found[0].children() if pipeline_of(one.cmdline())]
+        if name == "proxy":
+            return [one for one in found[0].children() if "services.runner.proxy" in one.cmdline()]
         return found
 
     def kill(self, name: str) -> None:
@@ -113,10 +115,10 @@ class BreakableStack:
             process.send_signal(signal.SIGCONT)
 
     def begin_load(
-        self, pipeline: str = PIPELINE, **differently: object
+        self, pipeline: str = PIPELINE, *options: str, **differently: object
     ) -> "subprocess.Popen[str]":
         """Start a run of WORKLOAD on the calibration pipeline, by default at 100 records/s for 15
-        s. Its report is written to `report_path`."""
+        s. Its report is written to `report_path`. options: further ones of the command."""
         usual = {"rate": 100, "measure_s": 15, "deadline_ms": DEADLINE_MS, "late_ms": 60_000}
         path = self.settings.data / "broken.toml"
         path.write_text(WORKLOAD.format(name="broken", **usual | differently))
@@ -126,7 +128,7 @@ class BreakableStack:
             "TIDEGAUGE_BASE_PORT": str(self.settings.base_port),
         }
         command = [str(ROOT / "tidegauge"), "run", str(path), "--pipeline", pipeline]
-        command += ["--report", str(self.report_path)]
+        command += ["--report", str(self.report_path), *options]
         pipe = subprocess.PIPE
         return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 

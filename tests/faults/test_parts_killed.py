@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.breakable_stack import (
+    PIPELINE,
     BreakableStack,
     breakable_stack,
     eventually,
@@ -69,3 +70,25 @@ def test_a_run_goes_on_when_what_only_watches_it_is_killed(
     stack.kill(part)
     stack.ended_clean(run)
     assert stack.restarts()[part] == 1
+
+
+def test_a_proxy_that_is_killed_makes_the_run_invalid_and_loses_nothing(
+    stack: BreakableStack,
+) -> None:
+    run = stack.begin_load(PIPELINE, "--processing-time", measure_s=20)
+    stack.await_measuring()
+    stack.kill("evaluator")  # it counts again, with the hand-overs
+    stack.kill("proxy")
+    code, report, said = stack.ended(run)
+    assert (code, report["valid"]) == (1, False), said
+    assert any(f"The proxy of {PIPELINE} ended" in each for each in report["invalid_reasons"])
+    assert all("proxy" in each for each in report["invalid_reasons"]), said
+    for stage in report["pipelines"][PIPELINE]["stages"].values():
+        verdicts = stage["verdicts"]
+        assert {name for name, count in verdicts.items() if count} <= {"exact", "late"}, said
+        timed = stage["latency_ms"]
+        assert 0 < timed["processing_time"]["count"] <= timed["latest"]["count"]
+        assert timed["latest"]["count"] == stage["outputs"]
+        assert timed["processing_time"]["min"] >= 0
+    again = stack.tidegauge("evaluate", report["run_id"])
+    assert again.returncode == 0, again.stdout + again.stderr

@@ -2,8 +2,10 @@
 
 An input was handed over by the first answer to a fetch that contained it or a later record of its
 partition. Within a partition these times therefore rise with the offset, whatever the order in
-which several clients read, and whether or not the proxy was replaced. An output was possible once
-all its contributing inputs had been handed over (Karimov et al., ICDE 2018, Definition 4).
+which several clients read. If the proxy was replaced, it is unknown when the records of its first
+answer of a partition were handed over, unless the proxy before it had published that. An output was
+possible once all its contributing inputs had been handed over (Karimov et al., ICDE 2018,
+Definition 4).
 """
 
 from typing import Any, Final
@@ -31,7 +33,7 @@ class HandOvers:
             offsets, times = (
                 np.array(event[name], np.int64) for name in ("last_offsets", "handed_ms")
             )
-            self._times[source].add(offsets, times)
+            self._times[source].add(offsets, times, follows_unknown=event["first"])
 
     def of(self, offsets: Ints) -> Ints:
         """When the last of the inputs of each output was handed over (epoch ms); UNKNOWN if that is
@@ -58,9 +60,12 @@ class _PartitionTimes:
         self._count = 0
         self._forgotten = False
 
-    def add(self, offsets: Ints, times_ms: Ints) -> None:
-        """Add what rose since the last call; offsets that were handed over before are ignored."""
+    def add(self, offsets: Ints, times_ms: Ints, *, follows_unknown: bool) -> None:
+        """Add what rose since the last call; offsets that were handed over before are ignored.
+        follows_unknown: the first answer may hold records that were handed over before."""
         last = self._offsets[self._count - 1] if self._count else UNKNOWN
+        if self._count and follows_unknown:
+            times_ms[0] = UNKNOWN
         new = offsets > last
         offsets, times_ms = offsets[new], times_ms[new]
         if self._count + len(offsets) > MOST_TIMES:

@@ -44,9 +44,11 @@ log = structlog.get_logger()
 @dataclass
 class _Partition:
     """What was handed over of a partition since the last event. last: the highest offset that ever
-    was. offsets, times_ms: the highest offset after each millisecond in which it rose."""
+    was; first: whether there was none before. offsets, times_ms: the highest offset after each
+    millisecond in which it rose."""
 
     last: int = -1
+    first: bool = False
     offsets: list[int] = field(default_factory=list)
     times_ms: list[int] = field(default_factory=list)
     answers: int = 0
@@ -59,6 +61,7 @@ class _Partition:
         self.bytes += handed.bytes
         if handed.last_offset <= self.last:
             return
+        self.first = self.first or self.last < 0
         self.last = handed.last_offset
         if self.times_ms and self.times_ms[-1] == at_ms:
             self.offsets[-1] = self.last
@@ -69,13 +72,14 @@ class _Partition:
     def take(self) -> dict[str, object]:
         """The fields of an event, all counts since the last one."""
         fields: dict[str, object] = {
+            "first": self.first,
             "answers": self.answers,
             "records": self.records,
             "bytes": self.bytes,
             "last_offsets": self.offsets,
             "handed_ms": self.times_ms,
         }
-        self.offsets, self.times_ms = [], []
+        self.first, self.offsets, self.times_ms = False, [], []
         self.answers = self.records = self.bytes = 0
         return fields
 

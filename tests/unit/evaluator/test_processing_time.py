@@ -75,6 +75,7 @@ def fetches(topic, partition, last_offsets, handed_ms, **changed):
         "topic": topic,
         "partition": partition,
         "until": FAR_MS,
+        "first": False,
         "answers": 1,
         "records": 1,
         "bytes": 1,
@@ -176,6 +177,22 @@ def test_events_of_other_runs_and_pipelines_are_not_of_this_one(changed):
     assert run.evaluation.not_handed == 1
 
 
+def test_what_a_proxy_did_not_publish_before_it_ended_is_unknown():
+    times = HandOvers({("t", 0): 0})
+    event = {"until": 0, "topic": "t", "partition": 0}
+    for first, last_offsets, after_ms in (
+        (True, [3, 5], 1),
+        (True, [8, 9], 100),
+        (False, [12], 200),
+    ):
+        handed_ms = [START_MS + after_ms + number for number in range(len(last_offsets))]
+        times.add(event | {"first": first, "last_offsets": last_offsets, "handed_ms": handed_ms})
+    known = times.of(np.array([[0, 3, 4, 5, 6, 8, 9, 12, 13]]))
+    unknown = hand_overs.UNKNOWN
+    after = [each - START_MS if each != unknown else unknown for each in known.tolist()]
+    assert after == [1, 1, 2, 2, unknown, unknown, 101, 200, unknown]
+
+
 def test_the_oldest_times_are_forgotten_and_then_unknown(monkeypatch):
     monkeypatch.setattr(hand_overs, "MOST_TIMES", 10)
     times = HandOvers({("t", 0): 0})
@@ -187,6 +204,7 @@ def test_the_oldest_times_are_forgotten_and_then_unknown(monkeypatch):
                 "until": 0,
                 "topic": "t",
                 "partition": 0,
+                "first": False,
                 "last_offsets": offsets,
                 "handed_ms": handed_ms,
             }
