@@ -41,6 +41,7 @@ RELEASED = {
     "gem_packs_dear_offer.v1": "c301b9cf6575d1751d1f",
     "gem_packs_enriched.v1": "c3010a8adc521abeb542",
     "gem_packs_highest.v1": "c301f7ac4a0698cacfe4",
+    "gem_packs_highest.v2": "c3018c0aacb2479e6428",
     "gem_packs_offer.v1": "c301ae4329e7d138656a",
     "gem_packs_parsed.v1": "c3014c76d6eed0776f7c",
     "gem_packs_purchase.v1": "c30182e497c1cfeb4ba5",

@@ -103,8 +103,23 @@ def expected(run_id, records):
     enriched = [
         one | {"country": COUNTRIES[one["geo"]]} for one in parsed if one["geo"] in COUNTRIES
     ]
-    places = in_windows(bought, "geo", 1, 1), in_windows(shown, "geo", 1, 1)
-    meeting = {of: places[0][of] + places[1][of] for of in places[0] if of in places[1]}
+    places = in_windows(bought, "geo", 8, 4)
+    highest = [
+        {
+            "run_id": run_id,
+            "geo": a["geo"],
+            "time": a["time"],
+            "window_start": start,
+            "window_end": start + 8000,
+            "purchase": a["sequence"],
+            "ad": b["sequence"],
+            "highest_price": max(a["price"], b["price"]),
+        }
+        for a in bought
+        for b in shown
+        if (a["geo"], a["time"]) == (b["geo"], b["time"])
+        for start in starts(a["time"], 8, 4)
+    ]
     conversions = [
         {
             "run_id": run_id,
@@ -128,7 +143,7 @@ def expected(run_id, records):
             "country": COUNTRIES[a["geo"]],
             "time": a["time"],
             "window_start": start,
-            "window_end": start + 1000,
+            "window_end": start + 8000,
             "purchase": a["sequence"],
             "ad": b["sequence"],
             "price": max(a["price"], b["price"]),
@@ -138,10 +153,12 @@ def expected(run_id, records):
         if a["geo"] in COUNTRIES
         and b["geo"] in COUNTRIES
         and (COUNTRIES[a["geo"]], a["time"]) == (COUNTRIES[b["geo"]], b["time"])
-        for start in starts(a["time"], 1, 1)
+        for start in starts(a["time"], 8, 4)
     ]
     dear = [one for one in offers if one["price"] > 100]
-    of_dear = in_windows(dear, "country", 1, 1)
+    # A pair belongs to the windows with the last millisecond of the window it was joined in.
+    at_end = [one | {"time": one["window_end"] - 1} for one in dear]
+    of_dear = in_windows(at_end, "country", 8, 4)
     revenue = in_windows(bought, "gem_pack_id", 8, 4)
     return {
         "parse": parsed,
@@ -150,16 +167,14 @@ def expected(run_id, records):
         ),
         "conversions": conversions,
         "average": aggregated(
-            run_id, places[0], "geo", 1, "average_price", lambda rows: mean(prices(rows))
+            run_id, places, "geo", 8, "average_price", lambda rows: mean(prices(rows))
         ),
-        "highest": aggregated(
-            run_id, meeting, "geo", 1, "highest_price", lambda rows: max(prices(rows))
-        ),
+        "highest": highest,
         "enriched": enriched,
         "offers": offers,
         "dear": dear,
         "dear_average": aggregated(
-            run_id, of_dear, "country", 1, "average_price", lambda rows: mean(prices(rows))
+            run_id, of_dear, "country", 8, "average_price", lambda rows: mean(prices(rows))
         ),
     }  # fmt: skip
 

@@ -4,17 +4,17 @@ import pytest
 from faults import Outputs, address_number
 from stages.reading import READ_MS
 
-from services.definitions.domains import load_domain
+from schemas.domain import DomainSpec
+from tests.gem_packs import GEM_PACKS, IN_SECONDS
 from tests.unit.engines.rows import plan_of
 
 pytestmark = pytest.mark.unit
 
-DOMAIN = load_domain("gem_packs").spec
-CODEC = DOMAIN.codec
+CODEC = IN_SECONDS.codec
 PURCHASES, ADS = "gem_packs.purchases", "gem_packs.ads"
 RECORDS = {PURCHASES: "gem_packs_purchase", ADS: "gem_packs_ad"}
 # A cell and its country, and a cell of another country.
-TABLE = DOMAIN.stage("enriched").table
+TABLE = GEM_PACKS.stage("enriched").table
 assert TABLE is not None
 GEO, (COUNTRY,) = next(iter(TABLE.rows.items()))
 OTHER = next(geo for geo, row in TABLE.rows.items() if row != (COUNTRY,))
@@ -23,8 +23,8 @@ OTHER = next(geo for geo, row in TABLE.rows.items() if row != (COUNTRY,))
 class Feed:
     """Appends records one by one."""
 
-    def __init__(self, folder, *stages: str) -> None:
-        plan = plan_of(DOMAIN, folder, *stages, wire_format="avro")
+    def __init__(self, folder, *stages: str, domain: DomainSpec = GEM_PACKS) -> None:
+        plan = plan_of(domain, folder, *stages, wire_format="avro")
         self.stages, self.sequence = Outputs(plan), 0
 
     def add(self, topic, time_ms, appended_ms, price=10.0, user="u", pack="p", geo=GEO):
@@ -87,7 +87,7 @@ def test_a_pair_has_the_number_of_its_sequences_and_window(tmp_path):
 
 
 def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_every_input(tmp_path):
-    feed = Feed(tmp_path, "average")
+    feed = Feed(tmp_path, "average", domain=IN_SECONDS)
     assert feed.add(PURCHASES, 5_100, 100, price=4.0) == []
     assert feed.add(PURCHASES, 5_900, 200, price=8.0) == []
     assert feed.add(ADS, 7_000, 300) == []  # the average is over purchases only
@@ -109,7 +109,7 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end_in_ever
 
 
 def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records(tmp_path):
-    feed = Feed(tmp_path, "average")
+    feed = Feed(tmp_path, "average", domain=IN_SECONDS)
     feed.add(PURCHASES, 5_100, 100, price=4.0)
     feed.add(PURCHASES, 5_100, 9_000, geo=OTHER)
     assert feed.closed(19_900) == []
@@ -126,7 +126,7 @@ def test_a_window_is_the_same_whatever_partition_is_read_first(tmp_path):
     given = [(PURCHASES, 5_100, 100, 4.0), (PURCHASES, 6_000, 400, 1.0), late]
     given += [(PURCHASES, 7_500, 900, 1.0), (ADS, 6_500, 300, 1.0)]
     for rows in (given, given[::-1]):
-        feed = Feed(tmp_path, "average")
+        feed = Feed(tmp_path, "average", domain=IN_SECONDS)
         for topic, time_ms, appended_ms, price in rows:
             assert feed.add(topic, time_ms, appended_ms, price=price) == []
         assert [
@@ -136,7 +136,7 @@ def test_a_window_is_the_same_whatever_partition_is_read_first(tmp_path):
 
 
 def test_both_inputs_must_have_passed_the_end_where_both_count(tmp_path):
-    feed = Feed(tmp_path, "highest")
+    feed = Feed(tmp_path, "peak", domain=IN_SECONDS)
     feed.add(PURCHASES, 5_100, 100, price=4.0)
     feed.add(ADS, 5_200, 110, price=5.0)
     feed.add(PURCHASES, 6_000, 200)
@@ -161,7 +161,7 @@ def test_a_sliding_sum_counts_a_record_in_each_of_its_windows(tmp_path):
 
 
 def test_the_average_of_dear_offers_goes_through_five_stages(tmp_path):
-    feed = Feed(tmp_path, "enriched", "offers", "dear", "dear_average")
+    feed = Feed(tmp_path, "enriched", "offers", "dear", "dear_average", domain=IN_SECONDS)
     ((stage, _, key, row),) = feed.add(PURCHASES, 5_000, 10, price=150.0)
     assert (stage, key, row["country"]) == ("enriched", b"p", COUNTRY)
     assert feed.add(PURCHASES, 5_000, 10, geo="nowhere") == []  # the table has no such cell
@@ -184,8 +184,32 @@ def test_the_average_of_dear_offers_goes_through_five_stages(tmp_path):
     assert row["average_price"] == 175.0
 
 
+def test_an_average_of_sliding_windows_has_the_pairs_of_each_that_ends_in_its_own(tmp_path):
+    feed = Feed(tmp_path, "offers", "dear_average")
+    starts = {}
+    for number, (time_ms, price) in enumerate(((5_000, 110.0), (9_000, 120.0), (13_000, 170.0))):
+        feed.add(PURCHASES, time_ms, 10 * number, price=price)
+        found = feed.add(ADS, time_ms, 10 * number + 5, price=1.0)
+        starts[price] = [row["window_start"] for *_, row in found]
+    assert starts == {
+        110.0: [4_000, 0],
+        120.0: [8_000, 4_000],
+        170.0: [12_000, 8_000],
+    }
+    feed.add(PURCHASES, 60_000, 100)
+    feed.add(ADS, 60_000, 110)
+    # The joins of 0 to 8, 4 to 12, 8 to 16 and 12 to 20 s have 110; 110, 120; 120, 170; and 170.
+    assert {row["window_start"]: row["average_price"] for *_, row in feed.closed(1_200)} == {
+        0: 110.0,
+        4_000: (110 + 110 + 120) / 3,
+        8_000: (110 + 120 + 120 + 170) / 4,
+        12_000: (120 + 170 + 170) / 3,
+        16_000: 170.0,
+    }
+
+
 def test_what_does_not_decode_is_only_copied(tmp_path):
-    feed = Feed(tmp_path, *DOMAIN.stage_names)
+    feed = Feed(tmp_path, *GEM_PACKS.stage_names)
     (made,) = feed.stages.read(ADS, b"k", b"no record", 5, (0, 0))
     assert (made.stage["name"], made.number, made.key, made.value) == (
         "ingest",

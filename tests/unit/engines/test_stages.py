@@ -17,6 +17,7 @@ from stages.records import Row
 
 from schemas.codec import DecodeError, decode_json
 from schemas.domain import DomainSpec
+from tests.gem_packs import IN_SECONDS
 from tests.unit.engines.rows import (
     BASE_MS,
     DEADLINE_MS,
@@ -125,7 +126,7 @@ def test_a_window_join_leaves_out_records_that_are_late_for_a_window(tmp_path: P
 
 
 def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_path: Path) -> None:
-    window, kept = kind_of(GEM_PACKS, tmp_path, "average"), Kept()
+    window, kept = kind_of(IN_SECONDS, tmp_path, "average"), Kept()
     assert isinstance(window, Closed)
     closing_ms = BASE_MS + 1_110
     rows = (
@@ -150,7 +151,7 @@ def test_a_window_is_closed_a_second_after_event_time_has_passed_its_end(tmp_pat
 
 
 def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records(tmp_path: Path) -> None:
-    window, quiet, other = kind_of(GEM_PACKS, tmp_path, "average"), Kept(), Kept()
+    window, quiet, other = kind_of(IN_SECONDS, tmp_path, "average"), Kept(), Kept()
     window.add(quiet, sold(0.1, 4))
     window.add(other, sold(0.2, 9)._replace(appended_ms=BASE_MS + 9_000))
     due_ms = BASE_MS + 9_000 + DEADLINE_MS + GRACE_MS
@@ -163,7 +164,7 @@ def test_a_window_of_a_quiet_key_stays_open_while_other_keys_have_records(tmp_pa
 
 
 def test_event_time_is_that_of_the_input_that_is_behind(tmp_path: Path) -> None:
-    window, kept = kind_of(GEM_PACKS, tmp_path, "highest"), Kept()
+    window, kept = kind_of(IN_SECONDS, tmp_path, "peak"), Kept()
     for row in (sold(0.5, 4), sold(3, 4)):
         window.times.seen(row)
         window.add(kept, row)
@@ -189,7 +190,7 @@ def test_event_time_does_not_depend_on_the_order_of_reading() -> None:
 
 
 def test_a_record_that_was_late_is_left_out_whenever_that_is_known(tmp_path: Path) -> None:
-    window, kept = kind_of(GEM_PACKS, tmp_path, "average"), Kept()
+    window, kept = kind_of(IN_SECONDS, tmp_path, "average"), Kept()
     for row in (sold(0.2, 4), sold(0.9, 50)._replace(appended_ms=BASE_MS + 2_111), sold(1.1, 9)):
         window.times.seen(row)
         window.add(kept, row)

@@ -11,9 +11,9 @@ from typing import Any
 
 from schemas.load import Constant
 from schemas.protocol import Judgement, Pipeline, RunPlan, RunRequest, Workload
-from services.definitions.domains import load_domain
 from services.evaluator.columnar.columns import LIMITS
 from services.evaluator.pairing.evaluation import Evaluation
+from tests import gem_packs
 from tests.unit.evaluator.oracle import phase_of
 from tests.unit.evaluator.records import (
     DEADLINE_MS,
@@ -26,7 +26,8 @@ from tests.unit.evaluator.records import (
     Totals,
 )
 
-GEM_PACKS = load_domain("gem_packs").spec
+# With a stage for the kind of window that no stage of the domain has: tumbling, of both inputs.
+GEM_PACKS = gem_packs.with_peak(gem_packs.GEM_PACKS)
 CODEC = GEM_PACKS.codec
 COUNTRIES = {geo: row[0] for geo, row in (GEM_PACKS.stage("enriched").table or ...).rows.items()}
 GRACE_MS = 1_000
@@ -183,28 +184,74 @@ def aggregated(
 
 
 Pair = tuple[Event, Event]
-Joined = dict[int, tuple[int, list[Pair], int]]
 
 
-def paired(
-    events: list[Event], size_s: int, slide_s: int, key: Callable[[Event], Key | None]
-) -> Joined:
-    """Pairs of purchases and ads with equal keys by window, when it is closed, and the latest
-    scheduled time in it."""
-    found = {}
-    mine = [one for one in events if key(one) is not None]
-    for start_ms, members in windows(mine, size_s, slide_s).items():
-        at_ms = closed_ms(events, ("purchases", "ads"), members, start_ms + 1000 * size_s)
-        counted = [one for one in members if one.appended_ms <= at_ms + GRACE_MS]
-        pairs = [
-            (one, other)
-            for one in counted
-            for other in counted
-            if (one.input, other.input) == ("purchases", "ads") and key(one) == key(other)
-        ]
+@dataclass(frozen=True)
+class Span:
+    """Length and slide of windows, in seconds."""
+
+    size_s: int
+    slide_s: int
+
+
+@dataclass(frozen=True)
+class Queries:
+    """The windows of the queries: of the joins, and of the averages of records and of pairs."""
+
+    joined: Span = Span(8, 4)
+    averaged: Span = Span(8, 4)
+
+    def domain(self):
+        """The domain with these windows."""
+        windows = gem_packs.queries_over(
+            self.joined.size_s, self.joined.slide_s, "highest", "offers"
+        ) | gem_packs.queries_over(
+            self.averaged.size_s, self.averaged.slide_s, "average", "dear_average"
+        )
+        return GEM_PACKS.resolved(windows)
+
+
+IN_SECONDS = Queries(Span(1, 1), Span(1, 1))
+
+
+def pairs_of(counted: list[Event], key: Callable[[Event], Key | None]) -> list[Pair]:
+    """Purchases and ads with equal keys."""
+    ads: dict[Key | None, list[Event]] = {}
+    for one in counted:
+        if one.input == "ads":
+            ads.setdefault(key(one), []).append(one)
+    return [
+        (one, other)
+        for one in counted
+        if one.input == "purchases"
+        for other in ads.get(key(one), [])
+    ]
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Purchases and ads joined on a key, without those whose key is None."""
+
+    events: list[Event]
+    span: Span
+    key: Callable[[Event], Key | None]
+
+    def members(self) -> dict[int, list[Event]]:
+        """The records of each window, with or without a partner."""
+        mine = [one for one in self.events if self.key(one) is not None]
+        return windows(mine, self.span.size_s, self.span.slide_s)
+
+    def closed_ms(self, start_ms: int, members: list[Event]) -> int:
+        """When a window with these members is closed."""
+        end_ms = start_ms + 1000 * self.span.size_s
+        return closed_ms(self.events, ("purchases", "ads"), members, end_ms)
+
+    def pairs(self, members: list[Event], until_ms: int) -> tuple[list[Pair], int]:
+        """The pairs of the records of a window that were appended until a time, and the latest
+        scheduled time of these records."""
+        counted = [one for one in members if one.appended_ms <= until_ms]
         latest_us = max((one.scheduled_us for one in counted), default=0)
-        found[start_ms] = at_ms, pairs, latest_us
-    return found
+        return pairs_of(counted, self.key), latest_us
 
 
 def country(event: Event) -> str | None:
@@ -212,19 +259,19 @@ def country(event: Event) -> str | None:
     return COUNTRIES.get(event.geo)
 
 
-def of_pairs(
-    found: Joined, size_s: int, content: Callable[[Pair], Fields | None]
-) -> dict[Key, Due]:
+def of_pairs(joined: Joined, content: Callable[[Pair], Fields | None]) -> dict[Key, Due]:
     """The expected outputs of a window_join, or of a filter on it."""
     due: dict[Key, Due] = {}
-    for start_ms, (at_ms, pairs, latest_us) in found.items():
+    for start_ms, members in joined.members().items():
+        at_ms = joined.closed_ms(start_ms, members)
+        pairs, latest_us = joined.pairs(members, at_ms + GRACE_MS)
         for purchase, ad in pairs:
             fields = content((purchase, ad))
             if fields is None:
                 continue
             key = (purchase.sequence, ad.sequence, start_ms)
             head = {"run_id": RUN_ID, "purchase": purchase.sequence, "ad": ad.sequence}
-            span = {"window_start": start_ms, "window_end": start_ms + 1000 * size_s}
+            span = {"window_start": start_ms, "window_end": start_ms + 1000 * joined.span.size_s}
             if key in due:  # of several copies the first pair counts
                 first = min((due[key].events, (purchase, ad)), key=_appended)
                 due[key] = replace(due[key], events=first, copies=due[key].copies + 1)
@@ -238,29 +285,59 @@ def _appended(pair: tuple[Event, ...]) -> list[int]:
     return [one.appended_ms for one in pair]
 
 
-def dear_averages(events: list[Event], found: Joined) -> dict[Key, Due]:
-    """AVG(price) of dear offers by country. Every record in at least one of them contributes once,
-    and so does every copy of it."""
+Dear = tuple[Pair, int]  # a pair, and the latest scheduled time in the window it was joined in
+
+
+def dear_averages(joined: Joined, span: Span) -> dict[Key, Due]:
+    """AVG(price) of dear offers by country. A window contains the pairs of the join windows that
+    end in it, so a pair counts in each of these. Every record in at least one of the pairs
+    contributes once, and so does every copy of it."""
     due: dict[Key, Due] = {}
-    for start_ms, (at_ms, pairs, latest_us) in found.items():
-        dear = [pair for pair in pairs if max(pair[0].price, pair[1].price) > 100]
-        for name in {country(pair[0]) for pair in dear}:
-            mine = [pair for pair in dear if country(pair[0]) == name]
-            prices = [Fraction(max(one.price, other.price)) for one, other in mine]
-            members = {(id(one), one) for pair in mine for one in pair}
+    of_joins = joined.members()
+    size_ms = 1000 * span.size_s
+    last_ms = {start_ms: start_ms + 1000 * joined.span.size_s - 1 for start_ms in of_joins}
+    starts = {
+        start_ms
+        for at_ms in last_ms.values()
+        for start_ms in range(
+            at_ms // (1000 * span.slide_s) * 1000 * span.slide_s,
+            at_ms - size_ms,
+            -1000 * span.slide_s,
+        )
+    }
+    for start_ms in starts:
+        inner = [one for one, at_ms in last_ms.items() if start_ms <= at_ms < start_ms + size_ms]
+        members = {id(one): one for each in inner for one in of_joins[each]}
+        at_ms = closed_ms(
+            joined.events, ("purchases", "ads"), [*members.values()], start_ms + size_ms
+        )
+        dear: dict[str | None, list[Dear]] = {}
+        for each in inner:
+            until_ms = min(at_ms, joined.closed_ms(each, of_joins[each])) + GRACE_MS
+            pairs, latest_us = joined.pairs(of_joins[each], until_ms)
+            for pair in pairs:
+                if max(pair[0].price, pair[1].price) > 100:
+                    dear.setdefault(country(pair[0]), []).append((pair, latest_us))
+        for name, found in dear.items():
+            prices = [Fraction(max(one.price, other.price)) for (one, other), _ in found]
             content = {
                 "run_id": RUN_ID,
                 "country": name,
                 "window_start": start_ms,
-                "window_end": start_ms + 1_000,
+                "window_end": start_ms + size_ms,
                 "average_price": float(sum(prices, Fraction()) / len(prices)),
             }
-            of_members = tuple(one for _, one in members)
-            due[name, start_ms] = Due(content, of_members, at_ms, window_us=latest_us)
+            contributing = {id(one): one for pair, _ in found for one in pair}
+            due[name, start_ms] = Due(
+                content,
+                tuple(contributing.values()),
+                at_ms,
+                window_us=max(latest_us for _, latest_us in found),
+            )
     return due
 
 
-def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
+def expectations(events: list[Event], queries: Queries = Queries()) -> dict[str, dict[Key, Due]]:
     """The expected outputs of every stage, by output key."""
     due: dict[str, dict[Key, Due]] = {name: {} for name in GEM_PACKS.stage_names}
     for one in events:
@@ -273,7 +350,8 @@ def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
     def mean(group: list[Event]) -> Fields:
         return {"average_price": float(sum(Fraction(o.price) for o in group) / len(group))}
 
-    bought = ("purchases",)
+    bought, both = ("purchases",), ("purchases", "ads")
+    averaged = (queries.averaged.size_s, queries.averaged.slide_s)
     due["revenue"] = aggregated(
         events,
         bought,
@@ -283,10 +361,10 @@ def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
         lambda group: {"revenue": float(sum(Fraction(one.price) for one in group))},
         "gem_pack_id",
     )
-    due["average"] = aggregated(events, bought, 1, 1, lambda one: one.geo, mean, "geo")
-    due["highest"] = aggregated(
+    due["average"] = aggregated(events, bought, *averaged, lambda one: one.geo, mean, "geo")
+    due["peak"] = aggregated(
         events,
-        ("purchases", "ads"),
+        both,
         1,
         1,
         lambda one: one.geo,
@@ -294,12 +372,19 @@ def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
         "geo",
     )
     due["conversions"] = of_pairs(
-        paired(events, 8, 4, lambda one: (one.user, one.pack)),
-        8,
+        Joined(events, Span(8, 4), lambda one: (one.user, one.pack)),
         lambda pair: {
             "user_id": pair[0].user,
             "gem_pack_id": pair[0].pack,
             "price": pair[0].price,
+        },
+    )
+    due["highest"] = of_pairs(
+        Joined(events, queries.joined, lambda one: (one.geo, one.time_ms)),
+        lambda pair: {
+            "geo": pair[0].geo,
+            "time": pair[0].time_ms,
+            "highest_price": max(pair[0].price, pair[1].price),
         },
     )
 
@@ -307,10 +392,12 @@ def expectations(events: list[Event]) -> dict[str, dict[Key, Due]]:
         price = max(pair[0].price, pair[1].price)
         return {"country": country(pair[0]), "time": pair[0].time_ms, "price": price}
 
-    offers = paired(events, 1, 1, lambda one: (country(one), one.time_ms) if country(one) else None)
-    due["offers"] = of_pairs(offers, 1, offer)
-    due["dear"] = of_pairs(offers, 1, lambda p: offer(p) if offer(p)["price"] > 100 else None)
-    due["dear_average"] = dear_averages(events, offers)
+    offers = Joined(
+        events, queries.joined, lambda one: (country(one), one.time_ms) if country(one) else None
+    )
+    due["offers"] = of_pairs(offers, offer)
+    due["dear"] = of_pairs(offers, lambda p: offer(p) if offer(p)["price"] > 100 else None)
+    due["dear_average"] = dear_averages(offers, queries.averaged)
     return due
 
 
@@ -320,9 +407,11 @@ def key_of(said: Said) -> Key:
     names = {
         "revenue": ("gem_pack_id", "window_start"),
         "average": ("geo", "window_start"),
-        "highest": ("geo", "window_start"),
+        "peak": ("geo", "window_start"),
         "dear_average": ("country", "window_start"),
-        **dict.fromkeys(("conversions", "offers", "dear"), ("purchase", "ad", "window_start")),
+        **dict.fromkeys(
+            ("conversions", "highest", "offers", "dear"), ("purchase", "ad", "window_start")
+        ),
     }.get(said.stage, ("sequence",))
     return tuple(fields[name] for name in names)
 
@@ -341,9 +430,9 @@ def is_same(stage: str, expected: Fields | bytes, actual: Fields | bytes) -> boo
     return True
 
 
-def judge(events: list[Event], outputs: list[Said]) -> Totals:
+def judge(events: list[Event], outputs: list[Said], queries: Queries = Queries()) -> Totals:
     """Totals after everything was read and every deadline has passed."""
-    due, totals, count = expectations(events), Totals(), dict[Any, int]()
+    due, totals, count = expectations(events, queries), Totals(), dict[Any, int]()
     for said in sorted(outputs, key=lambda one: (one.appended_ms, one.partition)):
         where, out_ms = (said.stage, key_of(said)), said.appended_ms
         expected = due[said.stage].get(where[1])

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from schemas.domain import Aggregate
 from services.evaluator.columnar.column_mapping import Combination, ExpectedColumn
 from services.evaluator.expected.window_recipe import by_group
-from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said, a_run, expectations
+from tests.unit.evaluator.gem_packs import (
+    IN_SECONDS,
+    Event,
+    Said,
+    a_run,
+    expectations,
+)
 from tests.unit.evaluator.records import DEADLINE_MS, FAR_MS, MEASURE_MS, START_MS
 from tests.unit.evaluator.test_other_stages import WINDOW, verdicts, window, with_stage
 
@@ -94,7 +100,7 @@ def test_a_sum_of_the_records_of_a_pair_is_right_in_any_order():
 
 
 FIRST = with_stage(
-    GEM_PACKS,
+    IN_SECONDS.domain(),
     {"run_id": "string", "country": "string"} | WINDOW | {"price": "double"},
     kind="aggregate",
     reads=["offers"],
@@ -111,7 +117,9 @@ CLOSES = [
 
 def first_price(*records):
     """The prices for which the output is exact. That of a pair is the highest of its records."""
-    (name,) = {due.content["country"] for due in expectations([*records])["offers"].values()}
+    (name,) = {
+        due.content["country"] for due in expectations([*records], IN_SECONDS)["offers"].values()
+    }
     outputs = (
         {"country": name, "price": price} | window(0)
         for price in sorted({one.price for one in records})
@@ -166,7 +174,8 @@ def test_within_a_millisecond_the_lower_partition_is_first_whatever_was_read_fir
 
 
 def closed_at(stage, *events):
-    return {due.closed_ms - MEASURE_MS for due in expectations([*events])[stage].values()}
+    found = expectations([*events], IN_SECONDS)[stage]
+    return {due.closed_ms - MEASURE_MS for due in found.values()}
 
 
 def an_offer(after_ms, number, geo="g000", name="purchases", at_ms=START_MS):
@@ -198,14 +207,14 @@ def test_a_window_is_closed_by_the_silence_of_the_records_that_reach_its_stage(o
     """Late by the millisecond: a deadline after the time at which the window was closed."""
     events = [*PAIR, *others]
     assert closed_at("offers", *events) == {closed_ms}
-    (due,) = [one.content for one in expectations(events)["offers"].values()]
+    (due,) = [one.content for one in expectations(events, IN_SECONDS)["offers"].values()]
     for after_ms, verdict in ((DEADLINE_MS, "exact"), (DEADLINE_MS + 1, "late")):
         found = verdicts_of_offers(events, due, MEASURE_MS + closed_ms + after_ms)
         assert found == {verdict: 1}
 
 
 def verdicts_of_offers(events, content, at_ms):
-    run = a_run("offers")
+    run = a_run("offers", domain=IN_SECONDS.domain())
     run.add(*events, Said("offers", at_ms, content))
     run.advance(FAR_MS)
     return {verdict: count for (_, _, verdict), count in run.totals().verdicts.items()}

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from services.runtime.counting import CountReconciler
 from tests.unit.evaluator.gem_packs import (
     GEM_PACKS,
+    IN_SECONDS,
     Event,
+    Queries,
     Said,
+    Span,
     a_run,
     expectations,
     judge,
@@ -42,6 +45,16 @@ DELAYS_MS = (
 )
 
 
+# Event times are also so much later, so that windows of both lengths close by event time.
+LATER_MS = (0, 0, 0, 0, 5_000, 9_000)
+WINDOWS = (
+    Queries(),
+    IN_SECONDS,
+    Queries(Span(8, 4), Span(2, 1)),  # shorter than the windows that they read
+    Queries(Span(3, 1), Span(4, 4)),
+)
+
+
 @st.composite
 def events(draw):
     """Purchases and ads, with LogAppendTimes that never decrease within a partition."""
@@ -56,7 +69,7 @@ def events(draw):
             appended_ms[log],
             draw(st.sampled_from((0.25, 20.0, 99.75, 100.0, 100.25, 150.0))),
             sequence,
-            START_MS + 500 * draw(st.integers(0, 6)) + draw(st.sampled_from((0, 0, 0, 9_000))),
+            START_MS + 500 * draw(st.integers(0, 6)) + draw(st.sampled_from(LATER_MS)),
             START_MS * 1_000 + draw(st.integers(0, 6_500_000)),
             draw(st.sampled_from(("u1", "u1", "u2"))),
             draw(st.sampled_from(("p1", "p1", "p2"))),
@@ -71,14 +84,14 @@ def events(draw):
 
 
 @st.composite
-def outputs(draw, inputs):
+def outputs(draw, inputs, queries):
     """Outputs of a pipeline that loses, repeats, corrupts, delays, publishes partial results, and
     invents outputs."""
     found = []
     times = sorted({one.appended_ms for one in inputs})
     until_ms = draw(st.sampled_from(times))
-    partial = expectations([one for one in inputs if one.appended_ms <= until_ms])
-    for stage, due in expectations(inputs).items():
+    partial = expectations([one for one in inputs if one.appended_ms <= until_ms], queries)
+    for stage, due in expectations(inputs, queries).items():
         for key, expected in due.items():
             fate = draw(st.sampled_from(["good", "good", "good", "lost", "partial", "wild"]))
             from_ms = draw(st.sampled_from((expected.latest_ms, expected.due_ms)))
@@ -123,11 +136,11 @@ def frontier(logs, prefix):
     return min(left, default=FAR_MS)
 
 
-def events_of(records, data, batches=None):
+def events_of(records, data, domain, batches=None):
     """Events of a process that reads all partitions in any order and in any batches, with correct
     frontiers, or all at once, without data. batches: how many it reads before it is killed."""
     logs = {log: [*every] for log, every in logs_of(records).items()}
-    run, published = a_run(), []
+    run, published = a_run(domain=domain), []
     while any(logs.values()) and batches != 0:
         log = sorted(log for log, left in logs.items() if left)[0]
         taken = len(logs[log])
@@ -147,13 +160,13 @@ def events_of(records, data, batches=None):
     return published
 
 
-def evaluate(records, data):
+def evaluate(records, data, domain):
     """Totals of one process, or of one that takes over from one that was killed."""
-    published = events_of(records, data, data.draw(st.integers(0, 6))) if data else []
+    published = events_of(records, data, domain, data.draw(st.integers(0, 6))) if data else []
     owed = CountReconciler()
     for event in published:
         owed.deduct(*event)
-    for event in events_of(records, data):
+    for event in events_of(records, data, domain):
         owed.count(*event)
     totals = Totals()
     totals.count_events([*published, *owed.events()])
@@ -168,12 +181,12 @@ PROPERTY = settings(
 )
 
 
-@given(inputs=events(), data=st.data())
+@given(inputs=events(), queries=st.sampled_from(WINDOWS), data=st.data())
 @PROPERTY
-def test_live_restarted_and_evaluated_again_are_the_brute_force(inputs, data):
-    said = data.draw(outputs(inputs))
-    totals = evaluate([*inputs, *said], data)
-    assert totals == judge(inputs, said) == evaluate([*inputs, *said], None)
+def test_live_restarted_and_evaluated_again_are_the_brute_force(inputs, queries, data):
+    said, domain = data.draw(outputs(inputs, queries)), queries.domain()
+    totals = evaluate([*inputs, *said], data, domain)
+    assert totals == judge(inputs, said, queries) == evaluate([*inputs, *said], None, domain)
 
 
 def a_load(count):

@@ -10,7 +10,7 @@ from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.pairing.evaluation import Evaluation
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator import gem_packs
-from tests.unit.evaluator.gem_packs import GEM_PACKS, Event, Said
+from tests.unit.evaluator.gem_packs import GEM_PACKS, IN_SECONDS, Event, Said
 from tests.unit.evaluator.outputs import three_seconds
 from tests.unit.evaluator.records import FAR_MS, PHASES, RUN_ID, START_MS, Reading, Run
 
@@ -186,7 +186,7 @@ def test_of_two_records_of_one_millisecond_the_first_is_the_one_that_was_read_fi
 
 def test_a_change_between_closed_windows_is_null_against_one_that_has_nothing():
     change = with_stage(
-        GEM_PACKS,
+        IN_SECONDS.domain(),
         {"run_id": "string", "geo": "string"} | WINDOW | {"rise": ["null", "double"]},
         kind="change",
         reads=["average"],

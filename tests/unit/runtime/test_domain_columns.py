@@ -132,6 +132,6 @@ def test_a_column_to_read_that_is_not_there_is_refused(
 
 def test_the_keys_must_be_columns_of_every_input_that_is_read(folder: Path) -> None:
     change_fields(folder, "gem_packs_ad", geo=None)
-    # Its average is one of purchases, its maximum one of both inputs.
+    # Its average is one of purchases; the stage after it joins both inputs.
     with pytest.raises(DefinitionError, match="keys of the stage highest: there is no column"):
         load_domain(str(folder))

@@ -1,10 +1,9 @@
 """Hand-written purchases and ads, and the expected outputs of each stage."""
 
-from services.definitions.domains import load_domain
+from tests.gem_packs import GEM_PACKS, IN_SECONDS
 from tests.unit.spark_pipeline.observations import START_MS
 
-GEM_PACKS = load_domain("gem_packs").spec
-CODEC = GEM_PACKS.codec
+CODEC = IN_SECONDS.codec
 
 # Sequence, user, gem pack, price, geography and second. No country contains the geography gxxx.
 PURCHASES = (
@@ -57,9 +56,14 @@ def conversion(start, user, purchase, ad):
     return window(start, 8, user_id=user, gem_pack_id="A", **pair)
 
 
-def offer(second, country, purchase, ad, price):
+def highest(start, second, geo, purchase, ad, price):
+    pair = {"purchase": purchase, "ad": ad, "highest_price": price}
+    return window(start, 8, geo=geo, time=ms(second), **pair)
+
+
+def offer(start, second, country, purchase, ad, price):
     pair = {"purchase": purchase, "ad": ad, "price": price}
-    return window(int(second), 1, country=country, time=ms(second), **pair)
+    return window(start, 8, country=country, time=ms(second), **pair)
 
 
 PARSED = [{k: v for k, v in fields.items() if k != "scheduled_at"} for _, fields in records()]
@@ -79,24 +83,37 @@ EXPECTED = {
         conversion(4, "u2", 2, 1),
     ],
     "average": [
-        window(0, 1, geo="g000", average_price=125.0),
-        window(5, 1, geo="g001", average_price=30.0),
-        window(5, 1, geo="gxxx", average_price=250.0),
-        window(7, 1, geo="g001", average_price=50.0),
+        window(-4, 8, geo="g000", average_price=125.0),
+        window(0, 8, geo="g000", average_price=125.0),
+        *(window(start, 8, geo="g001", average_price=40.0) for start in (0, 4)),
+        *(window(start, 8, geo="gxxx", average_price=250.0) for start in (0, 4)),
     ],
     "highest": [
-        window(0, 1, geo="g000", highest_price=150.0),
-        window(5, 1, geo="g001", highest_price=40.0),
-        window(7, 1, geo="g001", highest_price=60.0),
+        *(highest(start, 0.5, "g000", 0, 0, 120.0) for start in (-4, 0)),
+        *(highest(start, 0.5, "g000", 1, 0, 150.0) for start in (-4, 0)),
+        *(highest(start, 7, "g001", 4, 3, 60.0) for start in (0, 4)),
     ],
     "enriched": [
         each | {"country": COUNTRIES[each["geo"]]} for each in PARSED if each["geo"] != "gxxx"
     ],
     "offers": [
-        offer(0.5, "Austria", 0, 0, 120.0),
-        offer(0.5, "Austria", 1, 0, 150.0),
-        offer(7, "Belgium", 4, 3, 60.0),
+        *(offer(start, 0.5, "Austria", 0, 0, 120.0) for start in (-4, 0)),
+        *(offer(start, 0.5, "Austria", 1, 0, 150.0) for start in (-4, 0)),
+        *(offer(start, 7, "Belgium", 4, 3, 60.0) for start in (0, 4)),
     ],
-    "dear": [offer(0.5, "Austria", 0, 0, 120.0), offer(0.5, "Austria", 1, 0, 150.0)],
-    "dear_average": [window(0, 1, country="Austria", average_price=135.0)],
+    "dear": [
+        offer(start, 0.5, "Austria", purchase, 0, price)
+        for start in (-4, 0)
+        for purchase, price in ((0, 120.0), (1, 150.0))
+    ],
+    # The joins that start at -4 and 0 end in the second of these windows.
+    "dear_average": [
+        window(start, 8, country="Austria", average_price=135.0) for start in (-4, 0, 4)
+    ],
 }
+# What a domain with windows of a second has: a window of both inputs.
+PEAKS = [
+    window(0, 1, geo="g000", highest_price=150.0),
+    window(5, 1, geo="g001", highest_price=40.0),
+    window(7, 1, geo="g001", highest_price=60.0),
+]

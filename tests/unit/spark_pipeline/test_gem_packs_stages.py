@@ -11,8 +11,9 @@ from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.settings import SparkPipeline
 from services.spark_pipeline.stages.decode import Inputs
 from services.spark_pipeline.stages.rows import filtered, looked_up
+from tests.gem_packs import GEM_PACKS, IN_SECONDS
 from tests.unit.spark_pipeline import gem_packs
-from tests.unit.spark_pipeline.gem_packs import CODEC, EXPECTED, GEM_PACKS
+from tests.unit.spark_pipeline.gem_packs import CODEC, EXPECTED, PEAKS
 from tests.unit.spark_pipeline.observations import START_MS, at
 
 pytestmark = pytest.mark.integration
@@ -65,6 +66,11 @@ def test_built_in_publishes_what_the_stage_says_of_hand_written_records(spark, s
     assert all(key == fields[spec.key].encode() for key, _, fields in rows)
 
 
+def test_built_in_publishes_a_window_of_both_inputs_if_it_has_a_record_of_each(spark):
+    rows = published(spark, "peak", BUILT_IN, IN_SECONDS)
+    assert in_order(CODEC.decode(value)[1] for _, value in rows) == in_order(PEAKS)
+
+
 @pytest.mark.parametrize("stage", ["parse", "enriched"])
 def test_stages_without_state_are_the_same_in_every_implementation(spark, stage):
     rows = [CODEC.decode(value)[1] for _, value in published(spark, stage, CUSTOMISED)]
@@ -80,11 +86,12 @@ def test_ingest_publishes_every_value_of_both_inputs(spark):
     [
         ("revenue", [("gem_packs.purchases",)]),
         ("highest", [("gem_packs.purchases",), ("gem_packs.ads",)]),
+        ("peak", [("gem_packs.purchases",), ("gem_packs.ads",)]),
     ],
 )
 def test_a_stage_reads_only_the_inputs_that_it_is_made_of(spark, stage, topics):
     read = []
-    published(spark, stage, BUILT_IN, read=read)
+    published(spark, stage, BUILT_IN, IN_SECONDS, read=read)
     assert read == topics
 
 
@@ -97,7 +104,7 @@ def test_windows_that_time_closes_are_built_in_only(spark, stage, pipeline):
 
 def with_stages(*stages):
     """The domain with other stages, whose records have their own schemas."""
-    fields = GEM_PACKS.model_dump()
+    fields = IN_SECONDS.model_dump()
     return DomainSpec.model_validate(fields | {"stages": [*fields["stages"][:2], *stages]})
 
 
@@ -106,10 +113,10 @@ def with_stages(*stages):
     [("max", 150.0), ("min", 100.0), ("sum", 370.0), ("first", 100.0), ("count", 3.0)],
 )
 def test_a_function_takes_its_columns_of_all_inputs_that_are_named(spark, function, highest):
-    changed = GEM_PACKS.stage("highest").model_dump()
+    changed = IN_SECONDS.stage("peak").model_dump()
     changed["aggregates"][0]["function"] = function
     domain = with_stages(changed)
-    rows = [CODEC.decode(value)[1] for _, value in published(spark, "highest", BUILT_IN, domain)]
+    rows = [CODEC.decode(value)[1] for _, value in published(spark, "peak", BUILT_IN, domain)]
     found = {(row["geo"], row["window_start"]): row["highest_price"] for row in rows}
     assert found["g000", START_MS] == highest
 
@@ -143,7 +150,7 @@ def test_a_lookup_finds_every_row_of_a_large_table_and_drops_what_has_none(spark
 class Batches:
     """A built-in stage as a query over files, one batch per call: records in, outputs out."""
 
-    def __init__(self, spark, stage, folder):
+    def __init__(self, spark, stage, folder, domain):
         self.spark, self.folder, self.number = spark, folder, 0
         for topic in GEM_PACKS.topics:
             (folder / topic).mkdir(parents=True)
@@ -153,7 +160,7 @@ class Batches:
             return spark.readStream.schema(RAW).json(str(folder / topic))
 
         self.name = f"{stage}_{folder.name}".replace("-", "_")
-        rows = outputs(StageSource(read, "undecodable"), GEM_PACKS, stage, BUILT_IN)
+        rows = outputs(StageSource(read, "undecodable"), domain, stage, BUILT_IN)
         self.query = (
             rows.writeStream.outputMode("append").format("memory").queryName(self.name)
             .option("checkpointLocation", str(folder / "checkpoint")).start()
@@ -184,8 +191,8 @@ def batches(spark, tmp_path):
     spark.conf.set(key, "true")
     started = []
 
-    def start(stage):
-        started.append(Batches(spark, stage, tmp_path))
+    def start(stage, domain=IN_SECONDS):
+        started.append(Batches(spark, stage, tmp_path, domain))
         return started[-1]
 
     yield start
@@ -203,7 +210,7 @@ def windows_of(rows, run="r"):
     return sorted((row["window_start"] - START_MS) / 1000 for row in rows if row["run_id"] == run)
 
 
-@pytest.mark.parametrize("stage", ["highest", "dear_average"])
+@pytest.mark.parametrize("stage", ["peak", "dear_average"])
 def test_a_window_closes_when_both_inputs_have_shown_its_end(batches, stage):
     query = batches(stage)
     assert windows_of(query.add([one(0, 0.5)], [one(0, 0.5)])) == []
@@ -212,7 +219,7 @@ def test_a_window_closes_when_both_inputs_have_shown_its_end(batches, stage):
     assert windows_of(query.add([one(2, 5)], [one(2, 5)])) == [0, 1]
 
 
-@pytest.mark.parametrize("stage", ["highest", "dear_average"])
+@pytest.mark.parametrize("stage", ["peak", "dear_average"])
 def test_probes_long_before_the_load_neither_stop_the_watermark_nor_drop_the_load(batches, stage):
     query = batches(stage)
     probes = [one(number, number - 60, run="r-probe") for number in range(3)]
@@ -239,6 +246,15 @@ def test_a_sliding_window_closes_once_with_all_its_records(batches):
     assert revenue == {-4: 1.0, 0: 3.0, 4: 6.0}
 
 
+def test_a_window_of_joins_closes_once_with_the_pairs_of_all_that_end_in_it(batches):
+    query = batches("dear_average", GEM_PACKS)
+    query.add([one(0, 1, 110.0), one(1, 5, 200.0)], [one(0, 1, 1.0), one(1, 5, 1.0)])
+    found = query.add([one(2, 30)], [one(2, 30)])
+    averages = {(row["window_start"] - START_MS) // 1000: row["average_price"] for row in found}
+    # The joins that start at -4, 0 and 4 have the first pair, both and the second.
+    assert averages == {-4: 110.0, 0: (110 + 110 + 200) / 3, 4: (110 + 200 + 200) / 3, 8: 200.0}
+
+
 def test_a_window_join_publishes_a_pair_in_the_batch_of_its_second_record(batches):
     query = batches("conversions")
     assert query.add([one(0, 1)]) == []
@@ -249,4 +265,4 @@ def test_a_window_join_publishes_a_pair_in_the_batch_of_its_second_record(batche
 
 def test_an_aggregate_takes_one_column_of_each_input():
     with pytest.raises(ValueError, match="one column of each input"):
-        Inputs.of(GEM_PACKS, "highest").column(["purchases.price", "purchases.sequence"])
+        Inputs.of(IN_SECONDS, "peak").column(["purchases.price", "purchases.sequence"])
