@@ -12,7 +12,8 @@ filter      one record of the stage or inputs that it reads, if all of `where` h
 lookup      one record: its columns and those of its row in `table`; dropped without a row.
 join        one record of each input with the same keys and event time.
 window_join each pair of records of two inputs with the same keys in one window.
-aggregate   all records with the same keys in one window, at least one of each input it names.
+aggregate   all records with the same keys in one window, at least one of each input it names; if it
+            has no keys and no `complete`, all records of the run in one window.
 change      windows of an aggregate: relative changes of the newest from earlier ones.
 
 A window with `complete` is due when all its records have arrived: the records say how many there
@@ -141,7 +142,8 @@ class StageSpec(Model):
 
     reads: inputs, or one earlier stage. record: Avro schema of its outputs; none for a copy, whose
     outputs are the inputs' records. key: the output column whose text is the Kafka record key; a
-    copy keeps the input's key. keys: columns of grouping or joining.
+    copy keeps the input's key; that of an aggregate without keys is the run_id. keys: columns of
+    grouping or joining.
     where: of a filter. table: of a lookup. aggregates: of a join or an aggregate; of a window_join
     over the two records of a pair. changes: of a change. window, complete: see above; a change has
     those of the aggregate that it reads, and its window slides by that one's size. columns: of a
@@ -174,6 +176,11 @@ class StageSpec(Model):
         return self.kind in ("window_join", "aggregate", "change")
 
     @property
+    def is_global(self) -> bool:
+        """Whether it aggregates all records of a window together."""
+        return self.kind == "aggregate" and self.complete is None and not self.keys
+
+    @property
     def needs(self) -> str:
         """The capability required of an engine: the kind; for windows also when they are due."""
         if self.kind in ("aggregate", "change"):
@@ -185,7 +192,8 @@ class StageSpec(Model):
         needed: dict[str, object] = {
             "record": self.kind != "copy" and not self.record,
             "key": self.kind != "copy" and not self.key,
-            "keys": self.kind in ("join", "window_join", "aggregate", "change") and not self.keys,
+            "keys": self.kind in ("join", "window_join", "aggregate", "change")
+            and not (self.keys or self.is_global),
             "where": self.kind == "filter" and not self.where,
             "table": self.kind == "lookup" and self.table is None,
             "window": self.is_windowed and self.window is None,
@@ -204,6 +212,8 @@ class StageSpec(Model):
             raise ValueError(
                 f"the stage {self.name} has once_per, which applies only to windows with complete"
             )
+        if self.is_global and self.key != RUN_ID:
+            raise ValueError(f"the stage {self.name} has no keys, so its key must be {RUN_ID}")
         if self.key and self.keys and self.key not in self.keys:
             raise ValueError(f"the key of the stage {self.name} must be one of its keys")
         return self

@@ -46,6 +46,7 @@ RELEASED = {
     "gem_packs_parsed.v1": "c3014c76d6eed0776f7c",
     "gem_packs_purchase.v1": "c30182e497c1cfeb4ba5",
     "gem_packs_revenue.v1": "c3019198c42ae205ab1c",
+    "gem_packs_total.v1": "c301de7a4c80967c4577",
     "output_join.v1": "c301b6b2660150b10bb6",
     "output_parse.v1": "c301b910d8f515b48842",
     "output_sliding.v1": "c3019b5e5663846446d4",

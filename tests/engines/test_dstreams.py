@@ -19,7 +19,10 @@ def dstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     ("domain", "stages"),
     [
         ("traffic", ["ingest", "parse", "join", "tumbling", "sliding"]),
-        ("gem_packs", ["ingest", "parse", "conversions", "enriched", "offers", "dear"]),
+        (
+            "gem_packs",
+            ["ingest", "parse", "conversions", "highest", "enriched", "offers", "dear"],
+        ),
         ("flights", ["ingest", "parse", "area", "emergencies", "departures"]),
     ],
 )

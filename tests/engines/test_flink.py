@@ -16,7 +16,7 @@ BASE_PORT = 22_870
 TRAFFIC = ["ingest", "parse", "join", "tumbling", "sliding"]
 GEM_PACKS = [
     *("ingest", "parse", "revenue", "conversions", "average", "highest"),
-    *("enriched", "offers", "dear", "dear_average"),
+    *("enriched", "offers", "dear", "dear_average", "total"),
 ]
 CHAINED = """
 name = "{name}-chained"

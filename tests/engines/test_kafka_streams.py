@@ -51,7 +51,7 @@ def test_processors_publish_every_stage_and_leave_no_topic(processors: Runs) -> 
     assert processors.exact("traffic") == TRAFFIC
     assert processors.exact("gem_packs") == [
         *("ingest", "parse", "revenue", "conversions", "average", "highest"),
-        *("enriched", "offers", "dear", "dear_average"),
+        *("enriched", "offers", "dear", "dear_average", "total"),
     ]
     assert processors.exact("flights") == [
         *("ingest", "parse", "area", "emergencies", "departures", "countries", "cells")
@@ -62,7 +62,7 @@ def test_processors_publish_every_stage_and_leave_no_topic(processors: Runs) -> 
 def test_the_dsl_publishes_every_stage_but_those_that_wait_for_event_time(dsl: Runs) -> None:
     assert dsl.exact("traffic") == TRAFFIC
     assert dsl.exact("gem_packs") == [
-        *("ingest", "parse", "conversions", "enriched", "offers", "dear")
+        *("ingest", "parse", "conversions", "highest", "enriched", "offers", "dear")
     ]
     assert dsl.exact("flights") == ["ingest", "parse", "area", "emergencies", "departures"]
 

@@ -14,7 +14,7 @@ TRAFFIC = list(load_domain("traffic").spec.stage_names)
 GEM_PACKS = list(load_domain("gem_packs").spec.stage_names)
 FLIGHTS = list(load_domain("flights").spec.stage_names)
 # Stages that do not close windows by event time.
-NOT_CLOSED = ["ingest", "parse", "conversions", "enriched", "offers", "dear"]
+NOT_CLOSED = ["ingest", "parse", "conversions", "highest", "enriched", "offers", "dear"]
 PUBLISHED = {"bytewax": GEM_PACKS, "quix": NOT_CLOSED, "faust": GEM_PACKS, "pathway": NOT_CLOSED}
 RESUME = {"bytewax", "quix"}
 

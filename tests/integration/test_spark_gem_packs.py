@@ -176,6 +176,16 @@ def expected(run_id, records):
         "dear_average": aggregated(
             run_id, of_dear, "country", 8, "average_price", lambda rows: mean(prices(rows))
         ),
+        "total": [
+            {
+                "run_id": run_id,
+                "window_start": start,
+                "window_end": start + 8000,
+                "revenue": sum(prices(rows)),
+                "average_price": mean(prices(rows)),
+            }
+            for (_, start), rows in in_windows(bought, "run_id", 8, 4).items()
+        ],
     }  # fmt: skip
 
 

@@ -262,12 +262,14 @@ class UndecodableCopies:
 class Context:
     """Arguments shared by all oracles of a run. base_ms: a time near the inputs' (epoch ms),
     subtracted before times are summed. Without it, sums of five million times since 1970 would
-    overflow 64 bits. sources: number of input partitions whose offsets are noted; 0 for none."""
+    overflow 64 bits. sources: number of input partitions whose offsets are noted; 0 for none.
+    run_id: the key of outputs over all records."""
 
     domain: DomainSpec
     names: Dictionaries
     base_ms: int = 0
     sources: int = 0
+    run_id: str = ""
 
 
 class OutputColumns:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from schemas.domain import WINDOW_END, WINDOW_START, StageSpec, Window
+from schemas.domain import RUN_ID, WINDOW_END, WINDOW_START, StageSpec, Window
 from services.evaluator.columnar.column_mapping import ExpectedColumn, InputRows, RowSteps
 from services.evaluator.columnar.columns import UNKNOWN, Bools, Ints
 from services.evaluator.columnar.decode import Decoded
@@ -284,6 +284,11 @@ class ClosedWindows(Oracle):
         self._identity = recipe.identity
         computed = recipe.columns_of(self.columns.names())
         self._compared = [name for name in computed if name not in self._identity]
+        # What a sample shows of an output's address beside its window.
+        self._run = {RUN_ID: context.run_id} if spec.key == RUN_ID else {}
+        self._named = [
+            name for name in dict.fromkeys((spec.key, *self._identity)) if name not in self._run
+        ]
 
     def outputs(self, decoded: Decoded, appended_ms: Ints, digest: Ints) -> Outputs:  # noqa: ARG002
         """Addresses and compared columns of decoded output records."""
@@ -297,7 +302,8 @@ class ClosedWindows(Oracle):
         results = self.state.closed.get(int(rows.group[0]))
         if results is None:
             return rows
-        return rows.at(results.places([rows.content[name] for name in self._identity]))
+        identity = [rows.content[name] for name in self._identity]
+        return rows.at(results.places(identity, len(rows)))
 
     def is_open(self, group: int) -> bool:
         """Whether a window has rows and is not closed."""
@@ -350,12 +356,10 @@ class ClosedWindows(Oracle):
     def address(self, group: int, index: int) -> dict[str, Any]:
         """The identity of an expected output in its window, its key and the window."""
         columns = self.state.closed[group].columns
-        names = dict.fromkeys((self.spec.key, *self._identity))
-        cells = {n: self.columns.shown(n, columns[n].values[index]) for n in names}
-        return cells | {WINDOW_START: group}
+        cells = {n: self.columns.shown(n, columns[n].values[index]) for n in self._named}
+        return self._run | cells | {WINDOW_START: group}
 
     def address_of(self, rows: Outputs, row: int) -> dict[str, Any]:
         """The identity of an output in its window, its key and the window."""
-        names = dict.fromkeys((self.spec.key, *self._identity))
-        cells = {n: self.columns.shown(n, rows.content[n][row]) for n in names}
-        return cells | {WINDOW_START: int(rows.group[row])}
+        cells = {n: self.columns.shown(n, rows.content[n][row]) for n in self._named}
+        return self._run | cells | {WINDOW_START: int(rows.group[row])}

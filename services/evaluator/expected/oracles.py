@@ -140,8 +140,9 @@ class Oracles:
         duplicated: tuple[Faults, int] | None = None,
         sources: int = 0,
         limits: StateLimits = LIMITS,
+        run_id: str = "",
     ) -> None:
-        self._context = Context(domain, Dictionaries(limits), base_ms, sources)
+        self._context = Context(domain, Dictionaries(limits), base_ms, sources, run_id)
         self._domain = domain
         self._duplicated = duplicated
         self._deadline_ms = deadline_ms

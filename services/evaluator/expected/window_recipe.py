@@ -75,13 +75,13 @@ class WindowResults:
             offsets=None if self.offsets is None else self.offsets[:, rows],
         )
 
-    def places(self, identity: list[Column]) -> Ints:
-        """Row of each identity; UNKNOWN if there is none."""
+    def places(self, identity: list[Column], count: int) -> Ints:
+        """Row of each of `count` identities; UNKNOWN if there is none."""
         if not len(self):
-            return np.full(len(identity[0]), UNKNOWN, np.int64)
+            return np.full(count, UNKNOWN, np.int64)
         mine = [self.columns[name].values for name in self.identity]
         both = [np.concatenate([own, other]) for own, other in zip(mine, identity, strict=True)]
-        number, _first = numbered(both)
+        number, _first = numbered(both, len(self) + count)
         row_of = np.full(int(number.max()) + 1, UNKNOWN, np.int64)
         row_of[number[: len(self)]] = np.arange(len(self))
         result: Ints = row_of[number[len(self) :]]
@@ -93,9 +93,10 @@ def taken(values: ExpectedColumn, rows: Ints | Bools) -> ExpectedColumn:
     return ExpectedColumn(values.values[rows], scale)
 
 
-def numbered(columns: list[Column]) -> tuple[Ints, Ints]:
-    """A number from 0 for every distinct row, and the index at which each number occurs first."""
-    number = np.zeros(len(columns[0]), np.int64)
+def numbered(columns: list[Column], count: int) -> tuple[Ints, Ints]:
+    """A number from 0 for every distinct row of `count`, and the index at which each number occurs
+    first. Rows without columns are equal."""
+    number = np.zeros(count, np.int64)
     for column in columns:
         values, code = np.unique(column, return_inverse=True)
         number = number * max(len(values), 1) + code
@@ -262,9 +263,8 @@ class Recipe:
     def _identified(self, window_results: WindowResults) -> WindowResults:
         """Every output once; of repeated pairs the first, with their number in `copies`."""
         if self.last.kind == "window_join" and len(window_results):
-            number, first = numbered(
-                [window_results.columns[name].values for name in self.identity]
-            )
+            columns = [window_results.columns[name].values for name in self.identity]
+            number, first = numbered(columns, len(window_results))
             window_results = replace(window_results.take(first), copies=np.bincount(number))
         return replace(window_results, identity=self.identity)
 
@@ -291,7 +291,7 @@ class Recipe:
             np.concatenate([each.column(name)[left], other.column(name)[right]])
             for name in self.core.keys
         ]
-        number, _first = numbered(keys)
+        number, _first = numbered(keys, len(left) + len(right))
         in_left, in_right = matches(number[: len(left)], number[len(left) :])
         members = {kinds[0]: left[in_left], kinds[1]: right[in_right]}
         times = {kind: rows[kind].appended_ms[place] for kind, place in members.items()}
@@ -335,9 +335,9 @@ class Recipe:
             np.concatenate([rows[kind].column(name)[places[kind]] for kind in self._kinds])
             for name in self.core.keys
         ]
-        number, first = numbered(keys)
-        count = len(first)
         bounds = np.cumsum([0, *(len(places[kind]) for kind in self._kinds)])
+        number, first = numbered(keys, int(bounds[-1]))
+        count = len(first)
         number_of = {kind: number[bounds[n] : bounds[n + 1]] for n, kind in enumerate(self._kinds)}
         appended_ms = {kind: rows[kind].appended_ms[places[kind]] for kind in self._kinds}
         columns = {n: ExpectedColumn(k[first]) for n, k in zip(self.core.keys, keys, strict=True)}
@@ -363,14 +363,16 @@ class Recipe:
         if not self.core.once_per or not len(place):
             return place
         names = (*self.core.keys, *self.core.once_per)
-        return place[np.sort(numbered([rows.column(name)[place] for name in names])[1])]
+        columns = [rows.column(name)[place] for name in names]
+        return place[np.sort(numbered(columns, len(place))[1])]
 
     def _aggregate_of(self, rows: Rows, window_results: WindowResults) -> WindowResults:
         """An aggregate of pairs. Each record contributes once, however many pairs it is in."""
         if not len(window_results):
             return no_results()
         assert window_results.members is not None
-        number, first = numbered([window_results.columns[name].values for name in self.last.keys])
+        keys = [window_results.columns[name].values for name in self.last.keys]
+        number, first = numbered(keys, len(window_results))
         columns = {name: taken(window_results.columns[name], first) for name in self.last.keys}
         texts = {name for name in self.last.keys if name in window_results.texts}
         for spec in self.last.aggregates:
@@ -427,7 +429,9 @@ class Recipe:
         if not len(newest):
             return no_results()
         keys = [newest.columns[name].values for name in self.last.keys]
-        places = [replace(part, identity=self.last.keys).places(keys) for part in parts]
+        places = [
+            replace(part, identity=self.last.keys).places(keys, len(newest)) for part in parts
+        ]
         columns = {name: newest.columns[name] for name in self.last.keys}
         for change in self.last.changes:
             old, place = parts[-1 - change.back], places[-1 - change.back]
@@ -513,7 +517,7 @@ def by_group(
     if spec.function == "count":
         return ExpectedColumn(np.bincount(number, minlength=count))
     if spec.function == "count_distinct":
-        first = numbered([number, values])[1]
+        first = numbered([number, values], len(number))[1]
         return ExpectedColumn(np.bincount(number[first], minlength=count))
     total: Column = np.zeros(count, np.float64 if is_float else np.int64)
     if spec.function == "first":

@@ -125,6 +125,7 @@ class Evaluation:
             duplicated=duplicated,
             sources=len(self._sources),
             limits=limits,
+            run_id=request.run_id,
         )
         self._measured_us = 1000 * phases.measure_start_ms, 1000 * phases.measure_end_ms
         self.ledgers: dict[str, Ledger] = {}

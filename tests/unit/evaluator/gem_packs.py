@@ -362,6 +362,15 @@ def expectations(events: list[Event], queries: Queries = Queries()) -> dict[str,
         "gem_pack_id",
     )
     due["average"] = aggregated(events, bought, *averaged, lambda one: one.geo, mean, "geo")
+    due["total"] = aggregated(
+        events,
+        bought,
+        8,
+        4,
+        lambda one: RUN_ID,
+        lambda group: {"revenue": float(sum(Fraction(one.price) for one in group))} | mean(group),
+        "run_id",
+    )
     due["peak"] = aggregated(
         events,
         both,
@@ -408,6 +417,7 @@ def key_of(said: Said) -> Key:
         "revenue": ("gem_pack_id", "window_start"),
         "average": ("geo", "window_start"),
         "peak": ("geo", "window_start"),
+        "total": ("run_id", "window_start"),
         "dear_average": ("country", "window_start"),
         **dict.fromkeys(
             ("conversions", "highest", "offers", "dear"), ("purchase", "ad", "window_start")

@@ -106,6 +106,11 @@ EXPECTED = {
         for start in (-4, 0)
         for purchase, price in ((0, 120.0), (1, 150.0))
     ],
+    "total": [
+        window(-4, 8, revenue=250.0, average_price=125.0),
+        window(0, 8, revenue=580.0, average_price=116.0),
+        window(4, 8, revenue=330.0, average_price=110.0),
+    ],
     # The joins that start at -4 and 0 end in the second of these windows.
     "dear_average": [
         window(start, 8, country="Austria", average_price=135.0) for start in (-4, 0, 4)
