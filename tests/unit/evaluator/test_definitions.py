@@ -1,6 +1,7 @@
 """Definitions of ARCHITECTURE.md that few domains need: how far sums may differ, which pair is the
 first, and which records keep a window open."""
 
+import json
 import math
 from itertools import permutations
 
@@ -19,7 +20,7 @@ from tests.unit.evaluator.gem_packs import (
     a_run,
     expectations,
 )
-from tests.unit.evaluator.records import DEADLINE_MS, FAR_MS, MEASURE_MS, START_MS
+from tests.unit.evaluator.records import DEADLINE_MS, FAR_MS, MEASURE_MS, RUN_ID, START_MS
 from tests.unit.evaluator.test_other_stages import WINDOW, verdicts, window, with_stage
 
 pytestmark = pytest.mark.unit
@@ -218,3 +219,27 @@ def verdicts_of_offers(events, content, at_ms):
     run.add(*events, Said("offers", at_ms, content))
     run.advance(FAR_MS)
     return {verdict: count for (_, _, verdict), count in run.totals().verdicts.items()}
+
+
+class OfNobody(Said):
+    """An output with another key."""
+
+    key_on_the_wire = b"nobody"
+
+
+@pytest.mark.parametrize(("output", "verdict"), [(Said, "exact"), (OfNobody, "wrong")])
+def test_an_output_over_all_records_has_the_run_as_its_key(output, verdict):
+    events = [an_offer(0, 1), an_offer(10, 2, geo="g001"), an_offer(20, 3, name="ads")]
+    run = a_run("total")
+    first = {"window_start": START_MS, "window_end": START_MS + 8_000}
+    content = {"run_id": RUN_ID, "revenue": 20.0, "average_price": 10.0}
+    run.add(*events, output("total", MEASURE_MS + 100, content | first))
+    run.advance(FAR_MS)
+    counts = {name: count for (_, _, name), count in run.totals().verdicts.items()}
+    assert counts == {verdict: 1, "missing": 1}
+    keys = [
+        (sample["run_id"], sample["expected"].get("key"), sample["actual"].get("key"))
+        for sample in map(json.loads, run.samples)
+        if sample["verdict"] == "wrong"
+    ]
+    assert keys == ([] if verdict == "exact" else [(RUN_ID, RUN_ID, "nobody")])

@@ -187,7 +187,7 @@ def test_its_workloads_are_of_the_domain(name):
 
 
 def test_the_workloads_are_those_of_the_papers_and_one_to_see_that_all_works():
-    assert WORKLOADS == ("large-windows", "latency", "queries", "skew", "smoke")
+    assert WORKLOADS == ("global-window", "large-windows", "latency", "queries", "skew", "smoke")
 
 
 @pytest.mark.parametrize(
