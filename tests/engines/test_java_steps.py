@@ -80,7 +80,8 @@ def gem_packs(draw: random.Random, at_ms: int) -> list[tuple[str, dict[str, Any]
         row = {
             **{"user_id": f"u{draw.randrange(4)}", "gem_pack_id": f"p{draw.randrange(3)}"},
             **{"geo": f"g00{draw.randrange(4)}", "time": at_ms + draw.randrange(3) * 300},
-            "price": round(draw.uniform(1, 200), 2),
+            # Sums of quarters are exact in any order; that of pairs of one time is not defined.
+            "price": draw.randrange(4, 801) / 4,
         }
         found.append((draw.choice(["purchases", "ads"]), row))
     return found
