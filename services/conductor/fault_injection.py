@@ -95,8 +95,14 @@ def _processes_of_pipeline(
                     yield from _named_below(process, name)
 
 
-def _named_below(program: psutil.Process, name: str) -> Iterator[psutil.Process]:
+def _named_below(program: psutil.Process, name: str) -> list[psutil.Process]:
+    """Processes of that name, without those above others of it: the JVM of Spark's driver is above
+    those of its executors."""
+    own: list[psutil.Process] = []
+    above: set[int] = set()
     for process in program.children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if process.name() == name:
-                yield process
+                own.append(process)
+                above.update(each.pid for each in process.parents())
+    return [process for process in own if process.pid not in above]

@@ -149,3 +149,41 @@ subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"], i
         for worker in workers:
             psutil.Process(worker).kill()
         runner.communicate()
+
+
+def await_commands(root, arguments, count):
+    """The process ids of `count` processes below another with these arguments, in order."""
+    deadline_s = time.monotonic() + 60
+    while True:
+        below = root.children(recursive=True)
+        pids = sorted(each.pid for each in below if each.cmdline()[1:] == arguments)
+        if len(pids) == count:
+            return pids
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_a_process_above_others_of_its_name_is_no_worker(tmp_path):
+    # As the JVM of Spark's driver, which is above those of its executors.
+    inner, outer = (tmp_path / folder / "java" for folder in ("inner", "outer"))
+    for link, program in ((inner, "/bin/sleep"), (outer, "/bin/bash")):
+        link.parent.mkdir()
+        link.symlink_to(program)
+    starts = f"{inner} 600 & {inner} 600 & echo $! up; wait"
+    code = f"""
+import subprocess, sys
+program = "import subprocess; subprocess.run([{str(outer)!r}, '-c', {starts!r}])"
+subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"])
+"""
+    runner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    services = [{"name": "runner", "pid": runner.pid, "birth": birth_of(runner.pid)}]
+    (tmp_path / "stack.json").write_text(json.dumps({"services": services}))
+    try:
+        assert runner.stdout.readline().endswith(b"up\n")
+        executors = await_commands(psutil.Process(runner.pid), ["600"], 2)
+        assert sorted(pids_of("worker", tmp_path, [ONE])) == executors
+        assert pids_of("worker", tmp_path, [ONE], most=1) == executors[:1]
+    finally:
+        for process in reversed(psutil.Process(runner.pid).children(recursive=True)):
+            process.kill()
+        runner.communicate()
