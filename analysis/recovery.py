@@ -7,6 +7,14 @@ before the first one; for bursts and rises the lower of the levels before the fi
 of each; for a start the level at the end, unless latency is then still high or still falls. The
 resolution is one second.
 
+The outage of a kill is the longest time between two outputs that ends after it and before the next
+kill. It has not ended if whole seconds without output up to the next kill are longer.
+
+Its extra core-seconds are those of the pipeline from the second of the kill until latency is
+normal, minus those that it used in as many seconds before the first kill, by the mean of the
+measure phase. A sample counts for the share of its interval that lies in such a time. They are
+negative if the pipeline saved more during the outage than its start and the backlog cost.
+
 The 99th percentile after a burst is that of all outputs from the second of the burst until latency
 is normal, at least of that second; until the end of its period if it never was.
 """
@@ -16,6 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import MappingProxyType
+from typing import Any
 
 from schemas.load import Shape
 from schemas.percentiles import quantile
@@ -25,6 +34,7 @@ HIGH = 1.5
 LEAST_BEFORE_S = 3  # for a level before the first burst
 # After a start: lower latencies are no backlog, and slower changes over the last third are none.
 BACKLOG_MS, CHANGE_MS, CHANGE_SHARE = 1_000.0, 500.0, 0.1
+SAMPLED = 0.9  # share of a time that samples must cover
 Medians = Mapping[int, float]  # epoch seconds of output time → milliseconds
 Latencies = Mapping[int, Mapping[int, int]]  # epoch seconds of output time → outputs by latency
 NO_LATENCIES: Latencies = MappingProxyType({})
@@ -34,13 +44,38 @@ NO_LATENCIES: Latencies = MappingProxyType({})
 class Disturbance:
     """An event at `at_s`, examined until `until_s`, epoch seconds.
 
-    kind: burst, rise, kill or start; name: for display.
+    kind: burst, rise, kill or start; name: for display. since_s: begin of the measure phase.
     """
 
     kind: str
     name: str
     at_s: int
     until_s: int
+    since_s: int = 0
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """Samples of CPU time. used: of a pipeline, each with the end (epoch seconds) and length (s) of
+    its interval and CPU seconds; there are none while no process of it runs. sampled: ends and
+    lengths of all intervals with samples, as of the machine."""
+
+    used: Sequence[tuple[float, float, float]] = ()
+    sampled: Sequence[tuple[float, float]] = ()
+
+    def seconds(self, from_s: float, until_s: float) -> float | None:
+        """CPU seconds in a time; None if a tenth of it or more was not sampled."""
+
+        def within(end_s: float, length_s: float) -> float:
+            return max(0.0, min(end_s, until_s) - max(end_s - length_s, from_s))
+
+        if sum(within(*each) for each in self.sampled) <= SAMPLED * (until_s - from_s):
+            return None
+        parts = (cpu_s * within(end, of_s) / of_s for end, of_s, cpu_s in self.used if of_s)
+        return sum(parts)
+
+
+NO_CPU_TIME = CpuTime()
 
 
 def planned(load: Shape, load_start_s: int, end_s: int) -> list[Disturbance]:
@@ -63,23 +98,32 @@ def recovery(
     medians_ms: Medians,
     outputs: Mapping[int, int],
     latencies: Latencies = NO_LATENCIES,
+    *,
+    cpu: CpuTime = NO_CPU_TIME,
+    gaps_ms: Sequence[int] | None = None,
 ) -> list[Recovery]:
-    """Recovery from each disturbance, for the report; times are seconds from it. latencies: of the
-    seconds after bursts."""
+    """Recovery from each disturbance, for the report; times are seconds from it. gaps_ms: for each
+    kill the longest time between two outputs that ends after it and before the next, 0 without one;
+    None if the times of single outputs are unknown."""
     recoveries = []
+    kills = [each for each in disturbances if each.kind == "kill"]
     for each in disturbances:
         bound_ms = _bound(each, disturbances, medians_ms)
         within = {s: ms for s, ms in medians_ms.items() if each.at_s <= s < each.until_s}
         if each.kind == "kill" and not _came_back(each, outputs):
             within = {}  # outputs in that second came before it
         high_for_s = _high_for_s(each, within, bound_ms)
-        more: dict[str, int | None] = {}
+        more: dict[str, Any] = {}
         if each.kind == "burst":
             after = (n for s, n in outputs.items() if each.at_s <= s < each.until_s)
             more["peak_per_second"] = max(after, default=0)
             more["p99_ms"] = _p99_ms(each, high_for_s, latencies)
         if each.kind == "kill":
             more["silent_s"] = _silent_s(each, outputs)
+            if gaps_ms is not None:
+                more["outage_s"] = _outage_s(each, outputs, gaps_ms[kills.index(each)])
+            more["before_p99_ms"] = _before_p99_ms(kills[0], latencies)
+            more["extra_core_s"] = _extra_core_s(each, kills[0], high_for_s, cpu)
         if each.kind == "start":
             begun = {s: n for s, n in outputs.items() if s >= each.at_s and n}
             first = min(begun, default=None)
@@ -151,6 +195,31 @@ def _p99_ms(each: Disturbance, high_for_s: int | None, latencies: Latencies) -> 
     for second in range(each.at_s, until_s):
         counts.update(latencies.get(second, {}))
     return quantile(counts, 0.99)
+
+
+def _before_p99_ms(first: Disturbance, latencies: Latencies) -> int | None:
+    counts: Counter[int] = Counter()
+    for second in range(first.since_s, first.at_s):
+        counts.update(latencies.get(second, {}))
+    return quantile(counts, 0.99)
+
+
+def _extra_core_s(
+    each: Disturbance, first: Disturbance, high_for_s: int | None, cpu: CpuTime
+) -> float | None:
+    """None if latency did not become normal, or a time was not sampled."""
+    before_s = first.at_s - first.since_s
+    if high_for_s is None or before_s <= 0:
+        return None
+    before = cpu.seconds(first.since_s, first.at_s)
+    after = cpu.seconds(each.at_s, each.at_s + high_for_s) if high_for_s else 0.0
+    return None if before is None or after is None else after - before / before_s * high_for_s
+
+
+def _outage_s(each: Disturbance, outputs: Mapping[int, int], gap_ms: int) -> float | None:
+    """None if it had not ended before the next kill or the end."""
+    has_ended = _came_back(each, outputs) and gap_ms >= 1000 * _silent_s(each, outputs)
+    return gap_ms / 1000 if has_ended else None
 
 
 def _came_back(each: Disturbance, outputs: Mapping[int, int]) -> bool:

@@ -97,7 +97,11 @@ class StageCost(ReportPart):
 class Recovery(ReportPart):
     """Recovery of a stage from one event of the run. normal_ms: median latency without it, None if
     unknown; high_for_s: how long the median exceeded 1.5 times that, None if until the end.
-    silent_s: of a kill, the longest time without output. first_output_s: of a start.
+    silent_s: of a kill, the longest time without output in whole seconds; outage_s: the same to the
+    millisecond, None if it lasted until the next kill or the end. before_p99_ms: 99th percentile
+    of the outputs of the measure phase before the first kill. extra_core_s: core-seconds of the
+    pipeline until its latency is normal, beyond those that it used before the first kill in such a
+    time. first_output_s: of a start.
     peak_per_second: of a start and a burst, the most outputs of one second after it. p99_ms: of a
     burst, the 99th percentile of the outputs from it until latency is normal."""
 
@@ -106,6 +110,9 @@ class Recovery(ReportPart):
     highest_median_ms: Number | None
     high_for_s: int | None
     silent_s: int | None = None
+    outage_s: Number | None = None
+    before_p99_ms: Number | None = None
+    extra_core_s: Number | None = None
     first_output_s: int | None = None
     peak_per_second: int | None = None
     p99_ms: Number | None = None

@@ -38,6 +38,17 @@ class LateSecond:
 
 
 @dataclass(frozen=True)
+class LongestGap:
+    """The longest time between two outputs of a stage that ends after the `number`th of some times
+    and not after the next; those that end before the first time have the number 0."""
+
+    pipeline: str
+    stage: str
+    number: int
+    gap_ms: int
+
+
+@dataclass(frozen=True)
 class CpuSample:
     """CPU time of a pipeline, or of the machine (no pipeline), in the interval that ends at at_s,
     epoch seconds."""
@@ -146,6 +157,25 @@ def medians(url: str, run_id: str) -> list[StageSecond]:
     return [
         StageSecond(latencies=dict(zip(*row.pop("latencies"), strict=True)), **row) for row in rows
     ]
+
+
+def longest_gaps(url: str, run_id: str, times_ms: list[int]) -> list[LongestGap]:
+    """The longest gaps of each stage after each of the times, epoch milliseconds in order. Empty if
+    the run did not publish single outputs, or they have expired."""
+    return query_as(
+        LongestGap,
+        url,
+        "WITH arrayMap(text -> toInt64(text), splitByChar(',', {times:String})) AS times"
+        " SELECT pipeline, stage, toUInt32(arrayCount(at -> at < appended_ms, times)) AS number,"
+        " max(appended_ms - before_ms) AS gap_ms FROM"
+        " (SELECT pipeline, stage, appended_ms, lagInFrame(appended_ms, 1, appended_ms)"
+        " OVER (PARTITION BY pipeline, stage ORDER BY appended_ms) AS before_ms FROM"
+        " (SELECT DISTINCT pipeline, stage, appended_ms FROM tidegauge.results_pairs"
+        " WHERE run_id = {run_id:String}))"
+        " GROUP BY pipeline, stage, number ORDER BY pipeline, stage, number",
+        run_id=run_id,
+        times=",".join(str(time_ms) for time_ms in times_ms),
+    )
 
 
 def late_after(url: str, run_id: str, pipeline: str, span: tuple[int, int]) -> list[LateSecond]:

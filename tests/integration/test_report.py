@@ -3,6 +3,7 @@ measured."""
 
 import json
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -139,6 +140,82 @@ def test_what_only_seconds_tell_is_left_out_when_they_have_expired(build, engine
         for each in (found, later)
     ]
     assert latencies[0] == latencies[1]
+
+
+def pairs(stage, appended_ms):
+    """An event with single outputs, in the given order."""
+    rows = range(len(appended_ms))
+    head = {"run_id": RUN_ID, "time": END_MS, "producer": "evaluator", "stage": stage}
+    return catalogue.PAIRS, head | {
+        "pipeline": "spark-microbatch",
+        "phases": ["measure" for _ in rows],
+        "verdicts": ["exact" for _ in rows],
+        "partitions": [0 for _ in rows],
+        "offsets": list(rows),
+        "appended_ms": appended_ms,
+        "latest_input_ms": appended_ms,
+        "mean_input_ms": [float(each) for each in appended_ms],
+        "scheduled_us": [1000 * each for each in appended_ms],
+    }
+
+
+def test_the_longest_gap_after_each_kill_is_that_of_all_outputs(engine, monkeypatch):
+    store_in_process(engine, monkeypatch)
+    chance = Random(1)
+    by_stage = {
+        stage: [START_MS + chance.randrange(10_000) for _ in range(count)]
+        for stage, count in (("parse", 400), ("join", 40), ("tumbling", 3))
+    }
+    # Some outputs share a millisecond, one that of a kill.
+    times_ms = [START_MS + 2_000, START_MS + 2_500, START_MS + 9_000]
+    by_stage["parse"] += [*by_stage["parse"][:50], times_ms[0]]
+    project(engine, [pairs(stage, appended) for stage, appended in by_stage.items()])
+    expected = {}
+    for stage, appended in by_stage.items():
+        before = min(appended)
+        for at_ms in sorted(appended):
+            number = sum(time_ms < at_ms for time_ms in times_ms)
+            place = ("spark-microbatch", stage, number)
+            expected[place] = max(expected.get(place, 0), at_ms - before)
+            before = at_ms
+    found = {
+        (row.pipeline, row.stage, row.number): row.gap_ms
+        for row in seconds.longest_gaps("", RUN_ID, times_ms)
+    }
+    assert found == expected
+    assert not seconds.longest_gaps("", "another", times_ms)
+
+
+def test_a_report_has_the_outage_and_the_cost_of_a_kill(build):
+    half_ms = (START_MS + END_MS) // 2000 * 1000
+    appended = [*range(START_MS, half_ms + 1, 50), *range(half_ms + 3_210, END_MS, 50)]
+    found = build([*disturbed(), pairs("ingest", appended)])
+    stages = found["pipelines"]["spark-microbatch"]["stages"]
+    (recovered,) = stages["ingest"]["recovery"]
+    assert (recovered["event"], recovered["outage_s"]) == ("kill of the driver", 3.21)
+    assert "outage_s" not in stages["join"]["recovery"][0]
+    counts = Counter()
+    for topic, record in EVENTS:
+        if topic == catalogue.LATENCY and record["definition"] == "latest":
+            is_ingest = (record["pipeline"], record["stage"]) == ("spark-microbatch", "ingest")
+            if is_ingest and START_MS <= record["second"] < half_ms:
+                counts.update(dict(zip(record["latencies_ms"], record["counts"], strict=True)))
+    before = sorted(counts.elements())
+    assert recovered["before_p99_ms"] == before[-(-99 * len(before) // 100) - 1]
+    high_for_s = recovered["high_for_s"]
+    assert high_for_s == 4
+    used = {(START_MS, half_ms): 0.0, (half_ms, half_ms + 1000 * high_for_s): 0.0}
+    for topic, record in EVENTS:
+        is_own = topic == catalogue.RESOURCES and record["pipeline"] == "spark-microbatch"
+        if is_own and record["run_id"] == RUN_ID:
+            length_ms = 1000 * record["interval_s"]
+            for begin, end in used:
+                from_ms, until_ms = max(begin, record["time"] - length_ms), min(end, record["time"])
+                share = max(0.0, until_ms - from_ms) / length_ms
+                used[begin, end] += share * record["cpu_seconds"]
+    normal, after = used.values()
+    extra = after - normal / ((half_ms - START_MS) / 1000) * high_for_s
+    assert recovered["extra_core_s"] == pytest.approx(extra)
 
 
 def series(pipeline, stage, definition):

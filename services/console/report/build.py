@@ -17,7 +17,7 @@ from analysis.costs import (
     scaled_bounds,
 )
 from analysis.intervals import intervals
-from analysis.recovery import Disturbance, planned, recovery
+from analysis.recovery import CpuTime, Disturbance, planned, recovery
 from schemas.protocol import DEFINITIONS, MACHINE, VERDICTS
 from schemas.report import (
     ArrivedFrames,
@@ -458,6 +458,8 @@ def _with_recoveries(
     disturbances = _disturbances(url, run_id, Workload.model_validate(request["workload"]))
     if not disturbances:
         return pipelines
+    gaps_ms = _gaps_ms(url, run_id)
+    cpu = _cpu_times(url, run_id, pipelines)
     medians: defaultdict[Stage, dict[int, float]] = defaultdict(dict)
     outputs: defaultdict[Stage, dict[int, int]] = defaultdict(dict)
     latencies: defaultdict[Stage, dict[int, dict[int, int]]] = defaultdict(dict)
@@ -468,9 +470,43 @@ def _with_recoveries(
     return _with_stages(
         pipelines,
         lambda place, _cell: {
-            "recovery": recovery(disturbances, medians[place], outputs[place], latencies[place])
+            "recovery": recovery(
+                disturbances,
+                medians[place],
+                outputs[place],
+                latencies[place],
+                cpu=cpu[place[0]],
+                gaps_ms=gaps_ms.get(place),
+            )
         },
     )
+
+
+def _gaps_ms(url: str, run_id: str) -> dict[Stage, list[int]]:
+    """The longest gap after each kill, of each stage whose single outputs are known."""
+    times_ms = [kill.time_ms for kill in runs.kills(url, run_id)]
+    gaps: dict[Stage, list[int]] = {}
+    for row in seconds.longest_gaps(url, run_id, times_ms) if times_ms else ():
+        own = gaps.setdefault((row.pipeline, row.stage), [0] * len(times_ms))
+        if row.number:
+            own[row.number - 1] = row.gap_ms
+    return gaps
+
+
+def _cpu_times(url: str, run_id: str, pipelines: Iterable[str]) -> dict[str, CpuTime]:
+    samples = seconds.samples(url, run_id)
+    of_machine = [(each.at_s, each.interval_s) for each in samples if not each.pipeline]
+    return {
+        name: CpuTime(
+            [
+                (each.at_s, each.interval_s, each.cpu_seconds)
+                for each in samples
+                if each.pipeline == name
+            ],
+            of_machine,
+        )
+        for name in pipelines
+    }
 
 
 def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance]:
@@ -490,6 +526,7 @@ def _disturbances(url: str, run_id: str, workload: Workload) -> list[Disturbance
     # Missed outputs may arrive as late as the judgement allows.
     last_s = end_s + workload.judgement.give_up_ms // 1000
     times_s = [*(kill.time_ms // 1000 for kill in kills), last_s]
+    since_s = (phases["measure"].start_ms or 0) // 1000 if "measure" in phases else start_s
     for kill, at_s, until_s in zip(kills, times_s, times_s[1:], strict=False):
-        disturbances.append(Disturbance("kill", kill.said, at_s, until_s))
+        disturbances.append(Disturbance("kill", kill.said, at_s, until_s, since_s))
     return disturbances

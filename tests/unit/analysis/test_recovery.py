@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis import recovery as module
-from analysis.recovery import Disturbance, planned
+from analysis.recovery import CpuTime, Disturbance, planned
 from schemas.load import Constant, Fluctuating, PeriodicBurst
 from schemas.report import Recovery
 
@@ -21,8 +21,9 @@ def recovery(
     medians_ms: Mapping[int, float],
     outputs: Mapping[int, int],
     latencies: Mapping[int, Mapping[int, int]] = module.NO_LATENCIES,
+    **more: Any,
 ) -> list[dict[str, Any]]:
-    found = module.recovery(disturbances, medians_ms, outputs, latencies)
+    found = module.recovery(disturbances, medians_ms, outputs, latencies, **more)
     return [one.as_json() for one in found]
 
 
@@ -131,6 +132,77 @@ def test_a_kill_is_examined_until_the_next_one() -> None:
     assert (second["silent_s"], second["highest_median_ms"]) == (15, 9_000.0)
     never = {s: n for s, n in outputs.items() if not 20 <= s < 60}
     assert recovery(kills, medians, never)[0]["silent_s"] == 40
+
+
+KILLS = [
+    Disturbance("kill", "1", 20, 50, since_s=10),
+    Disturbance("kill", "2", 50, 80, since_s=10),
+    Disturbance("kill", "3", 80, 120, since_s=10),
+]
+# 100 outputs a second; silent from 20 to 24, at 52, and from 81 until the end of 90.
+SILENT = {*range(21, 25), 52, *range(81, 91)}
+OUTPUTS = {second: 100 for second in range(5, 110) if second not in SILENT}
+# Normal is 10 ms; the backlog of the first kill lasts for seconds 25 and 26, of the third for 91.
+MEDIANS = dict.fromkeys(OUTPUTS, 10.0) | {25: 4_000.0, 26: 900.0, 91: 9_000.0}
+
+
+def test_each_of_three_kills_has_its_outage_to_the_millisecond() -> None:
+    found = recovery(KILLS, MEDIANS, OUTPUTS, gaps_ms=[4_200, 1_003, 10_750])
+    assert [one["outage_s"] for one in found] == [4.2, 1.003, 10.75]
+    assert [one["silent_s"] for one in found] == [4, 1, 10]
+    assert [one["high_for_s"] for one in found] == [7, 0, 12]
+
+
+def test_an_outage_that_lasts_until_the_next_kill_has_not_ended() -> None:
+    # The last outputs of the stopped program come two seconds after the first kill.
+    outputs = {second: n for second, n in OUTPUTS.items() if not 23 <= second < 50}
+    outputs |= {21: 5, 22: 5}
+    first, second, third = recovery(KILLS, MEDIANS, outputs, gaps_ms=[40, 27_300, 10_750])
+    assert (first["outage_s"], first["silent_s"]) == (None, 27)
+    assert (second["outage_s"], third["outage_s"]) == (27.3, 10.75)
+    dead = recovery(KILLS, MEDIANS, dict.fromkeys(range(5, 21), 100), gaps_ms=[30, 0, 0])
+    assert [one["outage_s"] for one in dead] == [None] * 3
+
+
+def test_without_single_outputs_there_is_no_outage() -> None:
+    assert all("outage_s" not in one for one in recovery(KILLS, MEDIANS, OUTPUTS))
+
+
+def test_extra_core_seconds_are_those_above_the_use_before_the_first_kill() -> None:
+    # Half a core from 10 to 20; none while the program is down, two cores in seconds 23 to 27,
+    # then half a core again, but one core from 80 on. An interval ends half a second later.
+    cores = dict.fromkeys(range(10, 120), 0.5) | {20: 0.0, 21: 0.0, 22: 0.0}
+    cores |= dict.fromkeys(range(23, 27), 2.0) | dict.fromkeys(range(80, 120), 1.0)
+    del cores[20], cores[21], cores[22]  # no process, no sample
+    used = [(s + 1.0, 1.0, share) for s, share in cores.items()]
+    cpu = CpuTime(used, [(s + 1.5, 1.0) for s in range(5, 119)])
+    found = recovery(KILLS, MEDIANS, OUTPUTS, cpu=cpu)
+    # 4 s of 2 cores minus 7 s of 0.5; nothing; 12 s of 1 core minus 12 s of 0.5.
+    assert [one["extra_core_s"] for one in found] == [4.5, 0.0, 6.0]
+
+
+def test_a_sample_counts_for_the_part_of_it_that_lies_in_the_time() -> None:
+    cpu = CpuTime([(12.0, 4.0, 8.0), (16.0, 4.0, 2.0)], [(20.0, 12.0)])
+    assert cpu.seconds(10.0, 14.0) == 2 * 2.0 + 2 * 0.5
+    assert cpu.seconds(19.0, 30.0) is None  # most of it was not sampled
+    assert recovery(KILLS, MEDIANS, OUTPUTS)[0]["extra_core_s"] is None
+
+
+def test_latency_that_never_is_normal_again_has_no_extra_core_seconds() -> None:
+    cpu = CpuTime([(s + 1.0, 1.0, 0.5) for s in range(120)], [(s + 1.0, 1.0) for s in range(120)])
+    high = MEDIANS | dict.fromkeys(range(25, 50), 4_000.0)
+    found = recovery(KILLS, high, OUTPUTS, cpu=cpu)
+    assert [one["extra_core_s"] for one in found] == [None, 0.0, 0.0]
+
+
+def test_the_tail_before_is_of_the_measured_seconds_before_the_first_kill() -> None:
+    latencies = {s: {10: 98, 700: 2} for s in range(5, 110)}
+    latencies |= {9: {9_000: 500}, 20: {8_000: 500}}  # warm-up, and the second of the kill
+    found = recovery(KILLS, MEDIANS, OUTPUTS, latencies)
+    assert [one["before_p99_ms"] for one in found] == [700, 700, 700]
+    fewer = {s: {10: 99, 700: 1} for s in range(5, 110)}
+    assert recovery(KILLS, MEDIANS, OUTPUTS, fewer)[0]["before_p99_ms"] == 10
+    assert recovery(KILLS, MEDIANS, OUTPUTS)[0]["before_p99_ms"] is None
 
 
 def test_a_burst_that_nobody_notices_is_high_for_no_time() -> None:
