@@ -257,7 +257,9 @@ CHANGES = (
     Change("external:my-flink --stages 1,2", "external:my-flink --stages 0,1"),
     # Shortened.
     Change("--workers 1,2,4", "--workers 1,2"),
-    Change(r"study (ospbench|karimov|stages)( --scale \w+)?", "study ospbench --scale tiny"),
+    Change(
+        r"study (ospbench|karimov|stages|recovery)( --scale \w+)?", "study ospbench --scale tiny"
+    ),
     Change(r"study skyshark --scale \w+", "study skyshark --scale tiny"),
     Change(r"--duration \d+", "--duration 5"),
     Change(r"--warm-up \d+", "--warm-up 4"),

@@ -8,6 +8,7 @@ without a figure are empty.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf, isinf
 from statistics import median
 
 from analysis.comparability import is_doubtful
@@ -15,7 +16,7 @@ from analysis.intervals import is_supported
 from schemas.model import Stage
 from schemas.percentiles import LEVELS
 from schemas.percentiles import shown as shown_name
-from schemas.report import Number, PipelineReport, Report, ReportPart, StageReport
+from schemas.report import Number, PipelineReport, Recovery, Report, ReportPart, StageReport
 from schemas.study import (
     LATENCIES,
     PREFIXES,
@@ -31,6 +32,19 @@ from services.console.report.charts import Markup, Range, element, range_chart, 
 PROSE_CHARACTERS = 32
 FIGURE = ("", *"0123456789-(")  # first characters of a figure, or no character
 MARK = " ¹"
+NEVER = "never"
+OF_SEVERAL = (
+    "Times, core-seconds and the p99 before are medians of the run's faults, with their range in "
+    f"brackets; {NEVER}: not before the next fault or the end. Lost, late, repeated, wrong and "
+    "aborted are sums over the run."
+)
+# Attributes of the recovery from each fault, by the figure.
+OF_FAULTS = {
+    "outage_s": "outage_s",
+    "normal_again_s": "high_for_s",
+    "extra_core_s": "extra_core_s",
+    "before_p99_ms": "before_p99_ms",
+}
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Figure = Callable[[Report, PipelineReport, StageReport], Number | None]
 Row = tuple[str, ...]
@@ -55,6 +69,15 @@ TITLES: dict[str, str] = {
     "highest_median_ms": "highest median after a burst, ms",
     "high_for_s": "high for, s",
     "burst_p99_ms": "p99 after a burst, ms",
+    "outage_s": "outage, s",
+    "normal_again_s": "latency normal after, s",
+    "extra_core_s": "extra core-seconds",
+    "before_p99_ms": "p99 before the first fault, ms",
+    "missing": "lost",
+    "late": "late",
+    "duplicates": "repeated",
+    "wrong": "wrong",
+    "aborted": "aborted",
     "memory_mb": "peak memory, MB",
     "core_s_per_million": "core-seconds per million records",
     "input_per_second": "records/s appended",
@@ -169,6 +192,16 @@ class MeasuredCell:
             return None
         return figure_of(self.report, self.pipeline, stage, name)
 
+    def text(self, stage: Stage, name: FigureName) -> str:
+        """A figure in the format of a table, with the range of the faults that it is of, and the
+        mark."""
+        figure = self.figure(stage, name)
+        if figure is None or self.report is None:
+            return ""
+        values = values_of_faults(self.report.pipelines[self.pipeline].stages[stage], name)
+        low, high = shown(min(values, default=figure)), shown(max(values, default=figure))
+        return shown(figure) + (f" ({low} to {high})" if low != high else "") + self.mark
+
     @property
     def mark(self) -> str:
         """The footnote mark of its figures, or an empty string."""
@@ -229,6 +262,7 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
     ]
     picture = _picture(study, experiment, cells)
     words += _footnote(rows)
+    words += [OF_SEVERAL] if set(OF_FAULTS) & set(experiment.figures) and rows else []
     return Section(experiment.title, tuple(words), *_told(header, rows), "", picture)
 
 
@@ -257,8 +291,7 @@ def _row(
         return None
     row = [system.name, stage]
     for name in experiment.figures:
-        ours = measured.figure(stage, name) if measured else None
-        row.append(shown(ours) + (measured.mark if measured and ours is not None else ""))
+        row.append(measured.text(stage, name) if measured else "")
         row.append(shown(paper.values.get(name) if paper else None))
     run = "" if measured is None else measured.run_id
     if measured is not None and not measured.valid:
@@ -279,6 +312,8 @@ def shown(value: float | None) -> str:
     """A figure in the format of a table."""
     if value is None:
         return ""
+    if isinf(value):
+        return NEVER
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -296,7 +331,7 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
             if measured is None:
                 continue
             low, high = (measured.figure(stage, name) for name in (low_name, high_name))
-            if low is None or high is None:
+            if low is None or high is None or isinf(low) or isinf(high):
                 continue
             paper = paper_of(experiment, system, stage)
             given = paper.values if paper else {}
@@ -434,6 +469,42 @@ def _recovery(kind: str, combine: Callable[[Iterable[float]], float]) -> Figure:
     return find
 
 
+def values_of_faults(cell: StageReport, name: FigureName) -> list[float]:
+    """A figure of each fault of a run, infinite for what did not end; none if it is no such figure,
+    or unknown of a fault."""
+    values: list[float] = []
+    for each in cell.recovery if name in OF_FAULTS else ():
+        if each.silent_s is None:
+            continue  # no kill
+        value = getattr(each, OF_FAULTS[name])
+        if value is None and not _is_endless(each, name):
+            return []
+        values.append(inf if value is None else float(value))
+    return values
+
+
+def _is_endless(each: Recovery, name: FigureName) -> bool:
+    """Whether what a missing figure measures did not end; otherwise it is unknown."""
+    if name == "outage_s":
+        return "outage_s" in each.model_fields_set
+    return name == "normal_again_s" and each.normal_ms is not None
+
+
+def _of_faults(name: FigureName) -> Figure:
+    def find(_report: Report, _pipeline: PipelineReport, cell: StageReport) -> Number | None:
+        values = values_of_faults(cell, name)
+        return median(values) if values else None
+
+    return find
+
+
+def _verdicts(*names: str) -> Figure:
+    def find(_report: Report, _pipeline: PipelineReport, cell: StageReport) -> Number | None:
+        return sum(cell.verdicts[name] for name in names) if cell.verdicts else None
+
+    return find
+
+
 def _of(part: ReportPart | None, name: str) -> Number | None:
     """A figure by its name; None without the part."""
     value: Number | None = None if part is None else getattr(part, name)
@@ -459,6 +530,12 @@ FIGURES: dict[str, Figure] = {
     "highest_median_ms": _recovery("highest_median_ms", median),
     "high_for_s": _recovery("high_for_s", median),
     "burst_p99_ms": _recovery("p99_ms", median),
+    **{name: _of_faults(name) for name in OF_FAULTS},
+    "missing": _verdicts("missing"),
+    "late": _verdicts("late"),
+    "duplicates": _verdicts("duplicate"),
+    "wrong": _verdicts("wrong", "unexpected"),
+    "aborted": lambda _report, _pipeline, cell: cell.aborted,
     "memory_mb": _memory_mb,
     "core_s_per_million": lambda _report, pipeline, _cell: (
         pipeline.resources.core_seconds_per_million_records

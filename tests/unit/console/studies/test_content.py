@@ -13,7 +13,7 @@ from services.console.studies.content import (
     markdown,
     scores_of,
 )
-from tests.unit.console.studies.reports import cell, report, study
+from tests.unit.console.studies.reports import cell, experiment, report, study
 
 pytestmark = pytest.mark.unit
 
@@ -44,6 +44,43 @@ def test_a_row_has_figures_of_both_and_the_run():
     assert table.rows == (
         ("Fast", "parse", "2", "1", "6", "run-1", "§5"),
         ("Fast", "join", "3", "", "7", "run-1", ""),
+    )
+
+
+def test_a_figure_of_several_faults_has_their_range():
+    def of(outages):
+        recovered = [
+            {
+                "event": "kill of the driver",
+                "normal_ms": 10.0,
+                "highest_median_ms": 900,
+                "high_for_s": high,
+                "silent_s": 4,
+                "outage_s": out,
+            }
+            for high, out in outages
+        ]
+        found = report(parse=cell(3, 9, recovery=recovered, verdicts={"missing": 0}))
+        return MeasuredCell("run-1", "p", valid=True, report=found)
+
+    changes = {"stages": ["parse"], "figures": ["outage_s", "normal_again_s", "missing"]}
+    kills = study(experiments=[experiment(**changes, paper_values=[])], scores=[])
+
+    def texts(*outages):
+        key = ("latency", "Fast", "parse")
+        sections = article(kills, Standing("small"), {key: of(outages)}).sections
+        table = next(one for one in sections if one.title == "Latency")
+        assert any("medians of the run's faults" in text for text in table.words)
+        assert table.header[2:5] == ("outage, s", "latency normal after, s", "lost")
+        return table.rows[0][2:5]
+
+    assert texts((8, 4.5), (12, 9.25), (9, 5.125)) == ("5.12 (4.5 to 9.25)", "9 (8 to 12)", "0")
+    assert texts((8, 4.5)) == ("4.5", "8", "0")
+    assert texts((8, 4.5), (None, None), (9, 5.125))[0] == "5.12 (4.5 to never)"
+    assert texts((None, None), (None, None), (9, 5.125)) == (
+        "never (5.12 to never)",
+        "never (9 to never)",
+        "0",
     )
 
 
