@@ -17,7 +17,9 @@ from schemas.report import (
     Median,
     Number,
     PipelineReport,
+    Recovery,
     RepeatedPipeline,
+    RepeatedRecovery,
     RepeatedSearch,
     RepeatedStage,
     Repetition,
@@ -26,6 +28,7 @@ from schemas.report import (
 
 FIGURES = (*LEVELS, "mean")
 HEAP = tuple(f"heap_used_bytes_{name}" for name in ("min", "mean", "max"))
+RECOVERY = tuple(name for name in Recovery.model_fields if name != "event")
 RESOURCES = (COST, "cpu_cores", "memory_bytes_max", *HEAP)
 
 
@@ -100,7 +103,8 @@ def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
         used = [report.pipelines.get(pipeline, PipelineReport()).resources for report in reports]
         pipelines[pipeline] = RepeatedPipeline(
             stages={
-                stage: RepeatedStage(latency_ms=of_stage) for stage, of_stage in stages.items()
+                stage: RepeatedStage(latency_ms=of_stage, **_recovery(reports, pipeline, stage))
+                for stage, of_stage in stages.items()
             },
             resources={
                 name: _median(known)
@@ -109,6 +113,25 @@ def _medians(reports: list[Report]) -> dict[str, RepeatedPipeline]:
             },
         )
     return pipelines
+
+
+def _recovery(
+    reports: list[Report], pipeline: str, stage: str
+) -> dict[str, list[RepeatedRecovery]]:
+    """The field `recovery`, if all runs with this stage had the same events. A figure that one
+    lacks, as of a kill from which it did not recover, has no median."""
+    of_pipelines = [report.pipelines.get(pipeline, PipelineReport()) for report in reports]
+    runs = [each.stages[stage].recovery for each in of_pipelines if stage in each.stages]
+    events = [[each.event for each in run] for run in runs]
+    if not events[0] or any(other != events[0] for other in events):
+        return {}
+    repeated = []
+    for alike in zip(*runs, strict=True):
+        values = {name: [getattr(each, name) for each in alike] for name in RECOVERY}
+        known = {name: of for name, of in values.items() if None not in of}
+        medians = {name: _median(of) for name, of in known.items()}
+        repeated.append(RepeatedRecovery(event=alike[0].event, figures=medians))
+    return {"recovery": repeated}
 
 
 def _median(values: list[Number]) -> Median:

@@ -440,10 +440,18 @@ class Median(ReportPart):
     values: list[Number]
 
 
+class RepeatedRecovery(ReportPart):
+    """Medians of the recovery from the same event of every run, by its figures that all have."""
+
+    event: str
+    figures: dict[str, Median]
+
+
 class RepeatedStage(ReportPart):
-    """Medians by definition and figure."""
+    """Medians by definition and figure. recovery: absent if nothing disturbed the runs."""
 
     latency_ms: dict[str, dict[str, Median]]
+    recovery: list[RepeatedRecovery] = Field(default_factory=list)
 
 
 class RepeatedPipeline(ReportPart):

@@ -197,6 +197,44 @@ def test_five_runs_have_the_median_of_each_figure_with_its_spread() -> None:
     assert "heap_used_bytes_min" not in medians.resources
 
 
+def disturbed(run_id: str, *outages_s: float | None, event: str = "kill of the driver") -> Report:
+    """A run with a recovery from each of several kills."""
+    report = repeated(run_id, 4).model_dump(exclude_unset=True)
+    report["pipelines"]["spark-realtime"]["stages"]["parse"]["recovery"] = [
+        {
+            "event": event,
+            "normal_ms": 10.0,
+            "highest_median_ms": 900,
+            "high_for_s": None if outage_s is None else int(outage_s) + 2,
+            "silent_s": 3,
+            "outage_s": outage_s,
+        }
+        for outage_s in outages_s
+    ]
+    return Report.model_validate(report)
+
+
+def test_repeated_runs_have_the_medians_of_the_recovery_from_each_kill() -> None:
+    def recovered(*runs: Report) -> list[dict[str, Any]] | None:
+        repetition = summarise([*runs]).repetition
+        assert repetition is not None
+        stage = repetition.pipelines["spark-realtime"].stages["parse"].as_json()
+        recovery: list[dict[str, Any]] | None = stage.get("recovery")
+        return recovery
+
+    runs = [disturbed("a", 4.5, 6.0), disturbed("b", 9.25, None), disturbed("c", 5.0, 8.0)]
+    first, second = recovered(*runs) or []
+    assert (first["event"], second["event"]) == ("kill of the driver",) * 2
+    outage = first["figures"]["outage_s"]
+    assert (outage["median"], outage["values"]) == (5.0, [4.5, 9.25, 5.0])
+    assert first["figures"]["high_for_s"]["values"] == [6, 11, 7]
+    # The second kill of b had no end, so it has no median, and is not left out of one.
+    assert set(second["figures"]) == {"normal_ms", "highest_median_ms", "silent_s"}
+    assert recovered(runs[0], disturbed("d", 4.5)) is None
+    assert recovered(runs[0], disturbed("d", 4.5, 6.0, event="pause of the driver")) is None
+    assert recovered(repeated("e", 4), repeated("f", 5)) is None
+
+
 def test_several_searches_give_the_interval_that_they_found() -> None:
     runs = []
     for rate, high in ((40_000.0, 44_000.0), (42_000.0, 46_000.0)):
