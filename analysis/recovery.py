@@ -7,8 +7,8 @@ before the first one; for bursts and rises the lower of the levels before the fi
 of each; for a start the level at the end, unless latency is then still high or still falls. The
 resolution is one second.
 
-The outage of a kill is the longest time between two outputs that ends after it and before the next
-kill. It has not ended if whole seconds without output up to the next kill are longer.
+The outage of a kill is the longest time without output from it on that ends with an output before
+the next kill. It has not ended if a silence up to the next kill is longer by a second or more.
 
 Its extra core-seconds are those of the pipeline from the second of the kill until latency is
 normal, minus those that it used in as many seconds before the first kill, by the mean of the
@@ -103,7 +103,7 @@ def recovery(
     gaps_ms: Sequence[int] | None = None,
 ) -> list[Recovery]:
     """Recovery from each disturbance, for the report; times are seconds from it. gaps_ms: for each
-    kill the longest time between two outputs that ends after it and before the next, 0 without one;
+    kill the longest time without output from it on that ends before the next, 0 without an output;
     None if the times of single outputs are unknown."""
     recoveries = []
     kills = [each for each in disturbances if each.kind == "kill"]
@@ -218,7 +218,7 @@ def _extra_core_s(
 
 def _outage_s(each: Disturbance, outputs: Mapping[int, int], gap_ms: int) -> float | None:
     """None if it had not ended before the next kill or the end."""
-    has_ended = _came_back(each, outputs) and gap_ms >= 1000 * _silent_s(each, outputs)
+    has_ended = _came_back(each, outputs) and gap_ms > 1000 * (_silent_s(each, outputs) - 1)
     return gap_ms / 1000 if has_ended else None
 
 

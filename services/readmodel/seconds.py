@@ -39,8 +39,8 @@ class LateSecond:
 
 @dataclass(frozen=True)
 class LongestGap:
-    """The longest time between two outputs of a stage that ends after the `number`th of some times
-    and not after the next; those that end before the first time have the number 0."""
+    """The longest time without output of a stage that ends with one, from the `number`th of some
+    times on and not after the next; 0 is the time before the first of them."""
 
     pipeline: str
     stage: str
@@ -167,7 +167,7 @@ def longest_gaps(url: str, run_id: str, times_ms: list[int]) -> list[LongestGap]
         url,
         "WITH arrayMap(text -> toInt64(text), splitByChar(',', {times:String})) AS times"
         " SELECT pipeline, stage, toUInt32(arrayCount(at -> at < appended_ms, times)) AS number,"
-        " max(appended_ms - before_ms) AS gap_ms FROM"
+        " max(appended_ms - greatest(before_ms, times[number])) AS gap_ms FROM"
         " (SELECT pipeline, stage, appended_ms, lagInFrame(appended_ms, 1, appended_ms)"
         " OVER (PARTITION BY pipeline, stage ORDER BY appended_ms) AS before_ms FROM"
         " (SELECT DISTINCT pipeline, stage, appended_ms FROM tidegauge.results_pairs"
