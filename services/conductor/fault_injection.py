@@ -96,8 +96,8 @@ def _processes_of_pipeline(
 
 
 def _named_below(program: psutil.Process, name: str) -> list[psutil.Process]:
-    """Processes of that name, without those above others of it: the JVM of Spark's driver is above
-    those of its executors."""
+    """Processes of that name, without those above others of it: a driver's JVM may be above those
+    in which its tasks run."""
     own: list[psutil.Process] = []
     above: set[int] = set()
     for process in program.children(recursive=True):

@@ -1,5 +1,6 @@
 """Only the intended processes are killed."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -184,6 +185,7 @@ subprocess.run([sys.executable, "-c", program, "/data/runs/r1/one.plan.json"])
         assert sorted(pids_of("worker", tmp_path, [ONE])) == executors
         assert pids_of("worker", tmp_path, [ONE], most=1) == executors[:1]
     finally:
-        for process in reversed(psutil.Process(runner.pid).children(recursive=True)):
-            process.kill()
+        for process in psutil.Process(runner.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it ends with those below it
+                process.kill()
         runner.communicate()
