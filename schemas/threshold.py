@@ -11,7 +11,7 @@
     join.p99_ms <= 50 abort               ends the run as soon as it fails
 
 Text after `#` is a comment. Figures cover the measured phase of a run. A watch has one stage, so
-`p99_ms <= 50` is enough there.
+`p99_ms <= 50` and `visible.p99_ms <= 900` are enough there.
 """
 
 import operator
@@ -25,6 +25,7 @@ from schemas.percentiles import LATENCIES
 LATENCY_FIGURES: Final = tuple(f"{name}_ms" for name in LATENCIES)
 Definition = Literal["latest", "mean", "event_time", "window_time", "visible", "processing_time"]
 DEFINITIONS: Final[tuple[str, ...]] = get_args(Definition)
+OF_WATCH: Final = ("latest", "visible")
 VERDICT_FIGURES: Final = (
     *("exact", "wrong", "missing", "late", "duplicate", "unexpected"),
     "not_exact",
@@ -124,14 +125,14 @@ class Threshold(Model):
 
 
 def parse_threshold(text: str, stage: str = "") -> Threshold:
-    """Parse a threshold. stage: subject of a figure without one. Raises ValueError with the mistake
-    and the allowed values."""
+    """Parse a threshold. stage: subject of a figure, or of a definition, without one. Raises
+    ValueError with the mistake and the allowed values."""
     line = " ".join(text.split())
     if len(line) > MAX_CHARACTERS:
         raise ValueError(f"a threshold has at most {MAX_CHARACTERS} characters")
     match = _LINE.fullmatch(line)
-    if stage and match is not None and not match["subject"]:
-        at = match.start("figure")
+    if stage and match is not None and _has_no_subject(match, stage):
+        at = match.start("subject" if match["subject"] else "figure")
         line = f"{line[:at]}{stage}.{line[at:]}"
         match = _LINE.fullmatch(line)
     if match is None or not (match["subject"] and (match["value"] or match["baseline"])):
@@ -179,12 +180,18 @@ def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Thres
     allowed = (*of_stage, *of_input)
     is_of_stage = threshold.subject in (EVERY_STAGE, stage)
     figure = threshold.figure if is_of_stage else f"{threshold.subject}.{threshold.figure}"
-    if threshold.definition != "latest":
+    if threshold.definition not in OF_WATCH:
         figure = f"{threshold.definition}.{figure}"
     if figure not in allowed:
-        has = ", ".join(allowed)
+        has = f"{', '.join(allowed)}, and latencies as visible.p99_ms"
         raise ValueError(f"{threshold.text!r}: a {kind} watch has no {figure}; it has: {has}")
     return threshold
+
+
+def _has_no_subject(match: re.Match[str], stage: str) -> bool:
+    """Whether a line has no stage: what stands in its place is nothing, or a definition."""
+    subject = match["subject"]
+    return not subject or (subject in DEFINITIONS and subject != stage and not match["definition"])
 
 
 def _check(subject: str, definition: str | None, figure: str) -> None:

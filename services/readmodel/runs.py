@@ -330,7 +330,7 @@ def runs_of_watch(url: str, watch: str) -> dict[str, bool]:
 
 
 def recent_outputs(url: str, watch: str, seconds: int) -> RecentOutputs | None:
-    """The outputs of the last seconds; None without any."""
+    """The outputs of the last seconds, with their latency `latest`; None without any."""
     rows = query_as(
         RecentOutputs,
         url,
@@ -338,7 +338,7 @@ def recent_outputs(url: str, watch: str, seconds: int) -> RecentOutputs | None:
         " quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
         " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
         " FROM tidegauge.results_latency AS l WHERE pipeline = {name:String}"
-        " AND startsWith(run_id, 'watch-')"
+        " AND startsWith(run_id, 'watch-') AND definition = 'latest'"
         " AND l.time > now64(3) - toIntervalSecond({seconds:UInt32}) HAVING outputs > 0",
         name=watch,
         seconds=str(seconds),

@@ -6,7 +6,9 @@ broker gives an append time of its own. Kafka's clients do not deliver markers, 
 partitions a second time, by fetches of its own, and parses the headers of record batches (format 2,
 https://kafka.apache.org/documentation/#recordbatch) and the markers alone.
 
-A partition whose first batch is not of a transaction is not read any further.
+A partition whose first batch is not of a transaction, or has the time of its producer (CreateTime),
+is not read any further. In the latter the broker gives markers a time of its own clock, which no
+record of the partition has.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from aiokafka.client import AIOKafkaClient
@@ -30,18 +32,21 @@ from services.runtime.kafka_security import security
 _HEADER = struct.Struct(">qiibIhiqqqhii")  # of a record batch
 _LENGTH_AT = 12  # bytes before those that a batch's length counts
 _MAGIC = 2
-_IS_TRANSACTIONAL, _IS_CONTROL = 1 << 4, 1 << 5
+_IS_APPEND_TIME, _IS_TRANSACTIONAL, _IS_CONTROL = 1 << 3, 1 << 4, 1 << 5
 _COMMIT = 1
 _READ_COMMITTED = 1
 _MAX_WAIT_MS, _MIN_BYTES = 500, 1
 _PARTITION_BYTES, _MAX_BYTES = 1 << 20, 16 << 20
 _RETRY_S = 0.1
 _PATIENCE_S = 120.0  # a broker that was killed starts again within it
+_OFFSET_OUT_OF_RANGE = 1
+UNKNOWN_MS = -1
 
 
 class Batch(NamedTuple):
-    """Header of a record batch. appended_ms: LogAppendTime. commits: of the marker that ends a
-    transaction, whether it commits it; None for records."""
+    """Header of a record batch. appended_ms: its time. commits: of the marker that ends a
+    transaction, whether it commits it; None for records. is_append_time: whether its time is
+    LogAppendTime."""
 
     offset: int
     next_offset: int
@@ -50,10 +55,22 @@ class Batch(NamedTuple):
     producer: int
     is_transactional: bool
     commits: bool | None
+    is_append_time: bool = True
 
 
 class BatchFormatError(ValueError):
     """Bytes that are not a record batch of format 2."""
+
+
+class TransactionsLostError(KafkaUnavailableError):
+    """The log of some partitions no longer says when records became visible."""
+
+    def __init__(self, places: list[Place], reason: str) -> None:
+        topic, partition = places[0]
+        super().__init__(
+            f"the transactions of {topic}, partition {partition}, cannot be read: {reason}"
+        )
+        self.places = places
 
 
 def batches(data: bytes) -> Iterable[Batch]:
@@ -69,8 +86,8 @@ def batches(data: bytes) -> Iterable[Batch]:
         if end > len(data):
             return
         commits = None
-        if attributes & _IS_CONTROL:
-            commits = _is_commit(data[at + _HEADER.size : end])
+        if attributes & _IS_CONTROL:  # without a record after compaction: it has nothing to end
+            commits = not records or _is_commit(data[at + _HEADER.size : end])
         yield Batch(
             offset,
             offset + last + 1,
@@ -79,6 +96,7 @@ def batches(data: bytes) -> Iterable[Batch]:
             producer,
             bool(attributes & _IS_TRANSACTIONAL),
             commits,
+            bool(attributes & _IS_APPEND_TIME),
         )
         at = end
 
@@ -106,12 +124,16 @@ class CommitTimes:
 
     offset: of the first record of interest. A transaction that was open there is not known; it is
     taken to end before its successors. next_offset: of the next batch to read. stable_offset: all
-    records before it are visible or aborted. is_transactional: None before the first batch.
+    records before it are visible or aborted. is_transactional: whether the first batch is one of a
+    transaction, with LogAppendTime; None before it.
+
+    A batch takes 24 bytes until the records before its end are forgotten; an open transaction 8,
+    and 16 for each second in which it has records.
     """
 
-    def __init__(self, offset: int) -> None:
-        self.next_offset = self.stable_offset = offset
-        self.is_transactional: bool | None = None
+    def __init__(self, offset: int, is_transactional: bool | None = None) -> None:
+        self._first = self.next_offset = self.stable_offset = offset
+        self.is_transactional = is_transactional
         self._begun: dict[int, int] = {}  # first offset of each open transaction, by producer
         self._written: dict[int, Counter[int]] = {}  # its records by second (epoch ms)
         self._aborted: Counter[int] = Counter()
@@ -128,10 +150,12 @@ class CommitTimes:
             return
         self.next_offset = batch.next_offset
         if self.is_transactional is None:
-            self.is_transactional = batch.is_transactional
+            self.is_transactional = batch.is_transactional and batch.is_append_time
         if not batch.is_transactional:
             self._advance(batch)
         elif batch.commits is None:
+            if not batch.records:  # compaction leaves a batch without its records, or its marker
+                return
             self._begun.setdefault(batch.producer, batch.offset)
             second = batch.appended_ms - batch.appended_ms % 1000
             self._written.setdefault(batch.producer, Counter())[second] += batch.records
@@ -151,9 +175,11 @@ class CommitTimes:
 
     def visible_ms(self, offsets: Ints) -> Ints:
         """Epoch milliseconds at which the records at these offsets, all of them below
-        `stable_offset`, became visible."""
+        `stable_offset`, became visible; UNKNOWN_MS of those before the first offset."""
         at = np.searchsorted(np.array(self._ends, np.int64), offsets, side="right")
-        times: Ints = np.array(self._times_ms, np.int64)[at]
+        is_known = offsets >= self._first
+        times: Ints = np.full(len(offsets), UNKNOWN_MS, np.int64)
+        times[is_known] = np.array(self._times_ms, np.int64)[at[is_known]]
         return times
 
     def forget(self, before: int) -> None:
@@ -166,15 +192,44 @@ class CommitTimes:
         taken, self._aborted = self._aborted, Counter()
         return taken
 
+    def saved(self) -> dict[str, Any]:
+        """All but the aborted records as JSON types, for `restored`."""
+        return {
+            "offsets": [self._first, self.next_offset, self.stable_offset],
+            "is_transactional": self.is_transactional,
+            "begun": [*self._begun.items()],
+            "written": [[producer, [*each.items()]] for producer, each in self._written.items()],
+            "ends": self._ends,
+            "times_ms": self._times_ms,
+        }
+
+    @classmethod
+    def restored(cls, saved: dict[str, Any]) -> "CommitTimes":
+        """The same from what was saved."""
+        first, next_offset, stable_offset = saved["offsets"]
+        result = cls(first, saved["is_transactional"])
+        result.next_offset, result.stable_offset = next_offset, stable_offset
+        result._begun = dict(saved["begun"])
+        result._written = {producer: Counter(dict(each)) for producer, each in saved["written"]}
+        result._ends, result._times_ms = [*saved["ends"]], [*saved["times_ms"]]
+        return result
+
 
 class CommitReader:
     """Reads the batches of partitions from these offsets. All calls must come from one thread at a
     time, which must not run an event loop.
 
-    properties: of a librdkafka client. Raises ValueError for settings that aiokafka does not have.
+    properties: of a librdkafka client. patience_s: how long a broker may not answer. has_read:
+    whether one ever did. Raises ValueError for settings that aiokafka does not have, OSError for
+    certificates that cannot be read.
     """
 
-    def __init__(self, properties: Mapping[str, str], offsets: Mapping[Place, int]) -> None:
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        offsets: Mapping[Place, int],
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         access = security(properties)
         self._arguments = {
             "bootstrap_servers": properties["bootstrap.servers"].split(","),
@@ -190,13 +245,15 @@ class CommitReader:
             }
         self._partitions = {place: CommitTimes(offset) for place, offset in offsets.items()}
         self._passed: dict[Place, int] = {}
+        self._patience_s = patience_s
+        self.has_read = False
         self._runner: asyncio.Runner | None = None
         self._client: AIOKafkaClient | None = None
 
     def read_to(self, ends: Mapping[Place, int]) -> None:
         """Read until everything before these offsets, which a consumer of committed records has
         passed, is stable. Forgets what was before those of the previous call. Raises
-        KafkaUnavailableError, BatchFormatError."""
+        KafkaUnavailableError, TransactionsLostError, BatchFormatError."""
         for place in ends.keys() & self._partitions.keys():
             self._partitions[place].forget(self._passed.get(place, 0))
             self._passed[place] = ends[place]
@@ -206,12 +263,31 @@ class CommitReader:
             self._runner = asyncio.Runner()
         self._runner.run(self._read_to(ends))
 
+    def begin(self, place: Place, offset: int) -> None:
+        """Read a partition from this offset on; of earlier records nothing is known. One that had
+        transactions is taken to have them still."""
+        known = self._partitions.get(place)
+        had = True if known is not None and known.is_transactional else None
+        self._partitions[place] = CommitTimes(offset, had)
+        self._passed.pop(place, None)
+
+    def saved(self) -> list[Any]:
+        """What is known of each partition as JSON types, for `restore`; at most what one fetch
+        has."""
+        return [[*place, times.saved()] for place, times in self._partitions.items()]
+
+    def restore(self, saved: list[Any]) -> None:
+        """Restore what was saved of partitions."""
+        for topic, partition, times in saved:
+            self._partitions[topic, partition] = CommitTimes.restored(times)
+
     def has_transactions(self, place: Place) -> bool:
         """Whether the first record of a partition is one of a transaction."""
         return bool(self._partitions[place].is_transactional)
 
     def visible_ms(self, place: Place, offsets: Ints) -> Ints:
-        """Epoch milliseconds at which records that the last `read_to` has passed became visible."""
+        """Epoch milliseconds at which records that the last `read_to` has passed became visible;
+        UNKNOWN_MS of those from before the partition was begun."""
         return self._partitions[place].visible_ms(offsets)
 
     def take_aborted(self) -> dict[str, Counter[int]]:
@@ -241,10 +317,12 @@ class CommitReader:
         ]
 
     async def _read_to(self, ends: Mapping[Place, int]) -> None:
-        deadline_s = time.monotonic() + _PATIENCE_S
-        reason = "they do not end"
+        deadline_s = time.monotonic() + self._patience_s
+        reason = ""
         while behind := self._behind(ends):
             if time.monotonic() > deadline_s:
+                if not reason:
+                    raise TransactionsLostError(behind, "they do not end")
                 topic, partition = behind[0]
                 raise KafkaUnavailableError(
                     f"the transactions of {topic}, partition {partition}, cannot be read: {reason}"
@@ -252,6 +330,7 @@ class CommitReader:
             try:
                 async with asyncio.timeout(KAFKA_TIMEOUT_S):
                     await self._fetch(behind)
+                reason = ""
             except (KafkaError, OSError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
                 await self._disconnect()
@@ -276,8 +355,11 @@ class CommitReader:
             response = await client.send(leader, request)
             for topic, partitions in response.topics:
                 for partition, code, *_, data in partitions:
+                    if code == _OFFSET_OUT_OF_RANGE:
+                        raise TransactionsLostError([(topic, partition)], "they were removed")
                     if code:
                         raise KafkaError(f"{topic}, partition {partition}: error {code}")
+                    self.has_read = True
                     times = self._partitions[topic, partition]
                     for batch in batches(data or b""):
                         times.add(batch)
@@ -286,7 +368,8 @@ class CommitReader:
         if self._client is None:
             self._client = AIOKafkaClient(**self._arguments)
             await self._client.bootstrap()
-            await self._client.set_topics({topic for topic, _ in self._partitions})
+            # All topics: a request for one that was deleted would create it on some clusters.
+            await self._client.set_topics(())
         return self._client
 
     async def _disconnect(self) -> None:

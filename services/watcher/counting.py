@@ -53,6 +53,7 @@ NAMED: Final = {
 }
 MEASURE: Final = "measure"
 LATEST: Final = "latest"
+VISIBLE: Final = "visible"
 PARTITION: Final = "partition"
 
 
@@ -218,16 +219,23 @@ class Slices:
                 yield WatchFigures(catalogue.SLICES, number, head | part)
 
 
+def _no_records() -> list[int]:
+    """Records, bytes and aborted records of a second."""
+    return [0, 0, 0]
+
+
 @dataclass
 class RunTotals:
-    """Totals of a run so far. unmeasured: why its timestamps do not measure latency, known at its
-    end; empty if they do."""
+    """Totals of a run so far. latencies, visible: of outputs until they are appended, and until
+    consumers of committed records can have them. unmeasured: why its timestamps do not measure
+    latency, known at its end; empty if they do."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     inputs: int = 0
     outputs: int = 0
     refused: int = 0
     latencies: LatencyCounts = field(default_factory=LatencyCounts)
+    visible: LatencyCounts = field(default_factory=LatencyCounts)
     copied: CopiedTimes = field(default_factory=CopiedTimes)
     not_judged: UnjudgedRecords = field(default_factory=UnjudgedRecords)
     unmeasured: str = ""
@@ -263,7 +271,7 @@ class Counting:
         self._place_of = place_of
         self._is_create = is_create
         self.totals: dict[int, RunTotals] = defaultdict(RunTotals)
-        self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(lambda: [0, 0])
+        self._throughput: dict[tuple[str, bool, int], list[int]] = defaultdict(_no_records)
 
     def run_of(self, time_ms: int) -> int:
         """The run that contains a time."""
@@ -291,6 +299,10 @@ class Counting:
             else:
                 totals.outputs += int(counts[place])
 
+    def add_aborted(self, topic: str, second_ms: int, records: int) -> None:
+        """Count records of aborted transactions of an output topic."""
+        self._throughput[topic, False, second_ms // 1000][2] += records
+
     def leave_out(self, row: UnjudgedRow, times: Ints) -> None:
         """Count records that are not judged, each in the run of its time."""
         runs, counts = np.unique(times // self._run_ms, return_counts=True)
@@ -308,10 +320,11 @@ class Counting:
 
     def throughput_events(self) -> Iterator[WatchFigures]:
         """Throughput since the last call."""
-        taken, self._throughput = self._throughput, defaultdict(lambda: [0, 0])
-        for (topic, is_input, second), (records, bytes_) in sorted(taken.items()):
+        taken, self._throughput = self._throughput, defaultdict(_no_records)
+        for (topic, is_input, second), cell in sorted(taken.items()):
             where = {"pipeline": "", "stage": ""} if is_input else self._where
-            counts = {"second": second * 1000, "records": records, "bytes": bytes_, "aborted": 0}
+            named = zip(("records", "bytes", "aborted"), cell, strict=True)
+            counts = {"second": second * 1000, **dict(named)}
             run = self.run_of(second * 1000)
             yield WatchFigures(catalogue.THROUGHPUT, run, {"topic": topic, **where, **counts})
 
@@ -323,7 +336,10 @@ class Counting:
         run = judged.about_ms // self._run_ms
         self.slices.add(judged, run)
         self._look_at_times(judged, run)
-        yield from self._latencies(judged, run)
+        timed = judged.verdict <= LATE
+        yield from self._latencies(LATEST, judged.output_ms, judged, run, timed)
+        known = timed & (judged.visible_ms != NONE_MS)
+        yield from self._latencies(VISIBLE, judged.visible_ms, judged, run, known)
         yield from self._verdicts(judged, run)
 
     def _look_at_times(self, judged: VerdictColumns, run: Ints) -> None:
@@ -332,16 +348,24 @@ class Counting:
         for number, rows in by_value(run[timed]):
             self.totals[number].copied.add(judged.take(timed[rows]))
 
-    def _latencies(self, judged: VerdictColumns, run: Ints) -> Iterator[WatchFigures]:
-        timed = judged.verdict <= LATE
-        latency_ms = (judged.output_ms - judged.input_ms)[timed]
+    def _latencies(
+        self,
+        definition: str,
+        until_ms: Ints,
+        judged: VerdictColumns,
+        run: Ints,
+        timed: npt.NDArray[np.bool_],
+    ) -> Iterator[WatchFigures]:
+        """Latencies until some times, of the outputs that have one."""
+        latency_ms = (until_ms - judged.input_ms)[timed]
         cells: dict[tuple[int, int], Counter[int]] = defaultdict(Counter)
         second = judged.output_ms[timed] // 1000
         for (number, at, latency), count in count_cells(run[timed], second, latency_ms):
             cells[number, at][latency] += count
-            self.totals[number].latencies.add(latency, count)
+            totals = self.totals[number]
+            (totals.visible if definition == VISIBLE else totals.latencies).add(latency, count)
         for (number, at), counts in sorted(cells.items()):
-            head = {**self._where, "definition": LATEST, "phase": MEASURE, "second": at * 1000}
+            head = {**self._where, "definition": definition, "phase": MEASURE, "second": at * 1000}
             for part in histograms(counts):
                 yield WatchFigures(catalogue.LATENCY, number, head | part)
 
@@ -396,6 +420,7 @@ class Counting:
         columns: dict[str, npt.NDArray[Any]] = {}
         for run, totals in self.totals.items():
             columns[f"latency_{run}"], columns[f"latency_count_{run}"] = totals.latencies.columns()
+            columns[f"visible_{run}"], columns[f"visible_count_{run}"] = totals.visible.columns()
             columns[f"copied_{run}"] = totals.copied.saved()[0]
         return columns, {str(run): totals.saved() for run, totals in self.totals.items()}
 
@@ -406,6 +431,8 @@ class Counting:
                 Counter(fields["verdicts"]), fields["inputs"], fields["outputs"], fields["refused"]
             )
             result.latencies.restore(columns[f"latency_{run}"], columns[f"latency_count_{run}"])
+            if f"visible_{run}" in columns:  # not in releases up to 0.1.0
+                result.visible.restore(columns[f"visible_{run}"], columns[f"visible_count_{run}"])
             result.copied.restore(columns[f"copied_{run}"], fields["copied"])
             for row in fields["not_judged"]:
                 result.not_judged.add(UnjudgedRow(**row))

@@ -293,6 +293,7 @@ class Remembered:
             self.groups.of("offset", numbers),
             self.groups.of("by", numbers),
             np.zeros(len(numbers), np.int64),
+            np.full(len(numbers), NONE_MS, np.int64),
         )
 
     def forget(self, before_ms: int) -> None:

@@ -29,7 +29,6 @@ from schemas.watch import Relation
 from services.runtime.counting import Ints
 from services.watcher.groups import MISSING, PAIRED, Matches, Remembered, first_at
 from services.watcher.records import (
-    COLUMNS,
     DUPLICATE,
     EXACT,
     FOUND,
@@ -42,6 +41,8 @@ from services.watcher.records import (
     joined,
     no_records,
     of_outputs,
+    restored_records,
+    saved_records,
     together,
 )
 
@@ -141,12 +142,11 @@ class WatchLedger:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
-        waiting = {f"waiting_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
-        return waiting | self._remembered.saved()
+        return saved_records(self.waiting, "waiting") | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = RecordColumns(*(saved[f"waiting_{each.name}"] for each in COLUMNS))
+        self.waiting = restored_records(saved, "waiting")
         self._remembered.restore(saved)
 
     def _answers(self, outputs: RecordColumns) -> tuple[list[_Answers], Ints]:
@@ -307,11 +307,11 @@ class Joining:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """Waiting inputs, for `restore`."""
-        return {f"join_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
+        return saved_records(self.waiting, "join")
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore waiting inputs."""
-        self.waiting = RecordColumns(*(saved[f"join_{each.name}"] for each in COLUMNS))
+        self.waiting = restored_records(saved, "join")
 
 
 def _ranks(values: Ints) -> Ints:

@@ -26,6 +26,7 @@ from services.runtime.process import Clock, expect_batches, limit_arenas, now_ms
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
+from services.runtime.transactions import CommitReader
 from services.watcher import position
 from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
@@ -46,7 +47,17 @@ REASONS_TO_END: Final = (
     SecretFileError,
     ValueError,
 )
+COMMITS_PATIENCE_S: Final = 30.0
 log = structlog.get_logger()
+
+
+def commit_reader(client: dict[str, Any]) -> CommitReader | None:
+    """Reads transactions with the properties of a client; None if it does not support these."""
+    try:
+        return CommitReader(client, {}, COMMITS_PATIENCE_S)
+    except (OSError, ValueError) as error:
+        log.warning("transactions_unread", reason=str(error))
+        return None
 
 
 class WatchContext:
@@ -64,7 +75,14 @@ class WatchContext:
         ValueError for properties that cannot be used."""
         client = client_properties(watch.kafka, watch.name, self.settings)
         admin = AdminClient(client | SILENT)
-        reader = WatchReader(lambda: Consumer(client | READING), admin, watch.topics())
+        outputs = tuple(each.topic for each in watch.outputs)
+        reader = WatchReader(
+            lambda: Consumer(client | READING),
+            admin,
+            watch.topics(),
+            outputs=outputs,
+            commits=commit_reader(client),
+        )
         return reader, GroupLagReader(admin, watch.groups)
 
     def open_events(self, producer: str) -> Events:
@@ -103,6 +121,7 @@ def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclud
             watching.step()
         if watching.behind is None:
             close(watching)
+        watching.reader.close()
     except ValidationError as error:
         _end(name, first_mistake(error))
     except REASONS_TO_END as error:
@@ -170,6 +189,7 @@ def end_left(name: str, context: WatchContext, stop: threading.Event) -> None:
         log.warning("not_caught_up", reason=reason)
     if watching.behind is None or not stop.is_set():
         watching.end(reason)
+    watching.reader.close()
 
 
 def open_watching(watch: Watch, context: WatchContext) -> Watching:

@@ -1,8 +1,10 @@
 """Reads topics of a foreign cluster without side effects: no group, no commits, no writes.
 
-The client looks up a group coordinator on its own; a cluster may refuse that.
+The client looks up a group coordinator on its own; a cluster may refuse that. The transactions of
+outputs are read by a second client. If this one cannot read them, the watch goes on without.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -10,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final
 
+import numpy as np
 import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
@@ -23,6 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
+from services.runtime.counting import Ints, by_value
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
     KafkaUnavailableError,
@@ -31,6 +35,12 @@ from services.runtime.kafka import (
     said_by_kafka,
 )
 from services.runtime.process import Clock, now_ms
+from services.runtime.transactions import (
+    UNKNOWN_MS,
+    BatchFormatError,
+    CommitReader,
+    TransactionsLostError,
+)
 from services.watcher.cluster import BrokerClocks
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import NotReadable, Trouble
@@ -117,13 +127,16 @@ class WatchReader:
     positions: the next offset of every partition being read. A new partition starts at its first
     record; one of a topic that reappears resumes, unless the topic was recreated. troubles: what
     happened; the publisher clears the list. is_full: whether too many records wait for partitions
-    that are behind; other partitions are then paused.
+    that are behind; other partitions are then paused. commits: reads the transactions of `outputs`,
+    topics; None if they cannot be read.
     """
 
     open_consumer: Callable[[], Consumer]
     admin: AdminClient
     topics: tuple[str, ...]
     clock: Clock = now_ms
+    outputs: tuple[str, ...] = ()
+    commits: CommitReader | None = None
     troubles: list[Trouble] = field(default_factory=list)
     clocks: BrokerClocks = field(default_factory=BrokerClocks)
     _places: dict[Place, ReadPartition] = field(default_factory=dict)
@@ -178,8 +191,9 @@ class WatchReader:
         return frozenset(result)
 
     def saved_topics(self) -> dict[str, Any]:
-        """Ids of the topics, and those that are deleted, for `begin`."""
-        return {"ids": self._ids, "gone": sorted(self._gone)}
+        """Ids of the topics, those that are deleted, and transactions, for `begin`."""
+        transactions = [] if self.commits is None else self.commits.saved()
+        return {"ids": self._ids, "gone": sorted(self._gone), "transactions": transactions}
 
     def begin(self, positions: dict[Place, int], topics: dict[str, Any] | None = None) -> None:
         """Start reading at these offsets, which are those of `saved_topics` if given."""
@@ -188,6 +202,9 @@ class WatchReader:
         for place, offset in positions.items():
             side = self._left if place[0] in self._gone else self._places
             side[place] = ReadPartition(offset, self._ids.get(place[0], ""))
+            self._begin_commits(place, offset)
+        if self.commits is not None and topics is not None:
+            self.commits.restore(topics.get("transactions", []))
         self._assign()
         now = self.clock()
         self._not_readable.answered(now)
@@ -195,7 +212,7 @@ class WatchReader:
 
     def read(self, most: int, timeout_s: float) -> Iterator[tuple[str, list[Message]]]:
         """The next records in batches of one topic; a batch must be processed before the next is
-        requested. Raises KafkaException for permanent errors."""
+        requested. Raises KafkaException for permanent errors, KafkaUnavailableError."""
         for place, state in self._places.items():
             if state.is_stuck:
                 self._free(place, state)
@@ -207,12 +224,72 @@ class WatchReader:
                 if message.error() is None or self._is_noted(message)
             ]
         now = self.clock()
+        self._read_commits(messages)
         for topic, stretch in groupby(messages, Message.topic):
             batch = list(stretch)
             noted = [*batch[:: max(1, len(batch) // MOST_NOTED)], batch[-1]]
             for last in dict(zip(map(Message.partition, noted), noted, strict=True)).values():
                 self._saw(last, now)
             yield topic, batch
+
+    def visible_ms(self, topic: str, messages: list[Message]) -> Ints:
+        """When consumers of committed records could have each of these records of a topic, which
+        the last `read` has returned; NONE_MS where that is unknown, as in partitions without
+        transactions."""
+        result = np.full(len(messages), NONE_MS, np.int64)
+        if self.commits is None or topic not in self.outputs:
+            return result
+        partitions = np.fromiter(map(Message.partition, messages), np.int64, len(messages))
+        offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+        for partition, rows in by_value(partitions):
+            if self.commits.has_transactions((topic, partition)):
+                times = self.commits.visible_ms((topic, partition), offsets[rows])
+                result[rows] = np.where(times == UNKNOWN_MS, NONE_MS, times)
+        return result
+
+    def take_aborted(self) -> dict[str, Counter[int]]:
+        """Records of aborted transactions by topic and second (epoch ms), since the last call."""
+        return {} if self.commits is None else self.commits.take_aborted()
+
+    def close(self) -> None:
+        """Close the clients."""
+        self.consumer.close()
+        if self.commits is not None:
+            self.commits.close()
+
+    def _begin_commits(self, place: Place, offset: int) -> None:
+        if self.commits is not None and place[0] in self.outputs:
+            self.commits.begin(place, offset)
+
+    def _read_commits(self, messages: list[Message]) -> None:
+        """Read the transactions up to these records. Raises KafkaUnavailableError, so that the next
+        process reads them again from the saved position, unless they were never read."""
+        if self.commits is None:
+            return
+        passed = {p: state.next for p, state in self._places.items() if p[0] in self.outputs}
+        places = zip(map(Message.topic, messages), map(Message.partition, messages), strict=True)
+        for place, last in dict(zip(places, map(Message.offset, messages), strict=True)).items():
+            if place in passed:
+                passed[place] = max(passed[place], last + 1)
+        while True:
+            try:
+                self.commits.read_to(passed)
+                return
+            except TransactionsLostError as error:
+                for place in error.places:
+                    self.commits.begin(place, passed[place])
+                self._tell_unknown(error)
+            except (BatchFormatError, KafkaUnavailableError) as error:
+                if isinstance(error, KafkaUnavailableError) and self.commits.has_read:
+                    raise
+                self._tell_unknown(error)
+                self.commits.close()
+                self.commits = None
+                return
+
+    def _tell_unknown(self, error: Exception) -> None:
+        """Report that it is unknown when some records became visible."""
+        self.troubles.append(Trouble("transactions_unknown", {"reason": str(error)}))
 
     def _saw(self, message: Message, now: int) -> None:
         """Note the delay of a record. It is fresh if it was appended after the latest query of the
@@ -315,6 +392,8 @@ class WatchReader:
                 place = (topic, partition.id)
                 state = self._places.get(place)
                 if state is None:
+                    if place not in self._left:
+                        self._begin_commits(place, 0)
                     state = self._places[place] = self._left.pop(place, ReadPartition(0))
                     changed = True
                     kind = "topic_appeared" if back else "partition_added"
@@ -345,6 +424,8 @@ class WatchReader:
             self._left = {each: left for each, left in self._left.items() if each[0] != topic}
         elif self._ids.get(topic, id_) != id_:
             self._tell_deleted(topic)
+            for place in [each for each in self._places if each[0] == topic]:
+                self._begin_commits(place, self._places[place].next)
         self._gone.discard(topic)
         self._ids[topic] = id_
         return back
@@ -410,6 +491,7 @@ class WatchReader:
         if kind:
             state.lost = Trouble(kind, detail | {"next_offset": offset}, self.clock())
             self.troubles.append(state.lost)
+            self._begin_commits(place, offset)
         state.next, state.topic_id, state.is_stuck = offset, topic_id, False
         self._resume({place: state})
         # A failed partition does not support seek.

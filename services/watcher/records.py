@@ -6,7 +6,7 @@ identities remembered, one watch in 400,000 has a collision.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
@@ -84,7 +84,8 @@ def mixed(values: Hashes) -> Hashes:
 class RecordColumns:
     """Records of one side as columns: hash of the identity, time, partition code and offset, code
     of the field that latency is split by; start and end in microseconds: the window of an output,
-    for inputs of windows both the event time, otherwise 0."""
+    for inputs of windows both the event time, otherwise 0; when consumers of committed records
+    could have an output, NONE_MS if it is not of a transaction's partition, and for inputs."""
 
     hash: Hashes
     time_ms: Ints
@@ -93,6 +94,7 @@ class RecordColumns:
     by: Codes
     start_us: Ints
     end_us: Ints
+    visible_ms: Ints
 
     def __len__(self) -> int:
         return len(self.hash)
@@ -111,8 +113,20 @@ COLUMNS: Final = fields(RecordColumns)
 
 def no_records() -> RecordColumns:
     """No records."""
-    numbers, codes = np.empty(0, np.int64), np.empty(0, np.int32)
-    return RecordColumns(np.empty(0, np.uint64), numbers, codes, numbers, codes, numbers, numbers)
+    ints, codes = np.empty(0, np.int64), np.empty(0, np.int32)
+    return RecordColumns(np.empty(0, np.uint64), ints, codes, ints, codes, ints, ints, ints)
+
+
+def saved_records(records: RecordColumns, name: str) -> dict[str, npt.NDArray[Any]]:
+    """The columns for `restored_records`."""
+    return {f"{name}_{each.name}": getattr(records, each.name) for each in COLUMNS}
+
+
+def restored_records(saved: Mapping[str, npt.NDArray[Any]], name: str) -> RecordColumns:
+    """Records saved by `saved_records`. Releases up to 0.1.0 save no `visible_ms`."""
+    unknown = np.full(len(saved[f"{name}_hash"]), NONE_MS, np.int64)
+    columns = {f"{name}_visible_ms": unknown, **saved}
+    return RecordColumns(*(columns[f"{name}_{each.name}"] for each in COLUMNS))
 
 
 def joined(parts: list[RecordColumns]) -> RecordColumns:
@@ -128,7 +142,8 @@ def joined(parts: list[RecordColumns]) -> RecordColumns:
 class VerdictColumns:
     """Verdicts as columns. hash: of the identity; input_ms, output_ms: times of the group and of
     the output, NONE_MS if absent; place, offset: of the output, or else of the input; by: of the
-    output or the input; end_us: end of the window of an output, or 0."""
+    output or the input; end_us: end of the window of an output, or 0; visible_ms: of the output,
+    or NONE_MS."""
 
     verdict: npt.NDArray[np.uint8]
     hash: Hashes
@@ -138,6 +153,7 @@ class VerdictColumns:
     offset: Ints
     by: Codes
     end_us: Ints
+    visible_ms: Ints
 
     def __len__(self) -> int:
         return len(self.verdict)
@@ -156,8 +172,17 @@ def of_outputs(
     verdict: npt.NDArray[np.uint8], outputs: RecordColumns, input_ms: Ints
 ) -> VerdictColumns:
     """Verdicts on outputs."""
-    times, place = (input_ms, outputs.time_ms), (outputs.place, outputs.offset)
-    return VerdictColumns(verdict, outputs.hash, *times, *place, outputs.by, outputs.end_us)
+    return VerdictColumns(
+        verdict,
+        outputs.hash,
+        input_ms,
+        outputs.time_ms,
+        outputs.place,
+        outputs.offset,
+        outputs.by,
+        outputs.end_us,
+        outputs.visible_ms,
+    )
 
 
 def together(parts: list[VerdictColumns]) -> VerdictColumns:

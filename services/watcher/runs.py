@@ -2,7 +2,6 @@
 the bus like the run of a load, so that all other services handle them alike.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +14,7 @@ from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.report import Figures, Input, Latency, PipelineReport, StageReport, ThresholdResult
 from schemas.threshold import LATENCY_FIGURES, RATE
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
-from services.watcher.counting import LATEST, MEASURE, Counting, RunTotals
+from services.watcher.counting import LATEST, MEASURE, VISIBLE, Counting, RunTotals
 from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
@@ -43,12 +42,18 @@ def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Thresh
 def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
     """The figures of a run."""
     verdicts = {verdict: totals.verdicts[verdict] for verdict in VERDICTS}
-    counts = Counter[int]() if totals.unmeasured else totals.latencies.counts()
+    measured = {LATEST: totals.latencies.counts(), VISIBLE: totals.visible.counts()}
+    if totals.unmeasured:
+        measured.clear()
     stage = StageReport(
         verdicts=verdicts,
         outputs=sum(count for verdict, count in verdicts.items() if verdict != "missing"),
         records_per_second=_rate(totals.outputs, watched_s),
-        latency_ms={LATEST: Latency.model_validate(summary(counts))} if counts else {},
+        latency_ms={
+            definition: Latency.model_validate(summary(counts))
+            for definition, counts in measured.items()
+            if counts
+        },
     )
     source = Input(records=totals.inputs, records_per_second=_rate(totals.inputs, watched_s))
     pipelines = {watch.name: PipelineReport(stages={watch.stage: stage})}

@@ -1,6 +1,6 @@
 """One watch without Kafka: records in, events out once all records before a time are read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -21,13 +21,14 @@ from services.watcher.extracting import (
 )
 from services.watcher.ledger import Joining, WatchLedger
 from services.watcher.records import (
-    COLUMNS,
     NONE_MS,
     Codes,
     RecordColumns,
     VerdictColumns,
     joined,
     no_records,
+    restored_records,
+    saved_records,
 )
 from services.watcher.removals import Removals
 from services.watcher.sampling import Sampling, ShareChange
@@ -90,12 +91,19 @@ class Watched:
         """Number of records that wait until earlier ones have been read."""
         return sum(len(part) for side in self._unread.values() for part in side)
 
-    def take(self, topic: str, messages: list[Message]) -> list[tuple[Place, int, int, int]]:
-        """Add records of one topic in reading order. Returns for each partition the last offset,
-        the time up to which its records say that it is read, and their newest time; NONE_MS if no
-        time is valid. A producer's time after now says nothing about records of other producers."""
+    def take(
+        self, topic: str, messages: list[Message], visible_ms: Ints | None = None
+    ) -> list[tuple[Place, int, int, int]]:
+        """Add records of one topic in reading order. visible_ms: when consumers of committed
+        records could have each, NONE_MS or None if unknown; only with LogAppendTime is that of the
+        same clock. Returns for each partition the last offset, the time up to which its records say
+        that it is read, and their newest time; NONE_MS if no time is valid. A producer's time after
+        now says nothing about records of other producers."""
         count = len(messages)
         kinds, times = int_pairs(map(Message.timestamp, messages), count)
+        visible = np.full(count, NONE_MS, np.int64)
+        if visible_ms is not None:
+            visible = np.where(kinds == TIMESTAMP_LOG_APPEND_TIME, visible_ms, NONE_MS)
         partitions = np.fromiter(map(Message.partition, messages), np.int64, count)
         offsets = np.fromiter(map(Message.offset, messages), np.int64, count)
         codes = np.empty(count, np.int32)
@@ -130,9 +138,9 @@ class Watched:
         good = np.flatnonzero(~(ahead | old | closed))
         if len(good) < count:
             messages = [messages[row] for row in good.tolist()]
-            times, codes = times[good], codes[good]
+            times, codes, visible = times[good], codes[good], visible[good]
         if messages:
-            self._take(topic, messages, times, codes)
+            self._take(topic, messages, times, codes, visible)
         return last
 
     def _note_removed(self, place: Place, offsets: Ints, times: Ints) -> None:
@@ -150,7 +158,16 @@ class Watched:
             for topic, seen in self._last_seen.items()
         }
 
-    def _take(self, topic: str, messages: list[Message], times: Ints, codes: Codes) -> None:
+    def count_aborted(self, topic: str, by_second: Mapping[int, int]) -> None:
+        """Count records of aborted transactions of an output topic, by second (epoch ms), of those
+        that begin after the watch began."""
+        for second, records in by_second.items():
+            if second >= self.since_ms:
+                self.counting.add_aborted(topic, second, records)
+
+    def _take(
+        self, topic: str, messages: list[Message], times: Ints, codes: Codes, visible: Ints
+    ) -> None:
         self._count(topic, times, messages)
         result = self._extractors[topic].extract(messages)
         for reason, each in result.refused.items():
@@ -179,6 +196,7 @@ class Watched:
                 by,
                 windows[mine, 0],
                 windows[mine, -1],
+                visible[rows],
             )
         )
 
@@ -271,9 +289,7 @@ class Watched:
         """Arrays and JSON, for `restore`."""
         arrays = self.ledger.saved() | self._joining.saved()
         for is_input, parts in self._unread.items():
-            whole = joined(parts)
-            for each in COLUMNS:
-                arrays[f"unread_{int(is_input)}_{each.name}"] = getattr(whole, each.name)
+            arrays |= saved_records(joined(parts), f"unread_{int(is_input)}")
         latencies, totals = self.counting.saved()
         arrays |= latencies
         rest = {
@@ -306,8 +322,7 @@ class Watched:
         self.ledger.restore(arrays)
         self._joining.restore(arrays)
         for side in self._unread:
-            columns = (arrays[f"unread_{int(side)}_{each.name}"] for each in COLUMNS)
-            self._unread[side] = [RecordColumns(*columns)]
+            self._unread[side] = [restored_records(arrays, f"unread_{int(side)}")]
 
     def _read(self, is_input: bool, before_ms: int) -> RecordColumns:
         """Remove and return the records of a side before a time, in order."""

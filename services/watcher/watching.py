@@ -128,18 +128,21 @@ class Watching:
         self._save_every_s = self.pace.save_s
 
     def step(self) -> None:
-        """Read for a second, then judge and publish. Raises KafkaException, BusSilentError,
-        RegistrySilentError."""
+        """Read for a second, then judge and publish. Raises KafkaException, KafkaUnavailableError,
+        BusSilentError, RegistrySilentError."""
         end_s = time.monotonic() + self.pace.step_s
         while time.monotonic() < end_s:
             for topic, messages in self.reader.read(MOST_READ, READ_S):
-                for last in self.watched.take(topic, messages):
+                visible_ms = self.reader.visible_ms(topic, messages)
+                for last in self.watched.take(topic, messages, visible_ms):
                     self.reader.read_until(*last)
             if self.watched.unread > MOST_UNREAD:
                 break
         self.reader.is_full = self.watched.unread > MOST_UNREAD
         frontier_ms = self.reader.frontier_ms()
         self._note_lost()
+        for topic, aborted in self.reader.take_aborted().items():
+            self.watched.count_aborted(topic, aborted)
         if frontier_ms is not None:
             self._judge(frontier_ms)
         self._tell_lag()

@@ -24,7 +24,6 @@ from schemas.watch import Relation
 from services.runtime.counting import Ints
 from services.watcher.groups import MISSING, PAIRED, Groups, Remembered, first_at
 from services.watcher.records import (
-    COLUMNS,
     DUPLICATE,
     EXACT,
     FOUND,
@@ -38,6 +37,8 @@ from services.watcher.records import (
     mixed,
     no_records,
     of_outputs,
+    restored_records,
+    saved_records,
     together,
 )
 
@@ -139,13 +140,13 @@ class Windows:
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
-        waiting = {f"waiting_{each.name}": getattr(self.waiting, each.name) for each in COLUMNS}
+        waiting = saved_records(self.waiting, "waiting")
         had = {f"had_{name}": column for name, column in self._had.saved().items()}
         return waiting | had | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.waiting = RecordColumns(*(saved[f"waiting_{each.name}"] for each in COLUMNS))
+        self.waiting = restored_records(saved, "waiting")
         self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
         self._remembered.restore(saved)
 

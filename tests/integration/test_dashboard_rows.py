@@ -546,3 +546,17 @@ def test_the_limit_of_a_watch_is_drawn(ask, engine):
     assert limits == {100.0}
     (median,) = {row["series"] for row in panel(ask, "watch", "Latency p50", pipelines=["orders"])}
     assert median == "orders output"
+
+
+@pytest.mark.parametrize(("until", "most_ms"), [("latest", 250), ("visible", 700)])
+def test_the_latency_of_a_watch_is_of_one_definition(ask, engine, until, most_ms):
+    project(engine, watch_events(NEW_YEAR_MS))
+    found = panel(ask, "watch", "Latency p99", pipelines=["orders"], until=until)
+    rows = [row for row in found if not row["series"].startswith("limit ")]
+    assert {(row["series"], row["latency_ms"]) for row in rows} == {("orders output", most_ms)}
+
+
+def test_the_aborted_records_of_a_watch_are_of_its_output_topic(ask, engine):
+    project(engine, watch_events(NEW_YEAR_MS))
+    found = panel(ask, "watch", "Aborted records per second", pipelines=["orders"])
+    assert {row["series"] for row in found} == {"shipped"}

@@ -62,6 +62,26 @@ def test_a_report_says_latencies_verdicts_and_rates(found):
     assert found["groups"] == [{"group": "shop", "topic": "orders", "max": 3, "last": 3}]
 
 
+def test_a_report_says_when_readers_of_committed_records_have_its_outputs(typed, ask):
+    cell = typed.pipelines["orders"].stages["output"]
+    visible = cell.latency_ms["visible"]
+    assert (visible.count, visible.min, visible.max, cell.aborted) == (5, 696, 700, 3)
+    console = Console(record=True, width=160)
+    show_report(console, typed)
+    lines = read_timelines("", typed.run_id, expired=typed.seconds_expired)
+    pages = (markdown(typed), page(typed, request_of("", typed.run_id), lines))
+    for text in (console.export_text(), *pages):
+        assert "orders output: readers of committed records have an output after p50 698" in text
+        assert "3 records were aborted" in text
+    (row,) = ask(
+        "SELECT latest.max_ms, f.visible_p50_ms FROM tidegauge.figures AS f INNER JOIN"
+        " tidegauge.latency_summary AS latest USING run_id WHERE definition = 'latest'"
+    )
+    assert [*row.values()] == [250, 698]
+    (aborted,) = ask("SELECT sum(aborted) AS aborted FROM tidegauge.throughput_by_second")
+    assert aborted == {"aborted": 3}
+
+
 def test_its_thresholds_have_the_figures_of_the_report(found, ask):
     cell = found["pipelines"]["orders"]["stages"]["output"]
     rows = ask("SELECT threshold, stage, value, passed FROM tidegauge.threshold_results")

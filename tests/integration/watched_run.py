@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 
 from schemas import catalogue
@@ -29,11 +30,12 @@ WATCH = Watch.model_validate(
 )
 PRODUCER = "watch-orders"
 TOOK_MS = (3, 4, 4, 9, 250)  # of five outputs; the last is late
+COMMIT_MS, ABORTED = 700, 3  # after the first output; records of an aborted transaction
 
 
 def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """(topic, record) of a run whose topics have six inputs and seven outputs: one is missing, one
-    is duplicated, and one has no input."""
+    is duplicated, and one has no input. The outputs are of one transaction; another was aborted."""
     watched = Watched(WATCH, 0, clock=lambda: start_ms)
     runs = WatchRuns(WATCH, {"host": "here"})
     inputs = [message("orders", b"12345", b"o%d" % n, start_ms + n, offset=n) for n in range(6)]
@@ -45,7 +47,9 @@ def watch_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     again = message("shipped", b"1", b"o0", start_ms + 20, offset=5)
     nobody = message("shipped", b"1", b"x", start_ms + 21, offset=6)
     watched.take("orders", inputs)
-    watched.take("shipped", [*outputs[:4], again, nobody, outputs[4]])
+    shipped = [*outputs[:4], again, nobody, outputs[4]]
+    watched.take("shipped", shipped, np.full(len(shipped), start_ms + COMMIT_MS))
+    watched.count_aborted("shipped", {start_ms: ABORTED})
     run = watched.counting.run_of(start_ms)
     counted = [*watched.advance(start_ms + 10_000), *watched.counting.slices.take()]
     told = {"share": 1.0, "times": said_of_times(watched.timestamp_types(0), [1], None)}

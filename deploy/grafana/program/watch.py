@@ -6,8 +6,9 @@ from grafana_foundation_sdk.builders import dashboard as dash
 from grafana_foundation_sdk.builders import stat, table, timeseries
 
 from deploy.grafana.program import panels, recurring, sql
-from deploy.grafana.program.frame import WATCHED, annotation, asked, frame, placed
+from deploy.grafana.program.frame import WATCHED, annotation, asked, frame, listed, placed
 from deploy.grafana.program.panels import About, graph, rows
+from schemas.threshold import OF_WATCH
 
 NO_WATCH: Final = "No watch was running in this time range. See docs/watch-your-pipeline.md."
 WATCH_VALUES: Final = f"""
@@ -17,6 +18,7 @@ WHERE {WATCHED} AND pipeline != '' AND $__timeFilter(second)
 GROUP BY value
 ORDER BY value
 """
+UNTIL: Final = "${until:sqlstring}"
 CHOSEN: Final = f"{WATCHED} AND {sql.CHOSEN_PIPELINES}"
 # For rows without a pipeline.
 RUNS_CHOSEN: Final = f"run_id IN (SELECT run_id FROM run_pipelines WHERE {CHOSEN})"
@@ -45,7 +47,16 @@ def build() -> dash.Dashboard:
         "watch",
         "Watch",
         "Watched pipelines: latency, rates, and missing, late and duplicate outputs.",
-        (asked("pipelines", "Watches", "Watches to show", WATCH_VALUES, several=True),),
+        (
+            asked("pipelines", "Watches", "Watches to show", WATCH_VALUES, several=True),
+            listed(
+                "until",
+                "Latency",
+                "latest: until the output is appended; visible: until readers of committed records "
+                "have it, of outputs in transactions",
+                OF_WATCH,
+            ),
+        ),
         since="now-1h",
         refresh="10s",
         events=(annotation("Events", EVENTS, panels.VERMILION),),
@@ -59,6 +70,7 @@ def build() -> dash.Dashboard:
         _rates(),
         _bytes(),
         _verdicts(),
+        _aborted(),
         _lag(),
         _slices(),
         _offenders(),
@@ -112,15 +124,15 @@ def _latency(share: float) -> timeseries.Panel:
     return recurring.limited_latency_over_time(
         About(
             f"Latency p{100 * share:.0f}",
-            "Latency from the (latest) input to the output, by the timestamps in the topics. "
-            "Dashed: the limit of a threshold.",
+            "Latency from the (latest) input to the output, or until readers of committed records "
+            "have it, by the timestamps in the topics. Dashed: the limit of a threshold.",
             "ms",
             empty=NO_WATCH,
         ),
         share,
-        CHOSEN,
+        f"{CHOSEN} AND definition = {UNTIL}",
         f"SELECT run_id FROM run_pipelines WHERE {CHOSEN}",
-        definition="'latest'",
+        definition=UNTIL,
     )
 
 
@@ -133,6 +145,18 @@ def _rates() -> timeseries.Panel:
             empty=NO_WATCH,
         ),
         "records",
+    )
+
+
+def _aborted() -> timeseries.Panel:
+    return _by_topic(
+        About(
+            "Aborted records per second",
+            "Records of aborted transactions of the output topics. They are no outputs.",
+            "short",
+            empty="No record of an aborted transaction was read in this time range.",
+        ),
+        "aborted",
     )
 
 
@@ -161,7 +185,7 @@ FROM
         toString(topic) AS series,
         sum({column}) AS amount
     FROM throughput_by_second
-    WHERE {RUNS_CHOSEN} AND $__timeFilter(second)
+    WHERE {RUNS_CHOSEN} AND $__timeFilter(second) AND {column} > 0
     GROUP BY time, series, extract(run_id, '^watch-(.+)-[0-9]{{8}}-[0-9]{{6}}')
 )
 GROUP BY time, series

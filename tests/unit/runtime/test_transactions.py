@@ -1,5 +1,6 @@
 """When records of transactions become visible, from the batches of a partition."""
 
+import json
 import struct
 from collections import Counter
 from contextlib import suppress
@@ -9,18 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.runtime.transactions import Batch, BatchFormatError, CommitTimes, batches
+from services.runtime.transactions import (
+    UNKNOWN_MS,
+    Batch,
+    BatchFormatError,
+    CommitTimes,
+    batches,
+)
 
 pytestmark = pytest.mark.unit
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
-TRANSACTIONAL, CONTROL = 0b1_0000, 0b10_0000
+APPEND_TIME, TRANSACTIONAL, CONTROL = 0b1000, 0b1_0000, 0b10_0000
 # One record each: length, attributes, deltas, and a key of version 0 and the type.
 MARKERS = {commits: b"\x20\0\0\0\x08\0\0\0" + bytes([commits]) + b"\x0c" for commits in (0, 1)}
 
 
 def encoded(batch):
-    attributes = TRANSACTIONAL * batch.is_transactional + CONTROL * (batch.commits is not None)
+    attributes = APPEND_TIME * batch.is_append_time + TRANSACTIONAL * batch.is_transactional
+    attributes += CONTROL * (batch.commits is not None)
     body = b"anything" if batch.commits is None else MARKERS[batch.commits]
     last = batch.next_offset - batch.offset - 1
     length = HEADER.size - 12 + len(body)
@@ -158,3 +166,45 @@ def test_a_changed_byte_never_raises_anything_else(log, data):
     with suppress(BatchFormatError):
         for batch in batches(bytes(changed)):
             times.add(batch)
+
+
+@given(logs(), st.data())
+def test_what_was_saved_anywhere_goes_on_the_same(log, data):
+    whole, times = CommitTimes(0), CommitTimes(0)
+    taken, expected = Counter(), Counter()
+    saved_after = data.draw(st.integers(0, len(log)))
+    for number, batch in enumerate(log):
+        if number == saved_after:
+            taken.update(times.take_aborted())
+            times = CommitTimes.restored(json.loads(json.dumps(times.saved())))
+        times.add(batch)
+        whole.add(batch)
+    taken.update(times.take_aborted())
+    expected.update(whole.take_aborted())
+    offsets = np.arange(whole.stable_offset)
+    assert times.visible_ms(offsets).tolist() == whole.visible_ms(offsets).tolist()
+    assert (times.stable_offset, taken) == (whole.stable_offset, expected)
+
+
+def test_of_records_before_the_first_nothing_is_known():
+    times = CommitTimes(10)
+    times.add(records(8, 4, 100, 7))
+    times.add(marker(12, 300, 7))
+    assert times.visible_ms(np.array([8, 9, 10, 11])).tolist() == [UNKNOWN_MS] * 2 + [300] * 2
+
+
+def test_a_partition_with_times_of_producers_has_no_transactions_to_read():
+    times = CommitTimes(0)
+    times.add(records(0, 1, 100, 7)._replace(is_append_time=False))
+    assert times.is_transactional is False
+
+
+def test_batches_that_compaction_has_emptied_end_and_begin_nothing():
+    """A marker without its record, and a batch without its records, whose marker was removed."""
+    empty = HEADER.pack(0, HEADER.size - 12, 0, 2, 0, CONTROL + TRANSACTIONAL, 0, 5, 5, 7, 0, -1, 0)
+    (ending,) = batches(empty)
+    times = CommitTimes(0)
+    for batch in (ending, records(1, 3, 10, 8)._replace(records=0), records(4, 1, 20)):
+        times.add(batch)
+    assert times.stable_offset == 5
+    assert times.visible_ms(np.array([4])).tolist() == [20]

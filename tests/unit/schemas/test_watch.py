@@ -97,6 +97,8 @@ def test_a_private_key_is_a_secret(name, value, is_secret):
         ("w: p50_ms<5", "w: output.p50_ms<5"),
         ("*.not_exact == 0", "*.not_exact == 0"),
         ("output.latest.p99_ms <= 5", "output.latest.p99_ms <= 5"),
+        ("visible.p99_ms <= 900", "output.visible.p99_ms <= 900"),
+        ("w: visible.p99_ms <= 900", "w: output.visible.p99_ms <= 900"),
         ("input.records_per_second >= 0.5", "input.records_per_second >= 0.5"),
     ],
 )
@@ -109,6 +111,8 @@ def test_a_threshold_without_a_stage_is_of_the_only_one(line, text):
     [
         ("pipeline.cpu_cores <= 1", "a one_to_one watch has no pipeline.cpu_cores; it has: min_ms"),
         ("output.event_time.p99_ms <= 1", "a one_to_one watch has no event_time.p99_ms"),
+        ("mean.p50_ms <= 1", "a one_to_one watch has no mean.p50_ms"),
+        ("visible.missing <= 0", "missing is not a latency, so it has no visible"),
         ("wrong <= 0", "a one_to_one watch has no wrong"),
         ("input.send_delay_p99_ms <= 3", "a one_to_one watch has no input.send_delay_p99_ms"),
         ("shop: p99_ms <= 1", "the pipeline of this watch is w"),
@@ -122,6 +126,11 @@ def test_a_threshold_without_a_stage_is_of_the_only_one(line, text):
 def test_a_threshold_that_no_run_of_a_watch_can_have_is_refused(line, why):
     with pytest.raises(ValidationError, match=why):
         a_watch(thresholds=[line])
+
+
+def test_a_stage_may_be_named_as_a_latency():
+    (limit,) = a_watch(stage="visible", thresholds=["visible.p99_ms <= 5"]).limits
+    assert (limit.subject, limit.definition) == ("visible", "latest")
 
 
 def test_a_filter_has_no_missing_outputs_to_limit():

@@ -29,6 +29,8 @@ HOUR = totals(
     inputs=7_200,
     outputs=3_600,
 )
+HOUR.visible.add(1_000, 90)
+HOUR.visible.add(2_000, 10)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,8 @@ HOUR = totals(
         ("p50_ms <= 4", 4, True),
         ("p99_ms <= 500", 900, False),
         ("min_ms >= 4", 4, True),
+        ("visible.p50_ms <= 900", 1_000, False),
+        ("output.visible.max_ms <= 2000", 2_000, True),
         ("mean_ms < 24", 23.2, True),
         ("missing <= 0", 3, False),
         ("not_exact <= 6", 6, True),
@@ -105,3 +109,9 @@ def test_latencies_are_counted_exactly_also_over_a_restart(added, most_new):
                 found.restore(*saved)
     assert found.counts() == expected
     assert found.columns()[0].tolist() == sorted(expected)
+
+
+def test_latency_until_outputs_are_visible_is_unknown_without_transactions():
+    found = totals({"exact": 1}, {4: 1})
+    (row,) = judged_run(a_watch(thresholds=["visible.p99_ms <= 500"]), found, 3_600)
+    assert (row.threshold, row.value, row.passed) == ("output.visible.p99_ms <= 500", None, False)

@@ -20,7 +20,8 @@ def inputs_of(triples):
     times = np.array([ms for _, ms, _ in triples], np.int64)
     places = np.array([2 * topic + ms % 2 for _, ms, topic in triples], np.int32)
     zeros, codes = np.zeros(len(triples), np.int64), np.zeros(len(triples), np.int32)
-    return RecordColumns(names, times, places, np.arange(len(triples)), codes, zeros, zeros)
+    numbers = np.arange(len(triples))
+    return RecordColumns(names, times, places, numbers, codes, zeros, zeros, zeros)
 
 
 def topics_of(places):

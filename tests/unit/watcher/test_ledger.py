@@ -35,6 +35,7 @@ def records(*pairs):
         np.full(count, -1, np.int32),
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
+        np.full(count, NONE_MS),
     )
 
 

@@ -1,10 +1,14 @@
 """A reader of topics, with a cluster whose responses are in a table."""
 
+import numpy as np
 import pytest
 from confluent_kafka import KafkaError
 
-from services.watcher.reading import MARGIN_MS
+from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.transactions import UNKNOWN_MS, TransactionsLostError
+from services.watcher.reading import MARGIN_MS, WatchReader
 from services.watcher.records import NONE_MS
+from services.watcher.troubles import objection
 from tests.unit.watcher.clusters import OTHER, PLACE, REFUSED, UNKNOWN, kinds, look, notice
 from tests.unit.watcher.records import message
 
@@ -112,3 +116,92 @@ def test_records_of_an_open_transaction_are_not_counted_as_read(reader, cluster,
     cluster.messages = [notice(KafkaError._PARTITION_EOF, 60)]  # after the marker of the commit
     list(reader.read(10, 0))
     assert reader.frontier_ms() == clock.ms - MARGIN_MS
+
+
+class Commits:
+    """Reads transactions of PLACE until an error."""
+
+    def __init__(self, *errors, has_read=True):
+        self.errors, self.has_read = list(errors), has_read
+        self.begun, self.read, self.is_closed = {}, [], False
+
+    def begin(self, place, offset):
+        self.begun[place] = offset
+
+    def restore(self, _saved):
+        pass
+
+    def read_to(self, ends):
+        if self.errors:
+            raise self.errors.pop()
+        self.read.append(dict(ends))
+
+    def has_transactions(self, place):
+        return place == PLACE
+
+    def visible_ms(self, _place, offsets):
+        return np.where(offsets < 50, UNKNOWN_MS, offsets + 1_000)
+
+    def close(self):
+        self.is_closed = True
+
+
+@pytest.fixture
+def reading(cluster, clock):
+    """A reader whose topic is one of outputs, with these readers of transactions."""
+
+    def begun(commits):
+        found = WatchReader(
+            lambda: cluster, cluster, ("t",), clock, outputs=("t",), commits=commits
+        )
+        found.begin({PLACE: 42})
+        return found
+
+    return begun
+
+
+def test_transactions_are_read_as_far_as_records(reading, cluster):
+    commits = Commits()
+    reader = reading(commits)
+    cluster.messages = [message("t", offset=49), message("t", offset=51)]
+    ((topic, messages),) = reader.read(10, 0)
+    assert (commits.begun, commits.read) == ({PLACE: 42}, [{PLACE: 52}])
+    assert reader.visible_ms(topic, messages).tolist() == [NONE_MS, 1_051]
+    assert reader.visible_ms("another", messages).tolist() == [NONE_MS, NONE_MS]
+
+
+def test_transactions_that_the_log_has_no_more_are_told_of(reading, cluster):
+    commits = Commits(TransactionsLostError([PLACE], "they were removed"))
+    reader = reading(commits)
+    cluster.messages = [message("t", offset=51)]
+    assert len(list(reader.read(10, 0))) == 1
+    assert (commits.begun, commits.read) == ({PLACE: 52}, [{PLACE: 52}])
+    (told,) = reader.troubles
+    assert told.kind == "transactions_unknown"
+    assert "t, partition 0, cannot be read: they were removed" in told.detail["reason"]
+    assert objection(told) == ""
+
+
+def test_a_watch_goes_on_without_transactions_that_it_could_never_read(reading, cluster):
+    commits = Commits(KafkaUnavailableError("no"), has_read=False)
+    reader = reading(commits)
+    cluster.messages = [message("t", offset=51)]
+    ((topic, messages),) = reader.read(10, 0)
+    assert (kinds(reader), commits.is_closed) == (["transactions_unknown"], True)
+    assert reader.visible_ms(topic, messages).tolist() == [NONE_MS]
+    assert (reader.take_aborted(), reader.saved_topics()["transactions"]) == ({}, [])
+
+
+def test_a_cluster_that_no_longer_answers_ends_the_reading(reading):
+    reader = reading(Commits(KafkaUnavailableError("no")))
+    with pytest.raises(KafkaUnavailableError):
+        list(reader.read(10, 0))
+
+
+def test_a_new_topic_of_the_same_name_has_transactions_of_its_own(reading, cluster, clock):
+    commits = Commits()
+    reader = reading(commits)
+    reader.read_until(PLACE, 50, 5_000, 5_000)
+    cluster.id = "another"
+    look(reader, clock)
+    assert commits.begun == {PLACE: 51}

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 
+import numpy as np
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME
 from hypothesis import given, settings
@@ -341,3 +342,28 @@ def test_a_topic_whose_timestamps_changed_their_type_has_only_the_new_one_later(
     for one in (watched, again):
         assert one.timestamp_types(0) == {"in": {"CreateTime", "LogAppendTime"}}
         assert one.timestamp_types(60_000) == {"in": {"LogAppendTime"}}
+
+
+def test_an_output_has_the_latency_until_it_is_visible_if_the_broker_stamped_it():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0)
+    watched.take("in", records("in", [("a", 100), ("b", 100), ("c", 100)]))
+    outputs = records("out", [("a", 103), ("b", 104)])
+    outputs.append(message("out", None, b"c", 105, offset=2, kind=TIMESTAMP_CREATE_TIME))
+    watched.take("out", outputs, np.array([900, NONE_MS, 900]))
+    saved = watched.saved()
+    watched = Watched(watched.watch, 0)
+    watched.restore(*saved)
+    events = [event for event in watched.advance(1_000) if event.topic == catalogue.LATENCY]
+    latencies = {event.fields["definition"]: event.fields["latencies_ms"] for event in events}
+    assert latencies == {"latest": [3, 4, 5], "visible": [800]}
+    assert {event.fields["second"] for event in events} == {0}
+
+
+def test_aborted_records_count_from_the_first_whole_second_on():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 1_500)
+    watched.count_aborted("out", {1_000: 5, 2_000: 7})
+    (event,) = watched.advance(9_000)
+    assert event.fields == {
+        **{"topic": "out", "pipeline": "w", "stage": "output"},
+        **{"second": 2_000, "records": 0, "bytes": 0, "aborted": 7},
+    }

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from schemas.watch import Relation
-from services.watcher.records import DUPLICATE, EXACT, FOUND, LATE, LOST, UNEXPECTED, RecordColumns
+from services.watcher.records import (
+    DUPLICATE,
+    EXACT,
+    FOUND,
+    LATE,
+    LOST,
+    NONE_MS,
+    UNEXPECTED,
+    RecordColumns,
+)
 from services.watcher.windows import MOST_AT_ONCE, Windows
 from tests.unit.watcher.one_by_one import windows_of
 from tests.unit.watcher.test_ledger import told
@@ -31,6 +40,7 @@ def records(rows):
         np.full(count, -1, np.int32),
         np.array([one[2] for one in rows], np.int64),
         np.array([one[-1] for one in rows], np.int64),
+        np.full(count, NONE_MS),
     )
 
 

@@ -78,6 +78,15 @@ class Reader:
     def kept(self):
         return self.positions
 
+    def visible_ms(self, _topic, _messages):
+        return None
+
+    def take_aborted(self):
+        return {}
+
+    def close(self):
+        pass
+
     def read_until(self, place, offset, _time_ms, _newest_ms):
         self.positions[place] = offset + 1
 
