@@ -11,6 +11,8 @@ these files on one machine; where the watcher runs in a container, `keep` and `e
 import sys
 from pathlib import Path
 
+from prometheus_client import REGISTRY
+
 from schemas.validation_errors import DefinitionError
 from services.definitions.watches import end_watch, keep_watch, read_watch
 from services.runtime.logs import configure_logs
@@ -50,6 +52,7 @@ def serve(settings: ServiceSettings) -> None:
     with serving(settings, "watcher") as service:
         log.info("started")
         processes = WatchProcesses(settings.data, service.events)
+        REGISTRY.register(processes.metrics)
         service.follow(lambda _command: None, processes.tick, lambda: LOOK_S)
         processes.close()
 

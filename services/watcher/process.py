@@ -5,9 +5,11 @@ concludes what is left of a watch that was ended or changed; with `--conclude` b
 does only that.
 """
 
+import json
 import os
 import sys
 import threading
+import time
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -31,7 +33,7 @@ from services.watcher import position
 from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
 from services.watcher.position import CatchingUp, ResultTopics
-from services.watcher.processes import MOST_REASON_BYTES
+from services.watcher.processes import MOST_REASON_BYTES, SHOWN
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
 from services.watcher.watched import Watched
@@ -89,6 +91,11 @@ class WatchContext:
         """What publishes the results of a watch."""
         return Events(event_producer(self.settings, producer), producer)
 
+    def show(self, figures: dict[str, Any]) -> None:
+        """Hand figures to the parent, which reads all along. Raises OSError."""
+        sys.stdout.buffer.write(SHOWN + json.dumps(figures).encode() + b"\n")
+        sys.stdout.buffer.flush()
+
     def environment(self) -> dict[str, Any]:
         """Versions and the machine."""
         return environment()
@@ -117,8 +124,12 @@ def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclud
         watching = open_watching(watch, context)
         expect_batches()
         log.info("started", catching_up=watching.behind is not None)
+        shown_s = time.monotonic()
         while not stop.is_set():
             watching.step()
+            if time.monotonic() - shown_s >= watching.pace.show_s:
+                shown_s = time.monotonic()
+                context.show(watching.shown())
         if watching.behind is None:
             close(watching)
         watching.reader.close()
@@ -130,7 +141,7 @@ def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclud
 
 def _end(name: str, reason: str) -> NoReturn:
     """Write the reason to the pipe of the parent and to the log, and exit. The pipe gets at most
-    MOST_REASON_BYTES: the parent reads it only after the exit."""
+    MOST_REASON_BYTES."""
     os.write(sys.stdout.fileno(), reason.encode(errors="replace")[:MOST_REASON_BYTES])
     sys.exit(f"watch {name}: {reason}")
 

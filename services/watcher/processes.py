@@ -1,32 +1,43 @@
 """Processes of the watches: one each for as long as its file exists, and one to conclude a removed
-watch that did not end by itself."""
+watch that did not end by itself; and their figures as Prometheus metrics, which they write to their
+standard output, a line each."""
 
+import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from threading import Lock
+from typing import Any, Final
 
 import structlog
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from schemas.events import WatchTrouble
 from services.definitions.watches import kept_watches, positions
 from services.runtime.events import Events
+from services.runtime.figure_metrics import FigureCounts, Labels, families
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0
 MOST_REASON_BYTES: Final = 1_000
 LASTING_S: Final = 120.0  # a process that ran this long started well
 STOP_TIMEOUT_S: Final = 8.0
+SHOWN: Final = b"\x1e"  # before a line of figures; all else is the reason for the end
+MOST_READ: Final = 1 << 20
 log = structlog.get_logger()
 
 
 @dataclass
 class _Child:
     """A process of a watch. version: of its file. pause_s: delay before a restart. is_concluding:
-    whether it only concludes a watch without a file."""
+    whether it only concludes a watch without a file. rest: what it wrote after the last whole
+    line."""
 
     process: "subprocess.Popen[bytes]"
     version: int
@@ -34,6 +45,64 @@ class _Child:
     pause_s: float = LEAST_PAUSE_S
     again_s: float | None = None
     is_concluding: bool = False
+    rest: bytes = b""
+
+    def figures(self) -> dict[str, Any] | None:
+        """The latest figures that it has written since the last call."""
+        assert self.process.stdout is not None
+        *lines, self.rest = (self.rest + (self.process.stdout.read(MOST_READ) or b"")).split(b"\n")
+        shown = [line for line in lines if line.startswith(SHOWN)]
+        result: dict[str, Any] | None = json.loads(shown[-1][len(SHOWN) :]) if shown else None
+        return result
+
+
+class WatchMetrics(Collector):
+    """The latest figures of each watch. Set and read by different threads."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._shown: dict[str, dict[str, Any]] = {}
+
+    def set(self, name: str, shown: dict[str, Any]) -> None:
+        """Replace the figures of a watch."""
+        with self._lock:
+            self._shown[name] = shown
+
+    def keep(self, names: Iterable[str]) -> None:
+        """Forget all other watches."""
+        with self._lock:
+            self._shown = {name: self._shown[name] for name in names if name in self._shown}
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        with self._lock:
+            shown = dict(self._shown)
+        counts: dict[Labels, FigureCounts] = {
+            (name,): FigureCounts.restored(each["figures"]) for name, each in shown.items()
+        }
+        yield from families(counts, ("watch",))
+        lag = GaugeMetricFamily(
+            "tidegauge_watch_lag_seconds", "Age of what is judged next", labels=["watch"]
+        )
+        valid = GaugeMetricFamily(
+            "tidegauge_watch_valid", "Whether its current run is valid so far", labels=["watch"]
+        )
+        group = GaugeMetricFamily(
+            "tidegauge_group_lag_records",
+            "Records between what a consumer group has committed and the end of a topic",
+            labels=["watch", "group", "topic"],
+        )
+        for name, each in shown.items():
+            if each["lag_ms"] is not None:
+                lag.add_metric([name], each["lag_ms"] / 1000)
+            valid.add_metric([name], each["is_valid"])
+            for group_id, topic, records in each["lags"]:
+                group.add_metric([name, group_id, topic], records)
+        yield from (lag, valid, group)
+
+    def describe(self) -> list[Metric]:
+        """None: their labels are those of the watches."""
+        return []
 
 
 def arguments(name: str, is_concluding: bool) -> list[str]:
@@ -43,20 +112,27 @@ def arguments(name: str, is_concluding: bool) -> list[str]:
 
 def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
     """Start a process that ends when this process, which holds its standard input, ends. It writes
-    nothing to standard output but the reason for its end."""
+    nothing to standard output but figures and the reason for its end."""
     command = [sys.executable, "-m", "services.watcher.process", *arguments(name, is_concluding)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    return process
 
 
-def _reason(process: "subprocess.Popen[bytes]") -> str:
-    """What an ended process gave as the reason; empty if it was killed."""
+def _reason(process: "subprocess.Popen[bytes]", begun: bytes = b"") -> str:
+    """What an ended process gave as the reason; empty if it was killed. begun: what was read of
+    it."""
     assert process.stdout is not None
     with process.stdout as output:
-        return output.read(MOST_REASON_BYTES).decode(errors="replace").strip()
+        lines = (begun + (output.read(MOST_READ) or b"")).split(b"\n")
+    reason = b"\n".join(line for line in lines if not line.startswith(SHOWN))
+    return reason[:MOST_REASON_BYTES].decode(errors="replace").strip()
 
 
 class WatchProcesses:
-    """Starts, restarts and ends the processes of the watches of a data folder."""
+    """Starts, restarts and ends the processes of the watches of a data folder. metrics: the figures
+    that they have shown."""
 
     def __init__(
         self,
@@ -71,9 +147,10 @@ class WatchProcesses:
         self._clock_s = clock_s
         self._children: dict[str, _Child] = {}
         self._ending: dict[str, _Child] = {}
+        self.metrics = WatchMetrics()
 
     def tick(self) -> None:
-        """Start and stop processes so that exactly the wanted watches have one."""
+        """Start and stop processes so that exactly the wanted watches have one; read figures."""
         wanted = kept_watches(self._data)
         for name, child in list(self._children.items()):
             if wanted.get(name) != child.version:
@@ -95,11 +172,20 @@ class WatchProcesses:
                 self._children[name] = _Child(self._start(name, False), version, self._clock_s())
             else:
                 self._revive(name, known)
+        self._look()
 
     def close(self) -> None:
         """Stop all of them; they resume when the watcher starts again."""
         children = (*self._children.values(), *self._ending.values())
         self._end([child.process for child in children])
+
+    def _look(self) -> None:
+        """Read the figures of the processes. Those of one that has ended stay until the next has
+        some."""
+        self.metrics.keep(self._children)
+        for name, child in self._children.items():
+            if child.again_s is None and child.process.poll() is None and (of := child.figures()):
+                self.metrics.set(name, of)
 
     def _revive(self, name: str, child: _Child) -> None:
         now_s = self._clock_s()
@@ -112,13 +198,13 @@ class WatchProcesses:
                 watch=name,
                 code=child.process.returncode,
                 again_in_s=child.pause_s,
-                reason=_reason(child.process),
+                reason=_reason(child.process, child.rest),
             )
             log.warning("watch_ended", **event.detail)
             self._events.publish(event)
         elif child.again_s is not None and now_s >= child.again_s:
             child.process = self._start(name, child.is_concluding)
-            child.began_s, child.again_s = now_s, None
+            child.began_s, child.again_s, child.rest = now_s, None, b""
 
     @staticmethod
     def _end(processes: "list[subprocess.Popen[bytes]]") -> None:

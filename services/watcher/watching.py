@@ -3,6 +3,7 @@
 import math
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from schemas.events import Concluded, Conclusion, LifecycleEvent, WatchBegun, Wa
 from schemas.watch import Watch
 from services.runtime.counting import NotRepeatableError
 from services.runtime.events import Events
+from services.runtime.figure_metrics import FigureCounts
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
@@ -91,17 +93,20 @@ class BusSilentError(RuntimeError):
 
 @dataclass(frozen=True)
 class WatchPace:
-    """How often a watch does what. search_s: least time between two searches for change points."""
+    """How often a watch does what. search_s: least time between two searches for change points;
+    show_s: between figures for the parent, so that few wait in its pipe."""
 
     step_s: float = 1.0
     save_s: float = 10.0
     bytes_per_saved_s: int = 4_000_000  # large positions are saved less often
     search_s: float = 300.0
+    show_s: float = 5.0
 
 
 @dataclass
 class Watching:
-    """A running watch. results: where its events are published."""
+    """A running watch. results: where its events are published. counts: of the figures that it has
+    published."""
 
     watch: Watch
     settings: ServiceSettings
@@ -114,6 +119,8 @@ class Watching:
     results: ResultTopics
     pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
+    counts: FigureCounts = field(default_factory=FigureCounts)
+    _lags: dict[tuple[str, str], int] = field(default_factory=dict)  # by group and topic
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
     _lost: list[Trouble] = field(default_factory=list)  # that may concern further runs
@@ -155,6 +162,16 @@ class Watching:
             else:
                 self._publish(self.watched.counting.slices.take())
                 self._saved_s = time.monotonic()
+
+    def shown(self) -> dict[str, Any]:
+        """The figures published so far and the state, as JSON types: see `WatchMetrics`."""
+        before_ms = self.watched.before_ms
+        return {
+            "figures": self.counts.saved(),
+            "lag_ms": max(0, now_ms() - before_ms) if before_ms else None,
+            "is_valid": not self.runs.reasons.get(self._run()),
+            "lags": [[*place, records] for place, records in self._lags.items()],
+        }
 
     def save(self) -> None:
         """Save the position. Raises BusSilentError, KafkaException, OSError."""
@@ -316,7 +333,11 @@ class Watching:
             run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
                 continue
-            self.events.publish_figures(event.topic, run_id, **event.fields)
+            self._publish_figures(event.topic, run_id, event.fields)
+
+    def _publish_figures(self, topic: str, run_id: str, fields: dict[str, Any]) -> None:
+        self.events.publish_figures(topic, run_id, **fields)
+        self.counts.add(topic, fields)
 
     def _publish_event(self, event: LifecycleEvent | Conclusion) -> None:
         """Publish an event unless the previous process has."""
@@ -342,7 +363,7 @@ class Watching:
         for run_id, counts in behind.published.by_run.items():
             try:
                 for topic, fields in counts.events():
-                    self.events.publish_figures(topic, run_id, **fields)
+                    self._publish_figures(topic, run_id, fields)
             except NotRepeatableError as error:
                 run = self.runs.number_of(run_id)
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)
@@ -387,6 +408,10 @@ class Watching:
             self.lag.ask()
         fields = self.lag.answer()
         if fields is not None:
+            lags: Counter[tuple[str, str]] = Counter()
+            for labels, lag in zip(fields["labels"], fields["values"], strict=True):
+                lags[labels["group"], labels["topic"]] += int(lag)
+            self._lags = dict(lags)
             run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
             source = f"watch-{self.watch.name}"
             self.events.publish_figures(catalogue.METRICS, run_id, source=source, **fields)

@@ -2,11 +2,14 @@
 
 import json
 import time
+import urllib.request
 from collections import Counter
 from contextlib import suppress
 
 import psutil
 import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
 
 from schemas.events import WatchBegun
 from services.definitions.watches import end_watch, keep_watch
@@ -37,6 +40,7 @@ from tests.integration.watched_pipeline import (
     as_json,
     brute_force,
     by_run,
+    client,
     cluster_state,
     faulty,
     flat,
@@ -221,3 +225,60 @@ def test_a_watch_that_begins_again_counts_into_runs_of_its_own(broker, tmp_path)
             )
     assert len({*told(records, "results_conclusions")}) == len(told(records, "results_conclusions"))
     assert read(records) == [100, 100]
+
+
+def test_the_metrics_of_the_watcher_have_the_counts_of_each_watch(broker, tmp_path):
+    """As Prometheus' client library reads them; those of a watch that is ended disappear."""
+    make_topics(broker.bootstrap, shown_in=2, shown_out=2)
+    fields = {"inputs": [{"topic": "shown_in"}], "outputs": [{"topic": "shown_out"}]}
+    watches = [a_watch(broker, name, **fields) for name in ("shown", "shown-again")]
+    producer = Producer(client(broker.bootstrap))
+    for topic, count in (("shown_in", 500), ("shown_out", 480)):
+        for number in range(count):
+            producer.produce(topic, b"value", b"%d" % number)
+        assert producer.flush(90) == 0
+    for watch in watches:
+        keep_watch(tmp_path, watch)
+
+    def scraped(watch):
+        address = f"http://127.0.0.1:{broker.port('watcher')}/metrics"
+        text = urllib.request.urlopen(address, timeout=90).read().decode()
+        return {
+            (sample.name, frozenset(sample.labels.items() - {("watch", watch.name)})): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.labels.get("watch") == watch.name
+        }
+
+    def await_samples(watch, is_so):
+        end_s = time.monotonic() + 120
+        while not is_so(samples := scraped(watch)):
+            assert time.monotonic() < end_s, samples
+            time.sleep(0.2)  # poll interval
+        return samples
+
+    with running_service(broker, "watcher", tmp_path) as service:
+        for watch in watches:
+            process_of(service, watch.name)
+            place = {"pipeline": watch.name, "stage": "output"}
+            measured = place | {"phase": "measure"}
+
+            def of(name, **labels):
+                return f"tidegauge_{name}", frozenset(labels.items())
+
+            lost = of("verdicts_total", verdict="missing", **measured)
+            samples = await_samples(watch, lambda samples, lost=lost: samples.get(lost) == 20)
+            timed = measured | {"definition": "latest"}
+            nothing = {"pipeline": "", "stage": ""}
+            assert samples[of("output_latency_seconds_count", **timed)] == 480
+            assert samples[of("output_latency_seconds_bucket", le="+Inf", **timed)] == 480
+            assert samples[of("topic_records_total", topic="shown_in", **nothing)] == 500
+            assert samples[of("topic_records_total", topic="shown_out", **place)] == 480
+            assert samples[of("topic_bytes_total", topic="shown_out", **place)] == 5 * 480
+            paired = (of("verdicts_total", verdict=each, **measured) for each in ("exact", "late"))
+            assert sum(samples.get(each, 0) for each in paired) == 480
+            assert samples[of("watch_valid")] == 1
+            assert samples[of("watch_lag_seconds")] > 0
+        end_watch(tmp_path, "shown")
+        await_samples(watches[0], lambda samples: not samples)
+        assert scraped(watches[1])

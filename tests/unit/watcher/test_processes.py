@@ -1,15 +1,20 @@
 """The processes for the watches of a data folder."""
 
 import io
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
 
+from schemas import catalogue
 from services.definitions.watches import end_watch, keep_watch, position_path
+from services.runtime.figure_metrics import FigureCounts
 from services.watcher import processes as module
-from services.watcher.processes import WatchProcesses
+from services.watcher.processes import SHOWN, WatchProcesses
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -133,3 +138,62 @@ def test_a_process_with_a_long_reason_ends_before_it_is_read():
     )
     assert process.wait(30) == 1
     assert module._reason(process) == "x" * module.MOST_REASON_BYTES
+
+
+def scraped(processes):
+    """Values by name and labels, as Prometheus' client library reads them."""
+    registry = CollectorRegistry()
+    registry.register(processes.metrics)
+    text = generate_latest(registry).decode()
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def line(records, **fields):
+    """What a process writes of a topic with this many records."""
+    counts = FigureCounts()
+    of = {"topic": "in", "pipeline": "", "stage": "", "bytes": 1, "aborted": 0}
+    counts.add(catalogue.THROUGHPUT, of | {"records": records})
+    shown = {"figures": counts.saved(), "lag_ms": 1_500, "is_valid": True, "lags": [["g", "in", 3]]}
+    return SHOWN + json.dumps(shown | fields).encode() + b"\n"
+
+
+def test_the_figures_of_a_process_are_those_of_its_last_whole_line(started, processes):
+    whole = line(5) + line(7, is_valid=False)
+    started.processes[0].stdout = io.BytesIO(whole + line(9)[:20])
+    processes.tick()
+    samples = scraped(processes)
+    assert samples["tidegauge_topic_records_total", "", "", "in", "w"] == 7
+    assert samples["tidegauge_watch_lag_seconds", "w"] == 1.5
+    assert samples["tidegauge_watch_valid", "w"] == 0
+    assert samples["tidegauge_group_lag_records", "g", "in", "w"] == 3
+    started.processes[0].stdout = io.BytesIO(line(9)[20:])
+    processes.tick()
+    assert scraped(processes)["tidegauge_topic_records_total", "", "", "in", "w"] == 9
+
+
+def test_a_watch_that_is_ended_has_no_figures(tmp_path, started, processes):
+    started.processes[0].stdout = io.BytesIO(line(5))
+    processes.tick()
+    assert scraped(processes)
+    end_watch(tmp_path, "w")
+    processes.tick()
+    assert scraped(processes) == {}
+
+
+def test_the_reason_of_an_end_is_not_a_line_of_figures(tmp_path, started):
+    keep_watch(tmp_path, a_watch())
+    told = []
+    processes = WatchProcesses(
+        tmp_path, SimpleNamespace(publish=lambda event: told.append(event.detail)), started
+    )
+    processes.tick()
+    started.processes[0].stdout = io.BytesIO(line(5) + b"It is")
+    processes.tick()
+    started.processes[0].returncode = 1
+    started.processes[0].stdout = io.BytesIO(b" over.")
+    processes.tick()
+    assert told[0]["reason"] == "It is over."

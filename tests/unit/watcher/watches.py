@@ -103,7 +103,7 @@ class Context(process.WatchContext):
         super().__init__(settings)
         self.pace, self.results = WatchPace(step_s=0.01), self
         self.bus, self.published_since, self.reader = bus, PublishedSince(), Reader
-        self.end_ms, self.watches = None, []
+        self.end_ms, self.watches, self.shown = None, [], []
         self.at_s(1)
 
     def at_s(self, seconds):
@@ -118,6 +118,9 @@ class Context(process.WatchContext):
 
     def open_events(self, _producer):
         return self.bus
+
+    def show(self, figures):
+        self.shown.append(figures)
 
     def environment(self):
         return {}
