@@ -30,12 +30,15 @@ DEFAULT_DOMAIN = "traffic"
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
 WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 Transport = Literal["kafka", "tcp", "udp", "zeromq"]
-KillTarget = Literal["driver", "worker", "broker", "evaluator"]
-KillSignal = Literal["kill", "terminate", "pause"]
+KillTarget = Literal["driver", "worker", "broker", "evaluator", "network"]
+KillSignal = Literal["kill", "terminate", "pause", "cut", "slow"]
+LASTING: Final = ("pause", "cut", "slow")
 NAMES_OF_SIGNALS: Final[dict[KillSignal, str]] = {
     "kill": "kill",
     "terminate": "termination",
     "pause": "pause",
+    "cut": "cut",
+    "slow": "slowing",
 }
 MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
@@ -133,27 +136,48 @@ ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
 
 
 class Kill(Model):
-    """Kills, terminates or pauses processes of the stack on this machine.
+    """Kills, terminates or pauses processes of the stack on this machine, or disturbs the network.
 
     target: driver, the main process of a pipeline; worker, the processes in which its tasks run, if
-    the engine has some on this machine; broker; evaluator. at_s: seconds after the measure phase
-    began. signal: kill is SIGKILL; terminate is SIGTERM, as in a redeployment; pause is SIGSTOP,
-    and SIGCONT `for_s` seconds later. most: of a pipeline's processes; None: all.
+    the engine has some on this machine; broker; evaluator; network, between the Kafka clients of
+    the pipelines and the broker. at_s: seconds after the measure phase began. signal: kill is
+    SIGKILL; terminate is SIGTERM, as in a redeployment; pause is SIGSTOP, and SIGCONT `for_s`
+    seconds later; of the network nothing passes for that time. Only of the network: cut ends all
+    connections and refuses new ones for `for_s` seconds; slow delays every answer of the broker by
+    delay_ms for that time. most: of a pipeline's processes; None: all.
     """
 
     target: KillTarget
     at_s: int = Field(0, ge=0)
     signal: KillSignal = "kill"
     for_s: int = Field(5, ge=1, le=600)
+    delay_ms: int = Field(100, ge=1, le=60_000)
     most: int | None = Field(None, ge=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cuts_a_network(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("target") == "network":
+            return {"signal": "cut"} | fields
+        return fields
+
+    @model_validator(mode="after")
+    def _fits_the_target(self) -> "Kill":
+        of_network = self.target == "network"
+        if of_network and self.signal in ("kill", "terminate"):
+            raise ValueError(f"signal {self.signal}: the network has pause, cut and slow")
+        if not of_network and self.signal in ("cut", "slow"):
+            raise ValueError(f"signal {self.signal} needs the target network")
+        return self
 
     @property
     def said(self) -> str:
         """What happens: `kill of the driver`, `pause of 1 worker for 5 s`."""
         plural = "s" if self.most is not None and self.most > 1 else ""
         whom = "the" if self.most is None else str(self.most)
-        length = f" for {self.for_s} s" if self.signal == "pause" else ""
-        return f"{NAMES_OF_SIGNALS[self.signal]} of {whom} {self.target}{plural}{length}"
+        length = f" for {self.for_s} s" if self.signal in LASTING else ""
+        by = f" by {self.delay_ms} ms" if self.signal == "slow" else ""
+        return f"{NAMES_OF_SIGNALS[self.signal]} of {whom} {self.target}{plural}{by}{length}"
 
 
 class Workload(Model):
@@ -247,7 +271,9 @@ class Workload(Model):
     @property
     def has_proxy(self) -> bool:
         """Whether a proxy notes when the inputs are handed to each pipeline: if `processing_time`
-        is asked for, also by a threshold."""
+        is asked for, also by a threshold, or if the network is disturbed."""
+        if any(kill.target == "network" for kill in self.kills):
+            return True
         of_thresholds = (parse_threshold(line).definition for line in self.thresholds)
         return self.processing_time or "processing_time" in of_thresholds
 

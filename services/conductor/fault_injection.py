@@ -1,4 +1,5 @@
-"""Kills, terminates or pauses parts of the stack on this machine, as the workload requires.
+"""Kills, terminates or pauses parts of the stack on this machine, and disturbs the network between
+pipelines and the broker, as the workload requires.
 
 Targets come from `stack.json` in the stack's data folder.
 """
@@ -9,11 +10,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
 import psutil
 
 from schemas.protocol import Pipeline
-from schemas.workload import Kill, KillSignal, KillTarget
+from schemas.workload import LASTING, Kill, KillSignal, KillTarget
 from services.definitions.engines import engine_of
 from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of
@@ -23,12 +25,16 @@ SERVICE_OF: dict[KillTarget, str] = {
     "worker": "runner",
     "broker": "kafka",
     "evaluator": "evaluator",
+    "network": "runner",
 }
 SIGNALS: dict[KillSignal, signal.Signals] = {
     "kill": signal.SIGKILL,
     "terminate": signal.SIGTERM,
     "pause": signal.SIGSTOP,
+    "cut": signal.SIGUSR1,
+    "slow": signal.SIGUSR2,
 }
+PROXY: Final = "services.runner.proxy"
 FindProcesses = Callable[[Kill, Path, Sequence[Pipeline]], list[psutil.Process]]
 
 
@@ -39,9 +45,9 @@ def processes_of(planned: Kill, data: Path, pipelines: Sequence[Pipeline]) -> li
 
 
 def carry_out(planned: Kill, processes: Sequence[psutil.Process]) -> None:
-    """Send the signal to those that still exist. Paused ones continue even if this process ends
-    before."""
-    if planned.signal == "pause":
+    """Send the signal to those that still exist. What lasts for a time ends even if this process
+    ends before."""
+    if planned.signal in LASTING:
         pids = " ".join(str(process.pid) for process in processes)
         resume = f"sleep {planned.for_s}; kill -CONT {pids}"
         subprocess.Popen(["/bin/sh", "-c", resume], start_new_session=True)
@@ -56,10 +62,22 @@ def _processes_of_target(
     for root in _services(data, SERVICE_OF[planned.target]):
         if planned.target in ("broker", "evaluator"):
             yield root
+        elif planned.target == "network":
+            yield from _proxies(root, pipelines)
         else:
             for pipeline in pipelines:
                 own = _processes_of_pipeline(pipeline, root, planned.target)
                 yield from sorted(own, key=lambda each: each.pid)[: planned.most]
+
+
+def _proxies(root: psutil.Process, pipelines: Sequence[Pipeline]) -> Iterator[psutil.Process]:
+    """The proxies between the pipelines and the broker, below the runner."""
+    names = {pipeline.name for pipeline in pipelines}
+    for process in root.children():
+        with contextlib.suppress(psutil.Error):
+            command_line = process.cmdline()
+            if PROXY in command_line and command_line[-1] in names:
+                yield process
 
 
 def _services(data: Path, name: str) -> Iterator[psutil.Process]:

@@ -104,15 +104,13 @@ def with_overrides(workload: Workload, given: Overrides) -> Workload:
             fields["content"] |= {"source": "file", "path": str(given.input.resolve())}
         if given.time_unit is not None:
             fields["content"]["time_unit"] = given.time_unit
-        if given.processing_time:
-            fields["processing_time"] = True
+        fields["processing_time"] = given.processing_time or result.processing_time
         if given.transport is not None:
             fields["transport"] = given.transport
         if given.kill is not None:
             at_s = result.kills[0].at_s if result.kills else result.phases.measure_s // 3
-            fields["kills"] = [
-                {"target": given.kill, "at_s": at_s, "signal": given.signal or "kill"}
-            ]
+            how = {} if given.signal is None else {"signal": given.signal}
+            fields["kills"] = [{"target": given.kill, "at_s": at_s, **how}]
         fields["thresholds"] = [*result.thresholds, *given.thresholds]
         return Workload.model_validate(fields)
     except ValidationError as error:

@@ -184,7 +184,8 @@ class Agent:
                 "a proxy reads what they are sent"
             )
         topics = request.domain_of(pipeline).topics
-        orders = Orders(run_id=request.run_id, pipeline=pipeline, topics=topics)
+        slow_ms = max((each.delay_ms for each in request.workload.kills), default=0)
+        orders = Orders(run_id=request.run_id, pipeline=pipeline, topics=topics, slow_ms=slow_ms)
         return FetchProxy(self._settings, orders, self._data / "logs" / f"proxy-{pipeline}.log")
 
     def _is_refused(self, plan: RunPlan) -> bool:

@@ -12,7 +12,7 @@ from schemas.catalogue import ENGINE_PREFIX
 from services.runtime.kafka import open_client_properties
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.documented import of_the_machine, told_invalid
-from tests.end_to_end.workload_files import changed_workload
+from tests.end_to_end.workload_files import changed_workload, patient_workload
 from tests.engines.runs import Runs, runs_of
 
 pytestmark = pytest.mark.engines
@@ -27,6 +27,16 @@ guarantee = "exactly-once"
 commit_interval_ms = 100
 store = "rocksdb"
 """
+
+
+NETWORK = """
+kills = [
+    { target = "network", at_s = 2, for_s = 3 },
+    { target = "network", at_s = 17, signal = "pause", for_s = 3 },
+    { target = "network", at_s = 32, signal = "slow", for_s = 3, delay_ms = 300 },
+]
+"""
+LOST = ("missing", "wrong", "unexpected")
 
 
 @pytest.fixture(scope="module")
@@ -152,3 +162,22 @@ def check_point(point: dict[str, Any]) -> None:
     assert point["rate_per_second"]["value"] == point["rate_per_second"]["low"]
     assert point["core_seconds_per_million_records"]["value"] > 0
     assert point["stages"]["tumbling"]["p50"]["value"] >= 0
+
+
+def test_nothing_is_lost_when_the_network_is_cut_paused_and_slowed(processors: Runs) -> None:
+    workload = processors.command.data / "network.toml"
+    workload.write_text(
+        NETWORK.lstrip() + patient_workload(processors.command.data).read_text(), encoding="utf-8"
+    )
+    lengths = ("--rate", "100", "--warm-up", "3", "--duration", "45")
+    found = processors.faulty(workload, *lengths)
+    assert [cell["verdicts"][one] for cell in found.values() for one in LOST] == [0] * 15
+    assert [each["event"] for each in found["ingest"]["recovery"]] == [
+        *("cut of the network for 3 s", "pause of the network for 3 s"),
+        "slowing of the network by 300 ms for 3 s",
+    ]
+    for cell in found.values():
+        timed = cell["latency_ms"]
+        assert timed["processing_time"]["count"] == timed["latest"]["count"]
+        assert timed["latest"]["max"] > 2_000
+        assert timed["processing_time"]["min"] >= 0

@@ -3,15 +3,18 @@ says was handed over, two clients, and a proxy that is killed."""
 
 import asyncio
 import random
+import signal
 import socket
 import struct
 import threading
+import time
 from bisect import bisect_left
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import aiokafka
+import psutil
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from schemas import catalogue
@@ -271,3 +274,36 @@ def fetch_request(version, topic, topic_id):
             tags,
         )
     )
+
+
+def test_a_network_is_cut_paused_and_slowed_and_comes_back(broker, topic):
+    run_id = f"proxy-{topic.rpartition('.')[2]}"
+    orders = Orders(run_id=run_id, pipeline="p", topics=(topic,), slow_ms=700)
+    proxy = FetchProxy(broker, orders, broker.data / "proxy.log")
+    fields = {"bootstrap.servers": proxy.bootstrap, "reconnect.backoff.max.ms": 100}
+    admin = AdminClient({**logged("tests"), **fields})
+    disturbed = psutil.Process(proxy.process.pid)
+
+    def answer_s(timeout_s=60):
+        began_s = time.monotonic()
+        admin.list_topics(topic, timeout=timeout_s)
+        return time.monotonic() - began_s
+
+    def answers():
+        with suppress(KafkaException):
+            return answer_s(2) > 0
+        return False
+
+    try:
+        answer_s()
+        for begin in (signal.SIGUSR1, signal.SIGSTOP):
+            disturbed.send_signal(begin)
+            with pytest.raises(KafkaException):
+                answer_s(2)
+            disturbed.send_signal(signal.SIGCONT)
+            eventually(answers, "it answers again")
+        disturbed.send_signal(signal.SIGUSR2)
+        eventually(lambda: answer_s() >= 0.7, "answers are delayed")
+    finally:
+        disturbed.send_signal(signal.SIGCONT)
+        proxy.stop()

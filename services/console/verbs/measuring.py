@@ -143,13 +143,15 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @option(
     "--kill",
-    type=click.Choice(["driver", "worker", "broker", "evaluator"]),
-    help="kill this process at the workload's time, or after a third of the measured phase",
+    type=click.Choice(["driver", "worker", "broker", "evaluator", "network"]),
+    help="kill this process, or cut the pipelines' network to the broker, at the workload's time "
+    "or after a third of the measured phase",
 )
 @option(
     "--signal",
-    type=click.Choice(["kill", "terminate", "pause"]),
-    help="how --kill does it: SIGKILL (default), SIGTERM, or a pause of 5 s",
+    type=click.Choice(["kill", "terminate", "pause", "cut", "slow"]),
+    help="how --kill does it: SIGKILL (default), SIGTERM, or a pause of 5 s; the network is cut "
+    "(default), paused or slowed for 5 s",
 )
 @option(
     "--baseline",

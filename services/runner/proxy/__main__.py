@@ -1,20 +1,23 @@
 """The proxy of one pipeline: passes on what its Kafka clients and the brokers send each other, and
 publishes which offsets of the input topics were handed to the pipeline, and when.
 
-    python -m services.runner.proxy SOCKET
+    python -m services.runner.proxy SOCKET PIPELINE
 
 SOCKET: number of an inherited socket that listens on loopback, for the pipeline's bootstrap
-address. Standard input has JSON lines (`Orders`): the first when it starts, others when the run
-changes. The proxy ends with its standard input.
+address. PIPELINE: by which others find the process. Standard input has JSON lines (`Orders`): the
+first when it starts, others when the run changes. The proxy ends with its standard input.
 
 A time is that of the proxy's clock when it passes on the last byte of an answer.
+
+Signals disturb the network: SIGUSR1 ends all connections and refuses new ones, SIGUSR2 delays every
+answer, each until SIGCONT; between SIGSTOP and SIGCONT nothing passes.
 """
 
 import asyncio
 import signal
 import socket
 import sys
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -36,6 +39,7 @@ PUBLISH_MS: Final = 500
 CONNECT_S: Final = 10.0
 MOST_BROKERS: Final = 64
 MOST_CONNECTIONS: Final = 2_000
+MOST_DELAYED: Final = 256  # parts of answers of a connection, each at most what is read at once
 Address = tuple[str, int]
 
 log = structlog.get_logger()
@@ -123,7 +127,9 @@ class ClientProxy:
         self._listening: dict[Address, int] = {}
         self._servers: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.connections = 0
+        self.delay_s = 0.0  # of answers
+        self._is_cut = False
+        self._clients: set[_Client] = set()
         if len(bootstrap) == 1:
             self._listening[bootstrap[0]] = socket_.getsockname()[1]
         self._start(socket_, bootstrap)
@@ -161,6 +167,25 @@ class ClientProxy:
             except OSError as error:
                 failed = error
         raise failed
+
+    def cut(self) -> None:
+        """End all connections, and refuse new ones."""
+        self._is_cut = True
+        for client in [*self._clients]:
+            client.transport.abort()
+
+    def restore(self) -> None:
+        """Accept connections, and pass on answers at once."""
+        self._is_cut, self.delay_s = False, 0.0
+
+    def admits(self, client: "_Client") -> bool:
+        """Whether a connection may be made; notes it until `forget`."""
+        self._clients.add(client)
+        return not self._is_cut and len(self._clients) <= MOST_CONNECTIONS
+
+    def forget(self, client: "_Client") -> None:
+        """A connection has ended."""
+        self._clients.discard(client)
 
     def note(self, handed: list[Handed]) -> None:
         """Note what is passed on now."""
@@ -213,8 +238,7 @@ class _Client(_End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.proxy.connections += 1
-        if self.proxy.connections > MOST_CONNECTIONS:
+        if not self.proxy.admits(self):
             self.transport.abort()
             return
         self.transport.pause_reading()
@@ -222,7 +246,7 @@ class _Client(_End):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.proxy.connections -= 1
+        self.proxy.forget(self)
 
     async def _connect(self) -> None:
         try:
@@ -250,8 +274,26 @@ class _Broker(_End):
 
     def __init__(self, client: _Client) -> None:
         self.other: _Client = client
+        self._delayed: deque[bytes] = deque()
 
     def data_received(self, data: bytes) -> None:
+        delay_s = self.other.proxy.delay_s
+        if not delay_s and not self._delayed:
+            self._pass_on(data)
+            return
+        self._delayed.append(data)
+        asyncio.get_running_loop().call_later(delay_s, self._pass_on_next)
+        if len(self._delayed) >= MOST_DELAYED:
+            self.transport.pause_reading()
+
+    def _pass_on_next(self) -> None:
+        data = self._delayed.popleft()  # in their order, whichever timer it is
+        if len(self._delayed) < MOST_DELAYED and not self.transport.is_closing():
+            self.transport.resume_reading()
+        if not self.other.transport.is_closing():
+            self._pass_on(data)
+
+    def _pass_on(self, data: bytes) -> None:
         answers = self.other.answers
         try:
             passed_on = answers.feed(data)
@@ -291,9 +333,12 @@ async def serve(settings: ServiceSettings, opened: socket.socket) -> None:
     orders = Orders.model_validate_json(await lines.readline())
     events = open_events(settings, SERVICE)
     noted = HandedOffsets(orders.topics, topic_names(settings, orders.topics))
-    ClientProxy(addresses(settings.open_bootstrap), opened, noted)
+    proxy = ClientProxy(addresses(settings.open_bootstrap), opened, noted)
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
+    loop.add_signal_handler(signal.SIGUSR1, proxy.cut)
+    loop.add_signal_handler(signal.SIGUSR2, setattr, proxy, "delay_s", orders.slow_ms / 1000)
+    loop.add_signal_handler(signal.SIGCONT, proxy.restore)
     following: asyncio.Task[bytes] = loop.create_task(lines.readline())
     ending = loop.create_task(ended.wait())
     while not ending.done():

@@ -16,30 +16,30 @@ from services.runtime.settings import ROOT, ServiceSettings
 LOOPBACK: Final = "127.0.0.1"
 QUEUED_CONNECTIONS: Final = 256
 STOP_TIMEOUT_S: Final = 10.0
+MODULE: Final = "services.runner.proxy"
 
 
 class Orders(Model):
-    """What a proxy is told: the run that its events are of, the pipeline, and the input topics."""
+    """What a proxy is told: the run that its events are of, the pipeline, and the input topics.
+    slow_ms: delay of every answer while the network is slow."""
 
     run_id: str
     pipeline: str
     topics: tuple[str, ...]
+    slow_ms: int = 0
 
 
 class FetchProxy:
-    """One proxy. settings: of the runner. log: the file of its log lines, which it begins anew."""
+    """One proxy. settings: of the runner. log: the file of its log lines, which it begins anew.
+    bootstrap: the address for the pipeline's clients."""
 
     def __init__(self, settings: ServiceSettings, orders: Orders, log: Path) -> None:
         self._settings = settings
         self._orders = orders
         self._log = log
         self._socket = listening_socket()
+        self.bootstrap = f"{LOOPBACK}:{self._socket.getsockname()[1]}"
         self.process = self._start()
-
-    @property
-    def bootstrap(self) -> str:
-        """The address for the pipeline's clients."""
-        return f"{LOOPBACK}:{self._socket.getsockname()[1]}"
 
     @property
     def code(self) -> int | None:
@@ -71,7 +71,7 @@ class FetchProxy:
         number = self._socket.fileno()
         with self._log.open("wb") as lines:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "services.runner.proxy", str(number)],
+                [sys.executable, "-m", MODULE, str(number), self._orders.pipeline],
                 cwd=ROOT,
                 env={**os.environ, **self._settings.child_variables},
                 stdin=subprocess.PIPE,

@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+from pydantic import ValidationError
 
 from schemas.pipeline import Pipeline
 from schemas.workload import Kill
@@ -18,13 +19,15 @@ pytestmark = pytest.mark.unit
 
 ONE = Pipeline(name="one", summary="-", engine="spark")
 FOR_EVER = "import sys; print('up', flush=True); sys.stdin.read()"
-# A service whose children look like drivers of the pipelines `one` and `two`.
+# A service whose children look like drivers of the pipelines `one` and `two`, and their proxies.
 AGENT = f"""
 import subprocess, sys
 for name in ("one", "two"):
     command = [sys.executable, "-c", {FOR_EVER!r}, f"/data/runs/r1/{{name}}.plan.json"]
-    driver = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    driver.stdout.readline()
+    proxy = [*command[:3], "-m", "services.runner.proxy", "7", name]
+    for child in (command, proxy):
+        driver = subprocess.Popen(child, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        driver.stdout.readline()
 print("up", flush=True)
 sys.stdin.read()
 """
@@ -103,6 +106,43 @@ def test_the_driver_of_the_pipeline_is_killed_and_no_other(stack):
     carry_out(Kill(target="driver"), found)
     await_status(mine, psutil.STATUS_ZOMBIE)  # no process waits for it
     assert other.status() != psutil.STATUS_ZOMBIE
+
+
+def test_the_network_is_the_proxies_of_the_pipelines(stack):
+    data, started = stack
+    (proxy,) = processes_of(Kill(target="network"), data, [ONE])
+    assert proxy.cmdline()[-4:] == ["-m", "services.runner.proxy", "7", "one"]
+    assert proxy.ppid() == started["runner"].pid
+    assert pids_of("network", data, [ONE.model_copy(update={"name": "three"})]) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"target": "network"}, "cut of the network for 5 s"),
+        ({"target": "network", "signal": "pause", "for_s": 2}, "pause of the network for 2 s"),
+        (
+            {"target": "network", "signal": "slow", "delay_ms": 250},
+            "slowing of the network by 250 ms for 5 s",
+        ),
+        ({"target": "worker", "most": 1}, "kill of 1 worker"),
+    ],
+)
+def test_a_fault_is_said_in_a_few_words(fields, said):
+    assert Kill.model_validate(fields).said == said
+
+
+@pytest.mark.parametrize(
+    ("fields", "mistake"),
+    [
+        ({"target": "network", "signal": "kill"}, "the network has pause, cut and slow"),
+        ({"target": "driver", "signal": "cut"}, "needs the target network"),
+        ({"target": "network", "delay_ms": 0}, "delay_ms"),
+    ],
+)
+def test_a_fault_that_does_not_fit_its_target_is_refused(fields, mistake):
+    with pytest.raises(ValidationError, match=mistake):
+        Kill.model_validate(fields)
 
 
 def test_what_is_not_there_is_not_killed(stack, tmp_path):
