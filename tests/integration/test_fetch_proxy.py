@@ -2,6 +2,7 @@
 says was handed over, two clients, and a proxy that is killed."""
 
 import asyncio
+import os
 import random
 import signal
 import socket
@@ -34,18 +35,20 @@ FLEXIBLE = 12  # first such version of a fetch
 
 
 @pytest.fixture
-def topic(broker, monkeypatch):
-    monkeypatch.setenv("TIDEGAUGE_KAFKA_BOOTSTRAP", broker.kafka_bootstrap)
+def topic(broker):
     name = f"handed.over.{random.getrandbits(32)}"
     ensure_topics(admin_client(broker, "tests"), [Topic(name, (), PARTITIONS)])
     return name
 
 
+def started(broker, orders):
+    environ = {**os.environ, "TIDEGAUGE_KAFKA_BOOTSTRAP": broker.kafka_bootstrap}
+    return FetchProxy(broker, orders, broker.data / "proxy.log", environ)
+
+
 @contextmanager
 def running_proxy(broker, topic, run_id):
-    proxy = FetchProxy(
-        broker, Orders(run_id=run_id, pipeline="p", topics=(topic,)), broker.data / "proxy.log"
-    )
+    proxy = started(broker, Orders(run_id=run_id, pipeline="p", topics=(topic,)))
     try:
         yield proxy
     finally:
@@ -279,7 +282,7 @@ def fetch_request(version, topic, topic_id):
 def test_a_network_is_cut_paused_and_slowed_and_comes_back(broker, topic):
     run_id = f"proxy-{topic.rpartition('.')[2]}"
     orders = Orders(run_id=run_id, pipeline="p", topics=(topic,), slow_ms=700)
-    proxy = FetchProxy(broker, orders, broker.data / "proxy.log")
+    proxy = started(broker, orders)
     fields = {"bootstrap.servers": proxy.bootstrap, "reconnect.backoff.max.ms": 100}
     admin = AdminClient({**logged("tests"), **fields})
     disturbed = psutil.Process(proxy.process.pid)

@@ -38,6 +38,7 @@ SERVICE: Final = "proxy"
 PUBLISH_MS: Final = 500
 CONNECT_S: Final = 10.0
 MOST_BROKERS: Final = 64
+BUFFERED_BYTES: Final = 1 << 20  # of one direction, before reading from the other end pauses
 MOST_CONNECTIONS: Final = 2_000
 MOST_DELAYED: Final = 256  # parts of answers of a connection, each at most what is read at once
 Address = tuple[str, int]
@@ -206,6 +207,7 @@ class _End(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
+        transport.set_write_buffer_limits(BUFFERED_BYTES)
         own: socket.socket = transport.get_extra_info("socket")
         own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

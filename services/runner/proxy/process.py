@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +32,16 @@ class Orders(Model):
 
 class FetchProxy:
     """One proxy. settings: of the runner. log: the file of its log lines, which it begins anew.
-    bootstrap: the address for the pipeline's clients."""
+    environ: variables with these settings. bootstrap: the address for the pipeline's clients."""
 
-    def __init__(self, settings: ServiceSettings, orders: Orders, log: Path) -> None:
-        self._settings = settings
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        orders: Orders,
+        log: Path,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._environment = {**environ, **settings.child_variables}
         self._orders = orders
         self._log = log
         self._socket = listening_socket()
@@ -73,7 +80,7 @@ class FetchProxy:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", MODULE, str(number), self._orders.pipeline],
                 cwd=ROOT,
-                env={**os.environ, **self._settings.child_variables},
+                env=self._environment,
                 stdin=subprocess.PIPE,
                 stdout=lines,
                 stderr=lines,
