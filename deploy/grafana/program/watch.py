@@ -265,6 +265,7 @@ def _offenders() -> table.Panel:
             "Positions of some of the incorrect outputs. At most five of each kind are kept per "
             "second.",
             "string",
+            width=24,
             empty="Every output was correct.",
         ),
         f"""

@@ -15,7 +15,7 @@ from services.evaluator.pairing.hand_overs import HandOvers
 from tests.unit.evaluator import gem_packs, oracle, records
 from tests.unit.evaluator.records import FAR_MS, PHASES, RUN_ID, START_MS, Reading, Run
 from tests.unit.evaluator.test_against_brute_force import answers, loads
-from tests.unit.evaluator.test_gem_packs_against_brute_force import events, outputs
+from tests.unit.evaluator.test_gem_packs_against_brute_force import WINDOWS, events, outputs
 
 pytestmark = [pytest.mark.unit, pytest.mark.usefixtures("both_forms_of_groups")]
 
@@ -131,14 +131,15 @@ def test_of_single_records_joins_and_counted_windows(inputs, data):
     assert totals == oracle.judge(inputs, said)
 
 
-@given(inputs=events(), data=st.data())
+@given(inputs=events(), queries=st.sampled_from(WINDOWS), data=st.data())
 @PROPERTY
-def test_of_windows_closed_by_event_time_and_pairs_in_them(inputs, data):
+def test_of_windows_closed_by_event_time_and_pairs_in_them(inputs, queries, data):
     inputs, given_ = data.draw(handed(inputs))
-    said = data.draw(outputs(inputs))
+    said = data.draw(outputs(inputs, queries))
     proxied = [*events_of_a_proxy(data.draw, given_)]
-    totals = evaluated(a_run(gem_packs.a_plan()), inputs, said, proxied, data.draw)
-    assert totals == gem_packs.judge(inputs, said)
+    plan = gem_packs.a_plan(domain=queries.domain())
+    totals = evaluated(a_run(plan), inputs, said, proxied, data.draw)
+    assert totals == gem_packs.judge(inputs, said, queries)
 
 
 def a_parse(run):
