@@ -7,12 +7,13 @@ fetch holds, and the addresses of brokers in three answers, which are replaced.
     to_client = answers.feed(data)      # of the broker; unchanged but for addresses
     handed = answers.take_handed()      # by the answers that are complete with that
 
-All other bytes pass as they are. Records are skipped, not read: of each batch only its header is.
+All other bytes pass as they are and as they come. Of record batches only the headers are read.
 Layouts are those of Kafka's message definitions (clients/src/main/resources/common/message).
 """
 
+import struct
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,12 +30,14 @@ FLEXIBLE: Final = {
 }
 NAMED_BY_ID: Final = 13  # first version of a fetch that names topics by their ids
 MAX_FRAME_BYTES = 1 << 30
+MAX_FETCHED_BYTES = 256 << 20  # of an answer to a fetch, which is kept until it is complete
 MAX_REWRITTEN_BYTES = 16 << 20  # of an answer that is held until it is complete
 MAX_PENDING = 10_000  # requests of a connection without answer
-MAX_NAME_BYTES = 1_024
+TOPIC_ID_BYTES, MAGIC = 16, 2
 _FRAME_HEAD = 8  # size, correlation id
-_BATCH_HEAD = 27  # base offset to last offset delta
-_BATCH_PREFIX = 12  # base offset and length: what the length does not count
+# Of a batch: base offset, length, epoch, magic, checksum, attributes, last offset delta.
+_BATCH: Final = struct.Struct(">qiibIhi")
+_PREFIX_BYTES = 12  # base offset and length: what the length does not count
 _CONTROL = 0x20
 
 AddressOf = Callable[[str, int], tuple[str, int]]
@@ -56,11 +59,6 @@ class Handed:
     bytes: int
 
 
-Parser = Generator[int, bytes, list[Handed]]
-"""Yields how many bytes it needs next, or as a negative number how many it skips; it is sent the
-bytes that it needed."""
-
-
 class Answers:
     """Bytes from a broker to a client. address_of: what a client is told instead of a broker's host
     and port."""
@@ -73,7 +71,7 @@ class Answers:
         self._left = 0  # bytes of the current frame that have not been fed
         self._held: bytearray | None = None  # of a frame whose addresses are replaced
         self._api = (0, 0)
-        self._fetch: _Fed | None = None
+        self._fetched: list[bytes] | None = None  # of an answer to a fetch, as passed on
 
     def expect(self, correlation_id: int, api: int, version: int) -> None:
         """Note a request. Raises ProtocolError if too many have no answer."""
@@ -113,9 +111,11 @@ class Answers:
         self._left = size - 4
         self._api = self._answered(int.from_bytes(head[4:], signed=True))
         api, version = self._api
-        self._held, self._fetch = None, None
+        self._held, self._fetched = None, None
         if api == FETCH and version <= NEWEST[FETCH]:
-            self._fetch = _Fed(_fetch_answer(version, self._left))
+            if size > MAX_FETCHED_BYTES:
+                raise ProtocolError(f"an answer to a fetch of {size} bytes")
+            self._fetched = []
         elif api in (METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VERSIONS):
             if size > MAX_REWRITTEN_BYTES:
                 raise ProtocolError(f"an answer with addresses of {size} bytes")
@@ -137,10 +137,11 @@ class Answers:
         if self._held is not None:
             self._held += part
             return b"" if self._left else self._end()
-        if self._fetch is not None:
-            self._fetch.feed(part)
+        if self._fetched is not None:
+            self._fetched.append(part)
             if not self._left:
-                self._handed += self._fetch.handed
+                self._handed += _fetch_answer(b"".join(self._fetched), self._api[1])
+                self._fetched = None
         return part
 
     def _end(self) -> bytes:
@@ -182,144 +183,57 @@ class Requests:
         return data
 
 
-class _Fed:
-    """A parser that is fed bytes as they come."""
-
-    def __init__(self, parser: Parser) -> None:
-        self._parser = parser
-        self._got = bytearray()
-        self.handed: list[Handed] = []
-        self._wants = 0
-        self._step(None)
-
-    def feed(self, part: bytes) -> None:
-        """Parse some bytes."""
-        at = 0
-        while at < len(part) and self._wants:
-            if self._wants < 0:
-                skipped = min(-self._wants, len(part) - at)
-                self._wants += skipped
-                at += skipped
-                if not self._wants:
-                    self._step(b"")
-                continue
-            taken = part[at : at + self._wants - len(self._got)]
-            self._got += taken
-            at += len(taken)
-            if len(self._got) == self._wants:
-                got = bytes(self._got)
-                self._got.clear()
-                self._step(got)
-
-    def _step(self, got: bytes | None) -> None:
-        try:
-            while True:
-                self._wants = next(self._parser) if got is None else self._parser.send(got)
-                if self._wants:
-                    return
-                got = b""
-        except StopIteration as ended:
-            self._wants, self.handed = 0, ended.value
-
-
-def _fetch_answer(version: int, left: int) -> Parser:
-    """The offsets in the body of an answer to a fetch. left: its size in bytes."""
-    flexible = version >= FLEXIBLE[FETCH]
-    if left < 4:
-        return []
-    if flexible:
-        yield from _tags()
-    if version >= 1:
-        yield -4  # throttle time
-    if version >= 7:
-        yield -6  # error, session
+def _fetch_answer(frame: bytes, version: int) -> list[Handed]:
+    """What the body of an answer to a fetch holds. Raises ProtocolError."""
+    reader = _Reader(frame, version >= FLEXIBLE[FETCH], 0)
     handed: list[Handed] = []
-    for _ in range((yield from _length(flexible))):
-        topic: str | bytes
-        if version >= NAMED_BY_ID:
-            topic = yield 16
-        else:
-            topic = yield from _string(flexible)
-        for _ in range((yield from _length(flexible))):
-            part = yield from _partition(version, flexible, topic)
-            if part is not None:
-                handed.append(part)
-        if flexible:
-            yield from _tags()
+    try:
+        if not frame:
+            return handed
+        reader.tags()
+        reader.at += 4 * (version >= 1) + 6 * (version >= 7)  # throttle time; error, session
+        for _ in range(reader.length()):
+            named = version < NAMED_BY_ID
+            topic = (reader.string() or "") if named else reader.take(TOPIC_ID_BYTES)
+            for _ in range(reader.length()):
+                part = _partition(reader, version, topic)
+                if part is not None:
+                    handed.append(part)
+            reader.tags()
+    except (IndexError, ValueError, struct.error) as error:
+        raise ProtocolError("an answer to a fetch that ends early") from error
     return handed
 
 
-def _partition(
-    version: int, flexible: bool, topic: str | bytes
-) -> Generator[int, bytes, Handed | None]:
-    """One partition of an answer to a fetch."""
-    partition = int.from_bytes((yield 4), signed=True)
-    yield -10  # error, high watermark
-    yield -(8 * (version >= 4) + 8 * (version >= 5))  # last stable offset, first offset
+def _partition(reader: "_Reader", version: int, topic: str | bytes) -> Handed | None:
+    """One partition of an answer to a fetch; None without a whole batch."""
+    partition = reader.number(4)
+    reader.at += 10 + 8 * (version >= 4) + 8 * (version >= 5)  # error; offsets of the log
     if version >= 4:
-        for _ in range((yield from _length(flexible))):
-            yield -16  # producer, first offset of an aborted transaction
-            if flexible:
-                yield from _tags()
-    if version >= 11:
-        yield -4  # preferred replica
-    left = yield from _length(flexible)
-    last_offset, records, size = -1, 0, 0
-    while left >= _BATCH_HEAD:
-        head = yield _BATCH_HEAD
-        left -= _BATCH_HEAD
-        rest = int.from_bytes(head[8:12], signed=True) - (_BATCH_HEAD - _BATCH_PREFIX)
-        if head[16] != 2 or not 0 <= rest <= left:
+        for _ in range(reader.length()):
+            reader.at += 16  # producer and first offset of an aborted transaction
+            reader.tags()
+    reader.at += 4 * (version >= 11)  # preferred replica
+    size = reader.length()
+    at, end = reader.at, reader.at + size
+    if end > len(reader.frame):
+        raise ValueError(size)
+    last_offset, records, read = -1, 0, 0
+    while end - at >= _BATCH.size:
+        base, length, _epoch, magic, _crc, attributes, delta = _BATCH.unpack_from(reader.frame, at)
+        if (
+            magic != MAGIC
+            or length < _BATCH.size - _PREFIX_BYTES
+            or at + _PREFIX_BYTES + length > end
+        ):
             break  # the rest is a part of a batch, which no client can read
-        last_offset = int.from_bytes(head[:8], signed=True)
-        delta = int.from_bytes(head[23:27], signed=True)
-        last_offset += delta
-        if not head[22] & _CONTROL:
-            records += delta + 1
-        size += rest + _BATCH_HEAD
-        yield -rest
-        left -= rest
-    yield -left
-    if flexible:
-        yield from _tags()
-    if last_offset < 0:
-        return None
-    return Handed(topic, partition, last_offset, records, size)
-
-
-def _uvarint() -> Generator[int, bytes, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        (byte,) = yield 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value
-    raise ProtocolError("a number of more than five bytes")
-
-
-def _length(flexible: bool) -> Generator[int, bytes, int]:
-    """A length, 0 for null."""
-    if flexible:
-        value = yield from _uvarint()
-        value -= 1
-    else:
-        value = int.from_bytes((yield 4), signed=True)
-    if value > MAX_FRAME_BYTES:
-        raise ProtocolError(f"a length of {value}")
-    return max(0, value)
-
-
-def _string(flexible: bool) -> Generator[int, bytes, str]:
-    size = (yield from _uvarint()) - 1 if flexible else int.from_bytes((yield 2), signed=True)
-    if size > MAX_NAME_BYTES:
-        raise ProtocolError(f"a name of {size} bytes")
-    return (yield size).decode(errors="replace") if size > 0 else ""
-
-
-def _tags() -> Generator[int, bytes, None]:
-    for _ in range((yield from _uvarint())):
-        yield from _uvarint()
-        yield -(yield from _uvarint())
+        last_offset = base + delta
+        records += 0 if attributes & _CONTROL else delta + 1
+        at += _PREFIX_BYTES + length
+        read += _PREFIX_BYTES + length
+    reader.at = end
+    reader.tags()
+    return None if last_offset < 0 else Handed(topic, partition, last_offset, records, read)
 
 
 def _rewritten(frame: bytes, api: int, version: int, address_of: AddressOf) -> bytes:
