@@ -38,6 +38,7 @@ SERVICE: Final = "proxy"
 PUBLISH_MS: Final = 500
 CONNECT_S: Final = 10.0
 MOST_BROKERS: Final = 64
+BUFFER: Final = memoryview(bytearray(1 << 18))
 BUFFERED_BYTES: Final = 1 << 20  # of one direction, before reading from the other end pauses
 MOST_CONNECTIONS: Final = 2_000
 MOST_DELAYED: Final = 256  # parts of answers of a connection, each at most what is read at once
@@ -198,8 +199,9 @@ class ClientProxy:
         task.add_done_callback(self._tasks.discard)
 
 
-class _End(asyncio.Protocol):
-    """One end of a connection through the proxy; other: its other end, once there is one."""
+class _End(asyncio.BufferedProtocol):
+    """One end of a connection through the proxy; other: its other end, once there is one. All ends
+    read into one buffer, one after another: a new one for each read costs more than all else."""
 
     transport: asyncio.Transport
     other: "_End | None" = None
@@ -214,6 +216,16 @@ class _End(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         if self.other is not None:
             self.other.transport.close()  # after what was written
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return BUFFER
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.data_received(bytes(BUFFER[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on to the other end."""
+        raise NotImplementedError
 
     def pause_writing(self) -> None:
         if self.other is not None:

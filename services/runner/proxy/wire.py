@@ -7,7 +7,7 @@ fetch holds, and the addresses of brokers in three answers, which are replaced.
     to_client = answers.feed(data)      # of the broker; unchanged but for addresses
     handed = answers.take_handed()      # by the answers that are complete with that
 
-All other bytes pass as they are and as they come. Of record batches only the headers are read.
+All other bytes pass as they are. Of record batches only the headers are read.
 Layouts are those of Kafka's message definitions (clients/src/main/resources/common/message).
 """
 
@@ -30,11 +30,13 @@ FLEXIBLE: Final = {
 }
 NAMED_BY_ID: Final = 13  # first version of a fetch that names topics by their ids
 MAX_FRAME_BYTES = 1 << 30
+SMALL_BYTES = 1 << 18
 MAX_FETCHED_BYTES = 256 << 20  # of an answer to a fetch, which is kept until it is complete
 MAX_REWRITTEN_BYTES = 16 << 20  # of an answer that is held until it is complete
 MAX_PENDING = 10_000  # requests of a connection without answer
 TOPIC_ID_BYTES, MAGIC = 16, 2
-_FRAME_HEAD = 8  # size, correlation id
+_ANSWER: Final = struct.Struct(">ii")  # size, correlation id
+_REQUEST: Final = struct.Struct(">ihhi")  # size, API, version, correlation id
 # Of a batch: base offset, length, epoch, magic, checksum, attributes, last offset delta.
 _BATCH: Final = struct.Struct(">qiibIhi")
 _PREFIX_BYTES = 12  # base offset and length: what the length does not count
@@ -67,11 +69,12 @@ class Answers:
         self._address_of = address_of
         self._handed: list[Handed] = []
         self._pending: deque[tuple[int, int, int]] = deque()  # correlation id, API, version
-        self._head = bytearray()
+        self._head = b""
         self._left = 0  # bytes of the current frame that have not been fed
         self._held: bytearray | None = None  # of a frame whose addresses are replaced
         self._api = (0, 0)
-        self._fetched: list[bytes] | None = None  # of an answer to a fetch, as passed on
+        self._fetched: list[bytes] | None = None  # parts of an answer to a fetch
+        self._is_small = False
 
     def expect(self, correlation_id: int, api: int, version: int) -> None:
         """Note a request. Raises ProtocolError if too many have no answer."""
@@ -90,10 +93,10 @@ class Answers:
         at = 0
         while at < len(data):
             if not self._left:
-                taken = data[at : at + _FRAME_HEAD - len(self._head)]
-                self._head += taken
-                at += len(taken)
-                if len(self._head) == _FRAME_HEAD:
+                part = data[at : at + _ANSWER.size - len(self._head)]
+                at += len(part)
+                self._head += part
+                if len(self._head) == _ANSWER.size:
                     out.append(self._begin())
                 continue
             part = data[at : at + self._left]
@@ -104,19 +107,20 @@ class Answers:
 
     def _begin(self) -> bytes:
         """Begin the frame whose head has been read; returns what is passed on of that."""
-        size = int.from_bytes(self._head[:4], signed=True)
+        head, self._head = self._head, b""
+        size, correlation_id = _ANSWER.unpack(head)
         if not 4 <= size <= MAX_FRAME_BYTES:
             raise ProtocolError(f"an answer of {size} bytes")
-        head, self._head = bytes(self._head), bytearray()
         self._left = size - 4
-        self._api = self._answered(int.from_bytes(head[4:], signed=True))
+        self._api = self._answered(correlation_id)
         api, version = self._api
         self._held, self._fetched = None, None
         if api == FETCH and version <= NEWEST[FETCH]:
             if size > MAX_FETCHED_BYTES:
                 raise ProtocolError(f"an answer to a fetch of {size} bytes")
-            self._fetched = []
-        elif api in (METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VERSIONS):
+            self._fetched, self._is_small = [head], size <= SMALL_BYTES
+            return b"" if self._is_small and self._left else head
+        if api in (METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, API_VERSIONS):
             if size > MAX_REWRITTEN_BYTES:
                 raise ProtocolError(f"an answer with addresses of {size} bytes")
             self._held = bytearray(head[4:])
@@ -137,12 +141,20 @@ class Answers:
         if self._held is not None:
             self._held += part
             return b"" if self._left else self._end()
-        if self._fetched is not None:
-            self._fetched.append(part)
-            if not self._left:
-                self._handed += _fetch_answer(b"".join(self._fetched), self._api[1])
-                self._fetched = None
-        return part
+        if self._fetched is None:
+            return part
+        return self._within_fetch(self._fetched, part)
+
+    def _within_fetch(self, parts: list[bytes], part: bytes) -> bytes:
+        """A small answer is passed on as a whole, since its client waits for that, and a broker
+        sends head and records apart; of a large one each part."""
+        parts.append(part)
+        if self._left:
+            return b"" if self._is_small else part
+        whole = b"".join(parts)
+        self._handed += _fetch_answer(whole[_ANSWER.size :], self._api[1])
+        self._fetched = None
+        return whole if self._is_small else part
 
     def _end(self) -> bytes:
         """The whole frame that was held, with other addresses."""
@@ -157,7 +169,7 @@ class Requests:
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
-        self._head = bytearray()
+        self._head = b""
         self._left = 0
 
     def feed(self, data: bytes) -> bytes:
@@ -169,17 +181,15 @@ class Requests:
                 self._left -= skipped
                 at += skipped
                 continue
-            taken = data[at : at + 12 - len(self._head)]
-            self._head += taken
-            at += len(taken)
-            if len(self._head) == 12:
-                size = int.from_bytes(self._head[:4], signed=True)
+            part = data[at : at + _REQUEST.size - len(self._head)]
+            at += len(part)
+            self._head += part
+            if len(self._head) == _REQUEST.size:
+                size, api, version, correlation_id = _REQUEST.unpack(self._head)
                 if not 8 <= size <= MAX_FRAME_BYTES:
                     raise ProtocolError(f"a request of {size} bytes")
-                api, version = (int.from_bytes(self._head[n : n + 2]) for n in (4, 6))
-                self._answers.expect(int.from_bytes(self._head[8:], signed=True), api, version)
-                self._left = size - 8
-                self._head.clear()
+                self._answers.expect(correlation_id, api, version)
+                self._left, self._head = size - 8, b""
         return data
 
 
@@ -273,7 +283,8 @@ class _Reader:
         """A number of variable length."""
         value = shift = 0
         while True:
-            byte = self.take(1)[0]
+            byte = self.frame[self.at]
+            self.at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -292,10 +303,14 @@ class _Reader:
 
     def tags(self) -> None:
         """Skip tagged fields, if there are any."""
-        if self.flexible:
-            for _ in range(self.uvarint()):
-                self.uvarint()
-                self.take(self.uvarint())
+        if not self.flexible:
+            return
+        if self.frame[self.at] == 0:  # as most are
+            self.at += 1
+            return
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
 
 
 def _text(value: str, flexible: bool) -> bytes:
