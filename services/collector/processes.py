@@ -22,11 +22,10 @@ from schemas.protocol import COLLECTOR
 from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
 from services.collector.jvm import JvmCounters
 from services.runtime.process_identity import birth_of, parent_of
-from services.runtime.program import pipeline_of
+from services.runtime.program import pipeline_of, proxied_by
 
 PIPELINE_SERVICE = "runner"
-# The runner's children that are no pipelines: what measures `processing_time`.
-PROXY_PROGRAM, PROXY_SERVICE = "python services.runner.proxy", "proxy"
+PROXY_SERVICE = "proxy"  # the runner's children that are no pipelines
 JVM_STARTS_S = 120.0
 NANOSECOND_S = 1e-9
 MOST_THREADS = 4096  # threads read per process
@@ -241,7 +240,7 @@ class StackProcesses:
                 command_line = process.cmdline()
                 pipeline = pipeline or pipeline_of(command_line)
                 program = program_of(command_line) or _in_utf_8(process.name())
-                service = PROXY_SERVICE if program == PROXY_PROGRAM else service
+                service = PROXY_SERVICE if proxied_by(command_line) else service
             identity = _identity(above.process) if above else None
             process.create_time()
         except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -10,7 +10,6 @@ import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
 
 import psutil
 
@@ -18,7 +17,7 @@ from schemas.protocol import Pipeline
 from schemas.workload import LASTING, Kill, KillSignal, KillTarget
 from services.definitions.engines import engine_of
 from services.runtime.process_identity import birth_of
-from services.runtime.program import pipeline_of
+from services.runtime.program import pipeline_of, proxied_by
 
 SERVICE_OF: dict[KillTarget, str] = {
     "driver": "runner",
@@ -34,7 +33,6 @@ SIGNALS: dict[KillSignal, signal.Signals] = {
     "cut": signal.SIGUSR1,
     "slow": signal.SIGUSR2,
 }
-PROXY: Final = "services.runner.proxy"
 FindProcesses = Callable[[Kill, Path, Sequence[Pipeline]], list[psutil.Process]]
 
 
@@ -75,8 +73,7 @@ def _proxies(root: psutil.Process, pipelines: Sequence[Pipeline]) -> Iterator[ps
     names = {pipeline.name for pipeline in pipelines}
     for process in root.children():
         with contextlib.suppress(psutil.Error):
-            command_line = process.cmdline()
-            if PROXY in command_line and command_line[-1] in names:
+            if proxied_by(process.cmdline()) in names:
                 yield process
 
 

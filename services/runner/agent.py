@@ -153,7 +153,9 @@ class Agent:
         if self._is_refused(plan):
             return
         session = self._session(plan)
-        self._state = Running(session)
+        self._state = Running(session)  # from now on `stop` ends what was started
+        for member in session.members:
+            self._write_plan(session, member)
         self._start_next(session)
 
     def _session(self, plan: RunPlan) -> RunPipelines:
@@ -161,19 +163,22 @@ class Agent:
         folder = self._data / "runs" / request.run_id
         members = [Member(pipeline, load_engine(pipeline.engine)) for pipeline in request.pipelines]
         folder.mkdir(parents=True, exist_ok=True)
-        for member in members:
-            pipeline, bootstrap = member.pipeline, self._settings.open_bootstrap
-            if request.workload.has_proxy:
-                member.proxy = self._proxy(request, pipeline.name)
-                bootstrap = member.proxy.bootstrap
-            path = plan_file(folder, pipeline.name)
-            path.touch(mode=0o600)
-            own = folder / pipeline.name
-            content = engine_plan(plan, pipeline, own, self._settings, bootstrap)
-            path.write_text(content.model_dump_json())
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s
         return RunPipelines(plan, folder, in_start_order(members), start_ms, until_s)
+
+    def _write_plan(self, session: RunPipelines, member: Member) -> None:
+        """Write the plan of a pipeline, and start its proxy if the run needs one. Raises OSError,
+        ValueError."""
+        plan, pipeline, bootstrap = session.plan, member.pipeline, self._settings.open_bootstrap
+        if plan.request.workload.has_proxy:
+            member.proxy = self._proxy(plan.request, pipeline.name)
+            bootstrap = member.proxy.bootstrap
+        path = plan_file(session.folder, pipeline.name)
+        path.touch(mode=0o600)
+        own = session.folder / pipeline.name
+        content = engine_plan(plan, pipeline, own, self._settings, bootstrap)
+        path.write_text(content.model_dump_json())
 
     def _proxy(self, request: RunRequest, pipeline: str) -> FetchProxy:
         """Start the proxy between the clients of a pipeline and the broker. Raises ValueError if

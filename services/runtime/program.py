@@ -1,5 +1,5 @@
 """Python implementation of the contract of engine programs (schemas/engine.py), and how to find
-the processes of a pipeline by their arguments.
+the processes of a pipeline, and its proxy, by their arguments.
 """
 
 import json
@@ -14,6 +14,7 @@ from typing import Any
 
 from schemas.engine import EnginePlan, UndecodableLine
 
+PROXY_MODULE = "services.runner.proxy"
 _PLAN = re.compile(r"/runs/[a-z0-9][a-z0-9-]*/([a-z0-9][a-z0-9-]*)\.plan\.json$")
 
 
@@ -26,6 +27,12 @@ def pipeline_of(command_line: Sequence[str]) -> str:
     """The pipeline whose plan is an argument of a command line; empty if there is none."""
     result = (_PLAN.search(argument) for argument in command_line)
     return next((match[1] for match in result if match), "")
+
+
+def proxied_by(command_line: Sequence[str]) -> str:
+    """The pipeline before whose broker a process of this command line is the proxy; empty if it is
+    none."""
+    return command_line[-1] if PROXY_MODULE in command_line else ""
 
 
 def read_plan() -> EnginePlan:

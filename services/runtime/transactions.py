@@ -3,8 +3,8 @@
 Such a consumer sees a record once the broker's *last stable offset* is above it: all transactions
 that began at or before it have ended. The end of a transaction is a marker in the log, to which the
 broker gives an append time of its own. Kafka's clients do not deliver markers, so this reads the
-partitions a second time, by fetches of its own, and parses the headers of record batches (format 2,
-https://kafka.apache.org/documentation/#recordbatch) and the markers alone.
+partitions a second time, by fetches of its own, and parses the headers of record batches and the
+markers alone.
 
 A partition whose first batch is not of a transaction, or has the time of its producer (CreateTime),
 is not read any further. In the latter the broker gives markers a time of its own clock, which no
@@ -12,12 +12,11 @@ record of the partition has.
 """
 
 import asyncio
-import struct
 import time
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from aiokafka.client import AIOKafkaClient
@@ -28,12 +27,8 @@ from aiokafka.structs import TopicPartition
 from services.runtime.counting import Ints
 from services.runtime.kafka import KAFKA_TIMEOUT_S, KafkaUnavailableError, Place
 from services.runtime.kafka_security import security
+from services.runtime.record_batches import Batch, batches
 
-_HEADER = struct.Struct(">qiibIhiqqqhii")  # of a record batch
-_LENGTH_AT = 12  # bytes before those that a batch's length counts
-_MAGIC = 2
-_IS_APPEND_TIME, _IS_TRANSACTIONAL, _IS_CONTROL = 1 << 3, 1 << 4, 1 << 5
-_COMMIT = 1
 _READ_COMMITTED = 1
 _MAX_WAIT_MS, _MIN_BYTES = 500, 1
 _PARTITION_BYTES, _MAX_BYTES = 1 << 20, 16 << 20
@@ -41,25 +36,6 @@ _RETRY_S = 0.1
 _PATIENCE_S = 120.0  # a broker that was killed starts again within it
 _OFFSET_OUT_OF_RANGE = 1
 UNKNOWN_MS = -1
-
-
-class Batch(NamedTuple):
-    """Header of a record batch. appended_ms: its time. commits: of the marker that ends a
-    transaction, whether it commits it; None for records. is_append_time: whether its time is
-    LogAppendTime."""
-
-    offset: int
-    next_offset: int
-    records: int
-    appended_ms: int
-    producer: int
-    is_transactional: bool
-    commits: bool | None
-    is_append_time: bool = True
-
-
-class BatchFormatError(ValueError):
-    """Bytes that are not a record batch of format 2."""
 
 
 class TransactionsLostError(KafkaUnavailableError):
@@ -71,52 +47,6 @@ class TransactionsLostError(KafkaUnavailableError):
             f"the transactions of {topic}, partition {partition}, cannot be read: {reason}"
         )
         self.places = places
-
-
-def batches(data: bytes) -> Iterable[Batch]:
-    """The batches in a fetch response, which may end within one. Raises BatchFormatError."""
-    at = 0
-    while at + _HEADER.size <= len(data):
-        (offset, length, _, magic, _, attributes, last, _, appended_ms, producer, _, _, records) = (
-            _HEADER.unpack_from(data, at)
-        )
-        end = at + _LENGTH_AT + length
-        if magic != _MAGIC or end < at + _HEADER.size or last < 0:
-            raise BatchFormatError(f"no record batch of format {_MAGIC} at offset {offset}")
-        if end > len(data):
-            return
-        commits = None
-        if attributes & _IS_CONTROL:  # without a record after compaction: it has nothing to end
-            commits = not records or _is_commit(data[at + _HEADER.size : end])
-        yield Batch(
-            offset,
-            offset + last + 1,
-            records,
-            appended_ms,
-            producer,
-            bool(attributes & _IS_TRANSACTIONAL),
-            commits,
-            bool(attributes & _IS_APPEND_TIME),
-        )
-        at = end
-
-
-def _is_commit(record: bytes) -> bool:
-    """Whether the record of a control batch commits: its key holds a version and a type, 16 bits
-    each."""
-    at = 0
-    for _ in ("length", "attributes", "delta of time", "delta of offset", "length of the key"):
-        at = _after_varint(record, at)
-    key = record[at : at + 4]
-    if len(key) < 4:
-        raise BatchFormatError("a transaction marker is cut off")
-    return bool(struct.unpack(">hh", key)[1] == _COMMIT)
-
-
-def _after_varint(data: bytes, at: int) -> int:
-    while at < len(data) and data[at] & 0x80:
-        at += 1
-    return at + 1
 
 
 class CommitTimes:

@@ -35,12 +35,8 @@ from services.runtime.kafka import (
     said_by_kafka,
 )
 from services.runtime.process import Clock, now_ms
-from services.runtime.transactions import (
-    UNKNOWN_MS,
-    BatchFormatError,
-    CommitReader,
-    TransactionsLostError,
-)
+from services.runtime.record_batches import BatchFormatError
+from services.runtime.transactions import UNKNOWN_MS, CommitReader, TransactionsLostError
 from services.watcher.cluster import BrokerClocks
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import NotReadable, Trouble

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 import psutil
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from schemas.catalogue import Topic
 from services.runner.proxy.process import FetchProxy, Orders
@@ -82,8 +82,9 @@ def _proxy(settings: ServiceSettings) -> Iterator[FetchProxy]:
 def _median_ms(settings: ServiceSettings, bootstrap: str) -> float:
     """The median time of a probe to a consumer of this address, that reads the load as well."""
     consumer = Consumer(logged("bench") | {"bootstrap.servers": bootstrap, "group.id": "bench"})
-    places = [TopicPartition(LOAD, number) for number in range(PARTITIONS)]
-    consumer.assign([*places, TopicPartition(PROBES, 0)])
+    places = [(LOAD, number) for number in range(PARTITIONS)] + [(PROBES, 0)]
+    # From the ends: committed offsets need a coordinator, which a new broker may not have yet.
+    consumer.assign([TopicPartition(*place, OFFSET_END) for place in places])
     ended = threading.Event()
     probing = threading.Thread(target=_probe, args=(settings.bootstrap, ended))
     probing.start()

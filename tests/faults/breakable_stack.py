@@ -20,7 +20,7 @@ from deploy.local.stack import ServiceStatus, Stack
 from schemas import catalogue
 from services.runtime.clickhouse import QueryError, query, store_url
 from services.runtime.kafka import NoTopicError, assigned_consumer, ends_of, watermarks
-from services.runtime.program import pipeline_of
+from services.runtime.program import pipeline_of, proxied_by
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.implied import judged_by_brute_force
@@ -96,7 +96,7 @@ class BreakableStack:
         if name == "driver":
             return [one for one in found[0].children() if pipeline_of(one.cmdline())]
         if name == "proxy":
-            return [one for one in found[0].children() if "services.runner.proxy" in one.cmdline()]
+            return [one for one in found[0].children() if proxied_by(one.cmdline())]
         return found
 
     def kill(self, name: str) -> None:

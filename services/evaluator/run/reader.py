@@ -236,13 +236,7 @@ class Reader:
             place = message.topic(), message.partition()
             passed[place] = max(passed.get(place, self._next[place]), message.offset())
         if self._commits is not None:
-            self._commits.read_to(
-                {
-                    place: end
-                    for place, end in passed.items()
-                    if place[0] not in self._inputs and place[0] != catalogue.FETCHES
-                }
-            )
+            self._commits.read_to(passed)
         batches = [self._batch(topic, by_topic[topic], *parts[topic]) for topic in ordered]
         self._next |= passed
         return batches

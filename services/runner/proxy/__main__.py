@@ -18,9 +18,9 @@ import signal
 import socket
 import sys
 from collections import defaultdict, deque
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import structlog
 from confluent_kafka import TopicCollection
@@ -42,6 +42,7 @@ BUFFER: Final = memoryview(bytearray(1 << 18))
 BUFFERED_BYTES: Final = 1 << 20  # of one direction, before reading from the other end pauses
 MOST_CONNECTIONS: Final = 2_000
 MOST_DELAYED: Final = 256  # parts of answers of a connection, each at most what is read at once
+OTHER_END, DELAYED = "the other end", "delayed answers"  # for what an end waits
 Address = tuple[str, int]
 
 log = structlog.get_logger()
@@ -124,11 +125,9 @@ class ClientProxy:
     def __init__(
         self, bootstrap: list[Address], socket_: socket.socket, noted: HandedOffsets
     ) -> None:
-        self._bootstrap = bootstrap
         self._noted = noted
         self._listening: dict[Address, int] = {}
-        self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self.delay_s = 0.0  # of answers
         self._is_cut = False
         self._clients: set[_Client] = set()
@@ -148,14 +147,8 @@ class ClientProxy:
         return LOOPBACK, known
 
     def _start(self, opened: socket.socket, brokers: list[Address]) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(opened, brokers))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _serve(self, opened: socket.socket, brokers: list[Address]) -> None:
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Client(self, brokers), sock=opened)
-        self._servers.append(server)
+        self.run(loop.create_server(lambda: _Client(self, brokers), sock=opened))
 
     async def connected(self, brokers: list[Address], client: "_Client") -> "_Broker":
         """A connection to the first broker that accepts one. Raises OSError."""
@@ -193,8 +186,9 @@ class ClientProxy:
         """Note what is passed on now."""
         self._noted.add(handed, now_ms())
 
-    def run(self, task: "asyncio.Task[None]") -> None:
-        """Keep a task until it has ended."""
+    def run(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        """Run a coroutine as a task, which is kept until it has ended."""
+        task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -205,6 +199,9 @@ class _End(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
     other: "_End | None" = None
+
+    def __init__(self) -> None:
+        self._waits_for: set[str] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -227,13 +224,24 @@ class _End(asyncio.BufferedProtocol):
         """Pass bytes on to the other end."""
         raise NotImplementedError
 
+    def wait_for(self, reason: str) -> None:
+        """Read nothing until each reason to wait is over."""
+        self._waits_for.add(reason)
+        self.transport.pause_reading()
+
+    def go_on(self, reason: str) -> None:
+        """A reason to wait is over, if there was one."""
+        self._waits_for.discard(reason)
+        if not self._waits_for and not self.transport.is_closing():
+            self.transport.resume_reading()
+
     def pause_writing(self) -> None:
         if self.other is not None:
-            self.other.transport.pause_reading()
+            self.other.wait_for(OTHER_END)
 
     def resume_writing(self) -> None:
         if self.other is not None:
-            self.other.transport.resume_reading()
+            self.other.go_on(OTHER_END)
 
     def refuse(self, problem: ProtocolError) -> None:
         """End a connection that does not carry what is known."""
@@ -245,6 +253,7 @@ class _Client(_End):
     """The end of the pipeline's client."""
 
     def __init__(self, proxy: ClientProxy, brokers: list[Address]) -> None:
+        super().__init__()
         self.proxy = proxy
         self.answers = Answers(proxy.address_of)
         self._brokers = brokers
@@ -255,8 +264,8 @@ class _Client(_End):
         if not self.proxy.admits(self):
             self.transport.abort()
             return
-        self.transport.pause_reading()
-        self.proxy.run(asyncio.get_running_loop().create_task(self._connect()))
+        self.wait_for(OTHER_END)
+        self.proxy.run(self._connect())
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -273,7 +282,7 @@ class _Client(_End):
             broker.transport.close()
             return
         self.other = broker
-        self.transport.resume_reading()
+        self.go_on(OTHER_END)
 
     def data_received(self, data: bytes) -> None:
         assert self.other is not None
@@ -287,6 +296,7 @@ class _Broker(_End):
     """The end of a broker."""
 
     def __init__(self, client: _Client) -> None:
+        super().__init__()
         self.other: _Client = client
         self._delayed: deque[bytes] = deque()
 
@@ -298,12 +308,12 @@ class _Broker(_End):
         self._delayed.append(data)
         asyncio.get_running_loop().call_later(delay_s, self._pass_on_next)
         if len(self._delayed) >= MOST_DELAYED:
-            self.transport.pause_reading()
+            self.wait_for(DELAYED)
 
     def _pass_on_next(self) -> None:
         data = self._delayed.popleft()  # in their order, whichever timer it is
-        if len(self._delayed) < MOST_DELAYED and not self.transport.is_closing():
-            self.transport.resume_reading()
+        if len(self._delayed) < MOST_DELAYED:
+            self.go_on(DELAYED)
         if not self.other.transport.is_closing():
             self._pass_on(data)
 

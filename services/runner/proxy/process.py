@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from schemas.model import Model
+from services.runtime.program import PROXY_MODULE
 from services.runtime.settings import ROOT, ServiceSettings
 
 LOOPBACK: Final = "127.0.0.1"
 QUEUED_CONNECTIONS: Final = 256
 STOP_TIMEOUT_S: Final = 10.0
-MODULE: Final = "services.runner.proxy"
 
 
 class Orders(Model):
@@ -78,7 +78,7 @@ class FetchProxy:
         number = self._socket.fileno()
         with self._log.open("wb") as lines:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, str(number), self._orders.pipeline],
+                [sys.executable, "-m", PROXY_MODULE, str(number), self._orders.pipeline],
                 cwd=ROOT,
                 env=self._environment,
                 stdin=subprocess.PIPE,

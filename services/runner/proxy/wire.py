@@ -14,8 +14,11 @@ Layouts are those of Kafka's message definitions (clients/src/main/resources/com
 import struct
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+from services.runtime.record_batches import BatchFormatError, batches
 
 FETCH, METADATA, FIND_COORDINATOR, API_VERSIONS, DESCRIBE_CLUSTER = 1, 3, 10, 18, 60
 # Newest versions whose layout is known here. An answer to ApiVersions offers no newer ones.
@@ -34,13 +37,9 @@ SMALL_BYTES = 1 << 18
 MAX_FETCHED_BYTES = 256 << 20  # of an answer to a fetch, which is kept until it is complete
 MAX_REWRITTEN_BYTES = 16 << 20  # of an answer that is held until it is complete
 MAX_PENDING = 10_000  # requests of a connection without answer
-TOPIC_ID_BYTES, MAGIC = 16, 2
+TOPIC_ID_BYTES = 16
 _ANSWER: Final = struct.Struct(">ii")  # size, correlation id
 _REQUEST: Final = struct.Struct(">ihhi")  # size, API, version, correlation id
-# Of a batch: base offset, length, epoch, magic, checksum, attributes, last offset delta.
-_BATCH: Final = struct.Struct(">qiibIhi")
-_PREFIX_BYTES = 12  # base offset and length: what the length does not count
-_CONTROL = 0x20
 
 AddressOf = Callable[[str, int], tuple[str, int]]
 
@@ -152,7 +151,7 @@ class Answers:
         if self._left:
             return b"" if self._is_small else part
         whole = b"".join(parts)
-        self._handed += _fetch_answer(whole[_ANSWER.size :], self._api[1])
+        self._handed += _fetch_answer(whole, self._api[1])
         self._fetched = None
         return whole if self._is_small else part
 
@@ -194,12 +193,10 @@ class Requests:
 
 
 def _fetch_answer(frame: bytes, version: int) -> list[Handed]:
-    """What the body of an answer to a fetch holds. Raises ProtocolError."""
-    reader = _Reader(frame, version >= FLEXIBLE[FETCH], 0)
+    """What the frame of an answer to a fetch holds. Raises ProtocolError."""
+    reader = _Reader(frame, version >= FLEXIBLE[FETCH], _ANSWER.size)
     handed: list[Handed] = []
     try:
-        if not frame:
-            return handed
         reader.tags()
         reader.at += 4 * (version >= 1) + 6 * (version >= 7)  # throttle time; error, session
         for _ in range(reader.length()):
@@ -210,7 +207,7 @@ def _fetch_answer(frame: bytes, version: int) -> list[Handed]:
                 if part is not None:
                     handed.append(part)
             reader.tags()
-    except (IndexError, ValueError, struct.error) as error:
+    except (IndexError, ValueError) as error:
         raise ProtocolError("an answer to a fetch that ends early") from error
     return handed
 
@@ -224,26 +221,14 @@ def _partition(reader: "_Reader", version: int, topic: str | bytes) -> Handed | 
             reader.at += 16  # producer and first offset of an aborted transaction
             reader.tags()
     reader.at += 4 * (version >= 11)  # preferred replica
-    size = reader.length()
-    at, end = reader.at, reader.at + size
-    if end > len(reader.frame):
-        raise ValueError(size)
-    last_offset, records, read = -1, 0, 0
-    while end - at >= _BATCH.size:
-        base, length, _epoch, magic, _crc, attributes, delta = _BATCH.unpack_from(reader.frame, at)
-        if (
-            magic != MAGIC
-            or length < _BATCH.size - _PREFIX_BYTES
-            or at + _PREFIX_BYTES + length > end
-        ):
-            break  # the rest is a part of a batch, which no client can read
-        last_offset = base + delta
-        records += 0 if attributes & _CONTROL else delta + 1
-        at += _PREFIX_BYTES + length
-        read += _PREFIX_BYTES + length
-    reader.at = end
+    last_offset, records, size = -1, 0, 0
+    with suppress(BatchFormatError):  # an older format, whose offsets remain unknown
+        for batch in batches(reader.view(reader.length())):
+            last_offset = batch.next_offset - 1
+            records += batch.records if batch.commits is None else 0
+            size += batch.size
     reader.tags()
-    return None if last_offset < 0 else Handed(topic, partition, last_offset, records, read)
+    return None if last_offset < 0 else Handed(topic, partition, last_offset, records, size)
 
 
 def _rewritten(frame: bytes, api: int, version: int, address_of: AddressOf) -> bytes:
@@ -274,6 +259,14 @@ class _Reader:
             raise ValueError(size)
         self.at += size
         return taken
+
+    def view(self, size: int) -> memoryview:
+        """The next bytes without a copy. Raises ValueError if there are fewer."""
+        viewed = memoryview(self.frame)[self.at : self.at + size]
+        if len(viewed) != size:
+            raise ValueError(size)
+        self.at += size
+        return viewed
 
     def number(self, size: int) -> int:
         """A signed number of so many bytes."""
