@@ -39,7 +39,8 @@ class ScalingPoint:
 
     bounds: for each search, the rates between which it places the capacity; the upper one is None
     if no rate was too high. limited_by: the parts that limited the rates. free_cores: cores not
-    used by other parts, None if unknown; taken: use by those parts.
+    used by other parts, None if unknown; taken: use by those parts. cores_each: cores that a worker
+    can use.
     """
 
     workers: int
@@ -48,6 +49,7 @@ class ScalingPoint:
     cores: float | None = None
     free_cores: float | None = None
     taken: Mapping[str, float] = field(default_factory=dict)
+    cores_each: float = 1.0
 
     @property
     def capacity(self) -> float:
@@ -64,11 +66,12 @@ class ScalingPoint:
             return "no valid search found a rate" + (limit if self.limited_by else "")
         if any(high is None for _low, high in self.bounds):
             return "every rate tried was sustained"
-        if self.cores and self.workers > self.cores:
+        needed = self.workers * self.cores_each
+        if self.cores and needed > self.cores:
             return f"the machine has {self.cores:g} cores{self._taken}"
         if self.free_cores is None:
             return "the number of free cores is unknown"
-        if self.workers > self.free_cores:
+        if needed > self.free_cores:
             return f"{self.free_cores:.1f} of {self.cores:g} cores were free{self._taken}"
         return f"the {' and the '.join(others)} was the limit" if others else ""
 
@@ -127,8 +130,31 @@ def fitted(rates: Sequence[tuple[int, float]]) -> FittedLaw | None:
     return min(outcome, key=lambda each: each[0])[1]
 
 
+@dataclass(frozen=True)
+class Sized:
+    """What grows in a series, for sentences. each: why a number of it is evidence."""
+
+    singular: str = "worker"
+    plural: str = "workers"
+    numbers: str = "numbers of workers"
+    each: str = "each worker had a core"
+
+    def counted(self, numbers: Sequence[int]) -> str:
+        """`1 worker`, `1, 2 and 4 workers`."""
+        texts = [str(number) for number in numbers]
+        words = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
+        return f"{words} {self.singular if list(numbers) == [1] else self.plural}"
+
+
+WORKERS = Sized()
+
+
 def scalability(
-    series: str, pipeline: str, points: Sequence[ScalingPoint], workers: Sequence[Workers]
+    series: str,
+    pipeline: str,
+    points: Sequence[ScalingPoint],
+    workers: Sequence[Workers],
+    sized: Sized = WORKERS,
 ) -> Scalability:
     """The result of a series. points: in the order of workers, which describe the same. The law is
     None if it is undetermined; predictions are measured and extrapolated numbers of workers."""
@@ -151,7 +177,7 @@ def scalability(
         predicted=predicted,
         evidence=numbers,
         confidence=CONFIDENCE,
-        said=_said(points, numbers, reported, predicted),
+        said=_said(points, numbers, reported, predicted, sized),
     )
 
 
@@ -208,24 +234,25 @@ def _said(
     evidence: Sequence[int],
     law: result.Law | None,
     predicted: Sequence[Predicted],
+    sized: Sized,
 ) -> list[str]:
     """Sentences: what is evidence, what is not and why, the law, and its limits."""
-    sentences = [_evidence(evidence)]
+    sentences = [_evidence(evidence, sized)]
     sentences += [
-        f"{counted([point.workers])} {_is([point.workers])} not evidence: {point.objection}."
+        f"{sized.counted([point.workers])} {_is([point.workers])} not evidence: {point.objection}."
         for point in points
         if point.objection
     ]
     if law is None:
         having = [point.workers for point in points if point.bounds]
         sentences.append(
-            f"A law with {UNKNOWNS} unknowns needs rates for {UNKNOWNS} numbers of workers; there "
+            f"A law with {UNKNOWNS} unknowns needs rates for {UNKNOWNS} {sized.numbers}; there "
             f"{_is([len(having)])} {len(having)}, so no law is fitted."
         )
         return sentences
     share, pair = law.contention, law.coherency
     sentences.append(
-        f"Universal Scalability Law of {counted(law.of_workers)}: one sustains "
+        f"Universal Scalability Law of {sized.counted(law.of_workers)}: one sustains "
         f"{_rates(law.rate_of_one)}, contention {_shares(share)}, coherency {_shares(pair)}."
     )
     if set(law.of_workers) - set(evidence):
@@ -237,27 +264,20 @@ def _said(
         if not each.is_measured
     ]
     sentences.append(
-        f"Extrapolated beyond {counted([max(point.workers for point in points)])}: "
+        f"Extrapolated beyond {sized.counted([max(point.workers for point in points)])}: "
         + " and ".join(further)
         + (f"; the rate is highest with {peak}." if peak else ".")
     )
     return sentences
 
 
-def _evidence(evidence: Sequence[int]) -> str:
+def _evidence(evidence: Sequence[int], sized: Sized) -> str:
     if not evidence:
         return "No result is evidence of how the pipeline scales."
     return (
-        f"{counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: each worker had "
-        "a core, and the pipeline was the limit."
+        f"{sized.counted(evidence)} {_is(evidence)} evidence of how the pipeline scales: "
+        f"{sized.each}, and the pipeline was the limit."
     )
-
-
-def counted(numbers: Sequence[int]) -> str:
-    """`1 worker`, `1, 2 and 4 workers`."""
-    texts = [str(number) for number in numbers]
-    words = " and ".join([", ".join(texts[:-1]), texts[-1]]) if len(texts) > 1 else texts[0]
-    return f"{words} worker{'' if list(numbers) == [1] else 's'}"
 
 
 def _is(numbers: Sequence[int]) -> str:

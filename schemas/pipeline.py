@@ -28,6 +28,7 @@ class Pipeline(Model):
     declares; names unknown to the domain are ignored.
     purposes: `[for.PURPOSE]` in a file: fields that differ in workloads of that purpose, since what
     is best for latency is not for throughput (OSPBench, Table 1).
+    cores: processors that its program may use with all its processes, such as 0.5 or 2; None: all.
     max_restarts: how often its program is restarted in one run after being killed, if the engine
     resumes.
     Every other field is a setting of the engine, described in `engine.toml` and validated when a
@@ -47,6 +48,7 @@ class Pipeline(Model):
     purposes: dict[Purpose, dict[str, Any]] = Field(
         default_factory=dict, validation_alias=AliasChoices(FOR, "purposes")
     )
+    cores: float | None = Field(None, ge=0.1, le=1024, allow_inf_nan=False)
     max_restarts: int = Field(3, ge=0, le=100)
 
     @property

@@ -48,7 +48,8 @@ FIGURES: Final = (
     "way_in_p50_us",
     "way_in_p99_us",
 )
-MOST_EXPERIMENTS, MOST_SYSTEMS = 50, 50
+MOST_EXPERIMENTS, MOST_SYSTEMS, MOST_SIZES = 50, 50, 20
+ROUNDING = 1e-6
 
 
 def _known(name: str) -> str:
@@ -126,6 +127,40 @@ class Score(Model):
     paper: dict[str, float] = Field(default_factory=dict)
 
 
+class Growth(Model):
+    """A table of the rates that a system sustains as it grows, and the scalability law fitted to
+    them. of: what grows: its workers, or the cores of all of them together. stage: of the
+    experiment, whose search found the rates. sizes: numbers by name of the system; of cores they
+    are multiples of the least."""
+
+    title: str
+    experiment: Name
+    stage: Stage
+    of: Literal["workers", "cores"]
+    sizes: dict[str, float] = Field(min_length=2, max_length=MOST_SIZES)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Numbers of workers, or multiples of the least number of cores, by name of the system."""
+        return {name: round(size / self.unit) for name, size in self.sizes.items()}
+
+    @property
+    def unit(self) -> float:
+        """What the counts are multiples of."""
+        return min(self.sizes.values()) if self.of == "cores" else 1.0
+
+    @model_validator(mode="after")
+    def _are_multiples(self) -> "Growth":
+        if (least := min(self.sizes.values())) <= 0:
+            raise ValueError(f"sizes: {least:g} {self.of} are too few")
+        for name, size in self.sizes.items():
+            if abs(size / self.unit - self.counts[name]) > ROUNDING:
+                raise ValueError(f"sizes: {size:g} is not a multiple of {self.unit:g}")
+        if len(set(self.sizes.values())) < len(self.sizes):
+            raise ValueError("sizes: each system needs another size")
+        return self
+
+
 class Limits(Model):
     """Limits of a study at one scale. tries: total attempts for an INVALID run; minutes: after
     which no further run begins."""
@@ -148,6 +183,7 @@ class Study(Model):
     systems: tuple[System, ...] = Field(min_length=1, max_length=MOST_SYSTEMS)
     experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_EXPERIMENTS)
     scores: tuple[Score, ...] = ()
+    growth: tuple[Growth, ...] = ()
 
     @property
     def scales(self) -> tuple[Name, ...]:
@@ -170,7 +206,19 @@ class Study(Model):
             self._check_experiment(experiment)
         for score in self.scores:
             self._check_score(score)
+        for growth in self.growth:
+            where = f"growth {growth.title}"
+            experiment = self._experiment(where, growth.experiment)
+            if growth.stage not in experiment.stages:
+                raise ValueError(f"{where}: {growth.experiment} has no such stage")
+            self._check_systems(where, growth.sizes)
         return self
+
+    def _experiment(self, where: str, name: str) -> Experiment:
+        for experiment in self.experiments:
+            if experiment.name == name:
+                return experiment
+        raise ValueError(f"{where}: there is no experiment {name!r}")
 
     def _check_experiment(self, experiment: Experiment) -> None:
         where = f"experiment {experiment.name}"
@@ -189,11 +237,7 @@ class Study(Model):
 
     def _check_score(self, score: Score) -> None:
         where = f"score {score.factor}"
-        experiment = next(
-            (each for each in self.experiments if each.name == score.experiment), None
-        )
-        if experiment is None:
-            raise ValueError(f"{where}: there is no experiment {score.experiment!r}")
+        experiment = self._experiment(where, score.experiment)
         if not set(score.stages) <= set(experiment.stages):
             raise ValueError(f"{where}: {score.experiment} has no such stages")
         if score.figure not in experiment.figures:

@@ -62,7 +62,7 @@ public final class DStreamsEngine {
     private static JavaStreamingContext context(Plan plan) {
         var folder = plan.text("folder");
         var conf = new SparkConf().setAppName(plan.group())
-            .setMaster("local[" + plan.number("cores") + "]")
+            .setMaster("local[" + plan.number("threads") + "]")
             .set("spark.ui.enabled", "false")
             .set("spark.driver.host", "127.0.0.1").set("spark.driver.bindAddress", "127.0.0.1")
             .set("spark.local.dir", folder + "/local")

@@ -7,6 +7,7 @@ with its parent.
 
 import heapq
 import itertools
+import math
 import signal
 import sys
 import time
@@ -27,6 +28,7 @@ from faults import (
     Outputs,
     falling_ms,
     fault_of,
+    service_ms,
     slowness_ms,
 )
 from stages.lines import Progress, end_with_parent, say
@@ -35,6 +37,7 @@ from stages.reading import Reading
 
 MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
 MAX_BATCH = 10_000
+MAX_AHEAD_MS = 50.0  # how long what was read may wait for the workers; the rest waits in Kafka
 MAX_DUE = 1_000_000  # delayed outputs; reading pauses above this
 FLUSH_TIMEOUT_S = 10.0
 ACKNOWLEDGED_S = 0.001  # interval between checks for acknowledgements
@@ -106,8 +109,9 @@ class Delayed:
     def __len__(self) -> int:
         return len(self._due)
 
-    def add(self, output: Output) -> None:
-        """Schedule one output, or what a fault turns it into."""
+    def add(self, output: Output, done_ms: float = 0.0) -> None:
+        """Schedule one output, or what a fault turns it into. done_ms: when the record that implies
+        it has been processed."""
         fault = fault_of(output.number, self._settings) if self._has_faults else NONE
         if fault == DROP:
             return
@@ -118,7 +122,7 @@ class Delayed:
             delay_ms += falling_ms(output.due_ms - self._first_ms, self._settings)
         value = self._outputs.corrupted(output) if fault == CORRUPT else output.value
         for _ in range(2 if fault == DUPLICATE else 1):
-            place = (output.due_ms + delay_ms, next(self._count))
+            place = (max(output.due_ms, done_ms) + delay_ms, next(self._count))
             heapq.heappush(self._due, (*place, output.topic, output.key, value))
 
     def publish(self, now_ms: float) -> None:
@@ -153,10 +157,33 @@ class Delayed:
         return min(MAX_WAIT_S, max(0.0, (self._due[0][0] - now_ms) / 1000))
 
 
+class Workers:
+    """The workers, which process one record after the other, each for service_ms."""
+
+    def __init__(self, service_ms: float) -> None:
+        self._service_ms = service_ms
+        self._free_ms = 0.0
+
+    def room(self, now_ms: float) -> int:
+        """Number of records that may be read now."""
+        if not self._service_ms:
+            return MAX_BATCH
+        ahead_ms = max(0.0, self._free_ms - now_ms)
+        return min(MAX_BATCH, math.ceil((MAX_AHEAD_MS - ahead_ms) / self._service_ms))
+
+    def done_ms(self, appended_ms: float) -> float:
+        """When the next record has been processed, epoch ms; 0 if that takes no time. It is as if
+        it had been read at its append, so that a pause of this program costs no capacity."""
+        if not self._service_ms:
+            return 0.0
+        self._free_ms = max(self._free_ms, appended_ms) + self._service_ms
+        return self._free_ms
+
+
 def run(plan: Plan, consumer: Consumer, delayed: Delayed, outputs: Outputs, *, stop: Event) -> None:
     """Read, process and publish until `stop` is set. Raises KafkaException."""
     reading = Reading(plan.start_offsets)
-    progress = Progress(plan, reading)
+    progress, workers = Progress(plan, reading), Workers(service_ms(plan.settings))
     most_s = MAX_WAIT_FOR_WINDOWS_S if plan.has_times else MAX_WAIT_S
     while not stop.is_set():
         for topic, number, _ in plan.partitions:
@@ -168,23 +195,25 @@ def run(plan: Plan, consumer: Consumer, delayed: Delayed, outputs: Outputs, *, s
             delayed.add(output)
         delayed.publish(now_ms)
         wait_s = delayed.wait_s(now_ms)
-        if len(delayed) > MAX_DUE or 0 < wait_s < 0.001:
-            time.sleep(wait_s)  # the client waits in whole milliseconds
+        room = workers.room(now_ms)
+        if len(delayed) > MAX_DUE or 0 < wait_s < 0.001 or room <= 0:
+            time.sleep(min(wait_s, most_s))  # the client waits in whole milliseconds
             continue
-        for message in read(consumer, min(wait_s, most_s)):
+        for message in read(consumer, min(wait_s, most_s), room):
             topic, appended_ms = message.topic(), message.timestamp()[1]
             at = message.partition(), message.offset()
             reading.read(topic, *at, appended_ms)
+            done_ms = workers.done_ms(appended_ms)
             for output in outputs.read(topic, message.key(), message.value(), appended_ms, at):
-                delayed.add(output)
+                delayed.add(output, done_ms)
 
 
-def read(consumer: Consumer, wait_s: float) -> Iterator[Message]:
-    """The available messages; waits up to `wait_s` for the first."""
+def read(consumer: Consumer, wait_s: float, most: int) -> Iterator[Message]:
+    """The available messages, at most `most`; waits up to `wait_s` for the first."""
     first = consumer.poll(wait_s)
     if first is None:
         return
-    for message in (first, *consumer.consume(MAX_BATCH, 0)):
+    for message in (first, *(consumer.consume(most - 1, 0) if most > 1 else ())):
         error = message.error()
         if error is None:
             yield message

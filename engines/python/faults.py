@@ -1,4 +1,5 @@
-"""Which outputs of the calibration are faulty or delayed, and how. Pure.
+"""Which outputs of the calibration are faulty or delayed, and how; and how many records it
+processes. Pure.
 
 Outputs of one record are numbered by its sequence, all others by `address_number`. Each fault has
 its own N. Of every N consecutive outputs the first is dropped, the second duplicated, the third
@@ -48,6 +49,17 @@ def falling_ms(elapsed_ms: float, settings: Mapping[str, Any]) -> float:
     most_ms: int = settings["falling_ms"]
     half_ms: int = 1000 * settings["falling_half_s"]
     return most_ms * 0.5 ** (max(0.0, elapsed_ms) / half_ms) if most_ms else 0.0
+
+
+def service_ms(settings: Mapping[str, Any]) -> float:
+    """Time for which a record occupies the pipeline: 1 / X(N) of the Universal Scalability Law
+    (Gunther 2008), X(N) = λN / (1 + σ(N - 1) + κN(N - 1)); 0 without a capacity."""
+    rate, workers = settings["capacity_per_second"], settings["workers"]
+    if not rate:
+        return 0.0
+    more = workers - 1
+    slower = 1 + settings["contention"] * more + settings["coherency"] * workers * more
+    return 1000 * slower / (rate * workers)
 
 
 def address_number(*address: object) -> int:

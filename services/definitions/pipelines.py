@@ -173,9 +173,9 @@ def merged(fields: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_settings(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:
-    """The pipeline with other values of its engine's settings, for every purpose. Raises
-    DefinitionError."""
-    known = tuple(load_engine(pipeline.engine).spec.settings)
+    """The pipeline with other values of its engine's settings or another number of `cores`, for
+    every purpose. Raises DefinitionError."""
+    known = (*load_engine(pipeline.engine).spec.settings, "cores")
     for name in given:
         if name not in known:
             what = f"setting of {pipeline.engine}"

@@ -21,6 +21,7 @@ from schemas.engine import LINE, Line, UndecodableLine
 from schemas.pipeline import Pipeline
 from schemas.validation_errors import first_mistake
 from services.definitions.engines import Installed
+from services.runner.core_limits import CoreLimit, core_limit
 from services.runtime.before_install import without_jvm_options
 from services.runtime.events import DeadLetter
 from services.runtime.settings import ROOT
@@ -121,6 +122,7 @@ class PipelineProcess:
     pipeline: str
     process: "subprocess.Popen[bytes]"
     log: Path
+    limit: CoreLimit = field(default_factory=CoreLimit)
     _lines: Lines = field(default_factory=Lines)
 
     @property
@@ -160,7 +162,7 @@ class PipelineProcess:
 
 def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -> PipelineProcess:
     """Start the program of a pipeline, which logs to `log`. Raises OSError, also if its engine is
-    not installed.
+    not installed or cannot be limited to `cores`.
 
     The log is truncated at each start, which bounds it. The program's standard input is a pipe from
     this process, so the program ends when this process does, whatever the cause.
@@ -173,9 +175,10 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
         )
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
-    with log.open("ab") as errors:
+    limit = core_limit(pipeline.cores)
+    with log.open("ab") as errors, limit.inherited():
         process = subprocess.Popen(
-            [*command_of(place, pipeline.settings), str(plan)],
+            limit.command([*command_of(place, pipeline.settings), str(plan)]),
             cwd=ROOT if engine.spec.module else engine.folder,
             env=environment(place, os.environ),
             stdin=subprocess.PIPE,
@@ -185,7 +188,7 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
         )
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
-    return PipelineProcess(pipeline.name, process, log)
+    return PipelineProcess(pipeline.name, process, log, limit)
 
 
 def with_concurrent_collector(place: Installed) -> Installed:
@@ -250,6 +253,7 @@ def reap(ended: PipelineProcess) -> None:
     for pipe in (ended.process.stdin, ended.process.stdout):
         if pipe is not None:
             pipe.close()
+    ended.limit.remove()
 
 
 def read_tail(log: Path) -> str:

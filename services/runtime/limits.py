@@ -81,6 +81,11 @@ def limits(
     return ProcessLimits(int(cores) if cores == int(cores) else cores, memory, free, why, group)
 
 
+def own_groups(controller: str) -> list[tuple[int, Path]]:
+    """Version and folder of this process's control groups that may have a controller."""
+    return [(group.version, group.folders[0]) for group in _groups(PROC_SELF, controller)]
+
+
 def processors() -> set[int]:
     """The processors on which this process may run, by number."""
     if hasattr(os, "sched_getaffinity"):

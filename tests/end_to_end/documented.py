@@ -258,7 +258,8 @@ CHANGES = (
     # Shortened.
     Change("--workers 1,2,4", "--workers 1,2"),
     Change(
-        r"study (ospbench|karimov|stages|recovery)( --scale \w+)?", "study ospbench --scale tiny"
+        r"study (ospbench|karimov|stages|recovery|scaling)( --scale \w+)?",
+        "study ospbench --scale tiny",
     ),
     Change(r"study skyshark --scale \w+", "study skyshark --scale tiny"),
     Change(r"--duration \d+", "--duration 5"),

@@ -341,9 +341,21 @@ def scalability_of(
     )
 
 
-def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]) -> Scalability:
-    """The result of a series, given its runs by number of workers."""
+def judged(
+    series: str,
+    pipeline: str,
+    by_workers: Sequence[Sequence[SeriesRun]],
+    cores_each: float | None = None,
+) -> Scalability:
+    """The result of a series, given its runs by number of workers. cores_each: the cores of one, of
+    a series in which the workers remain and their cores grow."""
     from analysis import scalability  # slow: imports numpy
+
+    sized = scalability.WORKERS
+    if cores_each is not None:
+        sized = scalability.Sized(
+            *(f"× {cores_each:g} cores",) * 2, "numbers of cores", "the machine had these cores"
+        )
 
     points, workers = [], []
     for of_workers in by_workers:
@@ -358,7 +370,9 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]
         free_cores, taken = min(free, key=lambda room: room[0]) if free else (None, {})
         number, cores = of_workers[0].workers, reports[0].environment.get("cores")
         points.append(
-            scalability.ScalingPoint(number, tuple(bounds), tuple(limits), cores, free_cores, taken)
+            scalability.ScalingPoint(
+                number, tuple(bounds), tuple(limits), cores, free_cores, taken, cores_each or 1.0
+            )
         )
         workers.append(
             Workers(
@@ -372,7 +386,7 @@ def judged(series: str, pipeline: str, by_workers: Sequence[Sequence[SeriesRun]]
                 core_seconds_per_million_records=_over_runs([_cost(each) for each in valid]),
             )
         )
-    return scalability.scalability(series, pipeline, points, workers)
+    return scalability.scalability(series, pipeline, points, workers, sized)
 
 
 def _bounds(report: Report) -> tuple[Number, Number | None]:

@@ -16,18 +16,29 @@ from analysis.intervals import is_supported
 from schemas.model import Stage
 from schemas.percentiles import LEVELS
 from schemas.percentiles import shown as shown_name
-from schemas.report import Number, PipelineReport, Recovery, Report, ReportPart, StageReport
+from schemas.report import (
+    Bounded,
+    Number,
+    PipelineReport,
+    Recovery,
+    Report,
+    ReportPart,
+    Scalability,
+    StageReport,
+)
 from schemas.study import (
     LATENCIES,
     PREFIXES,
     Experiment,
     FigureName,
+    Growth,
     PaperValue,
     Score,
     Study,
     System,
 )
 from services.console.report.charts import Markup, Range, element, range_chart, whole_page
+from services.console.report.several import SeriesRun, judged
 
 PROSE_CHARACTERS = 32
 FIGURE = ("", *"0123456789-(")  # first characters of a figure, or no character
@@ -221,6 +232,7 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
     sections += [
         _section(study, experiment, standing.scale, cells) for experiment in study.experiments
     ]
+    sections += [section for each in study.growth if (section := _growth(each, cells)) is not None]
     if study.scores:
         sections.append(_scores(study, cells))
     sections.append(Section("What differs from the paper, and why", study.differs))
@@ -348,6 +360,55 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
     if any(each.reference for group in groups for each in group):
         unit += "; crosses: the paper"
     return range_chart(experiment.title, unit, groups)
+
+
+def _growth(growth: Growth, cells: Cells) -> Section | None:
+    """Rates by size, per worker or core, and the law; None without a run."""
+    runs: list[SeriesRun] = []
+    for name, count in sorted(growth.counts.items(), key=lambda each: each[1]):
+        cell = cells.get((growth.experiment, name, growth.stage))
+        if cell is not None and cell.report is not None:
+            runs.append(SeriesRun(count, 0, cell.report))
+    if not runs:
+        return None
+    series = judged("", "", [[run] for run in runs], growth.unit if growth.of == "cores" else None)
+    rates = {point.workers: point.rate_per_second for point in series.points}
+    first = next((rate.value / count for count, rate in rates.items() if rate), None)
+    rows = []
+    for point in series.points:
+        size = point.workers * growth.unit
+        rate, law = point.rate_per_second, _predicted_rate(series, point.workers)
+        cost, (run,) = point.core_seconds_per_million_records, point.runs
+        rows.append(
+            (
+                f"{size:g}",
+                "" if rate is None else _with_bounds(rate),
+                "" if rate is None else shown(rate.value / size),
+                "" if rate is None or not first else f"{rate.value / first / point.workers:.0%}",
+                law,
+                "" if cost is None else shown(cost.value),
+                "" if point.free_cores is None else f"{point.free_cores:.1f}",
+                run.run_id + ("" if run.valid else " INVALID"),
+            )
+        )
+    each = growth.of.removesuffix("s")
+    header = (
+        *(growth.of, "sustainable, records/s", f"per {each}", "of linear growth", "the law's rate"),
+        *("core-seconds per million records", "cores left free by others", "run"),
+    )
+    return Section(growth.title, tuple(series.said), header, tuple(rows))
+
+
+def _with_bounds(rate: Bounded) -> str:
+    low, high = shown(rate.low), "no upper bound" if rate.high is None else shown(rate.high)
+    return f"{shown(rate.value)} ({low} to {high})"
+
+
+def _predicted_rate(series: Scalability, workers: int) -> str:
+    return next(
+        (shown(each.rate_per_second.value) for each in series.predicted if each.workers == workers),
+        "",
+    )
 
 
 def _scores(study: Study, cells: Cells) -> Section:

@@ -224,3 +224,11 @@ def test_a_warm_up_is_seconds_or_auto() -> None:
     assert (fixed.warm_up_s, fixed.until_steady) == (20, False)
     with pytest.raises(click.UsageError, match="must be seconds or auto, not 'soon'"):
         parsed(["run", "--warm-up", "soon"])
+
+
+def test_set_changes_the_cores_of_any_engine():
+    flink = load_pipeline("flink")
+    assert flink.cores is None
+    assert with_settings(flink, {"cores": 0.5}).cores == 0.5
+    with pytest.raises(DefinitionError, match="flink: cores: "):
+        with_settings(flink, {"cores": 0})

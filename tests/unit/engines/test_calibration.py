@@ -3,7 +3,15 @@
 from collections import Counter
 
 import pytest
-from faults import Output, Outputs, address_number, falling_ms, fault_of, slowness_ms
+from faults import (
+    Output,
+    Outputs,
+    address_number,
+    falling_ms,
+    fault_of,
+    service_ms,
+    slowness_ms,
+)
 
 from schemas.codec import decode_json, encode_json
 from schemas.protocol import probe_run_id
@@ -179,6 +187,10 @@ def test_the_calibration_that_comes_with_the_project_waits_50_ms_and_spoils_noth
         "late_ms": 15_000,
         "slow_every_s": 0,
         "slow_ms": 500,
+        "capacity_per_second": 0,
+        "workers": 1,
+        "contention": 0.0,
+        "coherency": 0.0,
     }
 
 
@@ -217,3 +229,18 @@ def test_outputs_of_probes_are_never_spoilt(of_traffic):
     made = outputs(stages, "traffic.flow", an_input("flow", "lane1", -1, 60, **probes), 10)
     made += outputs(stages, "traffic.speed", an_input("speed", "lane1", -2, 60.0, **probes), 10)
     assert [one.number for one in made] == [-1, -1, -2, -2, -1]
+
+
+@pytest.mark.parametrize(
+    ("workers", "per_second"),
+    [(1, 100), (2, 200 / (1 + 0.1 + 0.02)), (8, 800 / (1 + 0.7 + 0.56))],
+)
+def test_the_capacity_follows_the_scalability_law(workers, per_second):
+    settings = {
+        "capacity_per_second": 100,
+        "workers": workers,
+        "contention": 0.1,
+        "coherency": 0.01,
+    }
+    assert 1000 / service_ms(settings) == pytest.approx(per_second)
+    assert service_ms({**settings, "capacity_per_second": 0}) == 0

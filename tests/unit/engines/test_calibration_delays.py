@@ -66,3 +66,25 @@ def test_outputs_wait_for_acknowledgements_of_their_topic_and_then_go_together()
     sent.acknowledge()
     delayed.publish(121)
     assert sent.values[3:] == [("output.parse", b"4"), ("output.parse", b"5")]
+
+
+def test_records_wait_for_the_workers_in_kafka_not_in_memory():
+    workers = ENGINE.Workers(service_ms=4.0)
+    assert workers.room(now_ms=1_000.0) == 13  # 50 ms
+    done = [workers.done_ms(appended_ms) for appended_ms in (1_000, 1_000, 1_001, 1_100)]
+    assert done == [1_004, 1_008, 1_012, 1_104]
+    assert workers.room(now_ms=1_062.0) == 2
+    assert workers.room(now_ms=1_054.0) <= 0
+
+    unlimited = ENGINE.Workers(service_ms=0.0)
+    assert (unlimited.room(1_000.0), unlimited.done_ms(1_000)) == (ENGINE.MAX_BATCH, 0.0)
+
+
+def test_an_output_is_delayed_from_the_end_of_its_processing():
+    sent = Sent()
+    delayed = ENGINE.Delayed(sent, SETTINGS, None)
+    delayed.add(made("parse", 100, b"1"), 150.0)
+    delayed.publish(159)
+    assert sent.values == []
+    delayed.publish(160)
+    assert sent.values == [("output.parse", b"1")]
