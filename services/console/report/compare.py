@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.table import Table
@@ -92,7 +92,36 @@ class Comparison:
     interleaved: Report | None = None
 
 
-def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Comparison:
+ByStage = dict[str, dict[str, seconds.BySecond]]
+
+
+class KnownRuns(Protocol):
+    """The runs that can be compared. Both methods raise QueryError."""
+
+    def facts(self, run_id: str) -> Facts:
+        """What decides whether a run is comparable."""
+
+    def latencies(self, run_id: str) -> ByStage:
+        """Its latencies by pipeline, stage and second."""
+
+
+@dataclass(frozen=True)
+class StoredRuns:
+    """The runs in the store at a URL."""
+
+    url: str
+
+    def facts(self, run_id: str) -> Facts:
+        """See KnownRuns."""
+        versions = runs.engine_versions(self.url, run_id)
+        return Facts(build_report(self.url, run_id), runs.request_of(self.url, run_id), versions)
+
+    def latencies(self, run_id: str) -> ByStage:
+        """See KnownRuns."""
+        return seconds.latencies(self.url, run_id)
+
+
+def compared(known: KnownRuns, before: Sequence[str], after: Sequence[str] | None) -> Comparison:
     """Two sides of runs, or the pipelines of one run if there is no second side. Raises QueryError
     if nothing is comparable."""
     before, after = list(dict.fromkeys(before)), after and list(dict.fromkeys(after))
@@ -101,21 +130,21 @@ def compared(url: str, before: Sequence[str], after: Sequence[str] | None) -> Co
     both = [run_id for run_id in before if run_id in (after or ())]
     if both and len([*before, *(after or ())]) > 2:
         raise QueryError(f"{both[0]} is on both sides.")
-    known = {run_id: read_facts(url, run_id) for run_id in [*before, *(after or ())]}
-    refused = left_out(list(known.values()))
+    facts_of = {run_id: known.facts(run_id) for run_id in [*before, *(after or ())]}
+    refused = left_out(list(facts_of.values()))
     sides = [[run_id for run_id in side if run_id not in refused] for side in (before, after or ())]
     if after is None:
         run_id = sides[0][0]
-        if known[run_id].report.interleaved:
-            return Comparison(refused, [], known[run_id].report)
-        latencies = seconds.latencies(url, run_id)
-        facts = [[known[run_id]]] * 2
+        if facts_of[run_id].report.interleaved:
+            return Comparison(refused, [], facts_of[run_id].report)
+        latencies = known.latencies(run_id)
+        facts = [[facts_of[run_id]]] * 2
         return Comparison(refused, _pairs(comparison.pipelines_of(latencies), facts, same_run=True))
     if not sides[1]:
         none = "Nothing to compare: no run is left on the second side."
         raise QueryError(" ".join([*refused.values(), none]))
-    read = [[seconds.latencies(url, run_id) for run_id in side] for side in sides]
-    facts = [[known[run_id] for run_id in side] for side in sides]
+    read = [[known.latencies(run_id) for run_id in side] for side in sides]
+    facts = [[facts_of[run_id] for run_id in side] for side in sides]
     return Comparison(refused, _pairs(comparison.pairs_of(*read), facts, same_run=False))
 
 
@@ -133,23 +162,9 @@ def _pairs(
     ]
 
 
-def read_facts(url: str, run_id: str) -> Facts:
-    """The known facts of a run. Raises QueryError."""
-    versions = runs.engine_versions(url, run_id)
-    return Facts(build_report(url, run_id), runs.request_of(url, run_id), versions)
-
-
-def show_comparison(
-    console: Console,
-    url: str,
-    before: Sequence[str],
-    after: Sequence[str] | None,
-    *,
-    whole: bool = False,
-) -> None:
-    """Print how two sides of runs differ, or the pipelines of one run if there is no second side.
-    whole: with a table of the described figures. Raises QueryError if nothing is comparable."""
-    result = compared(url, before, after)
+def show_comparison(console: Console, result: Comparison, *, whole: bool = False) -> None:
+    """Print how two sides of runs differ, or the pipelines of one run. whole: with a table of the
+    described figures."""
     for reason in result.refused.values():
         console.print(reason, soft_wrap=True)
     if result.interleaved is not None:

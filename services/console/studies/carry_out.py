@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -27,7 +27,7 @@ from services.console.remote_stack import open_stack
 from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
 from services.definitions.domains import Domain, checked
-from services.definitions.engines import load_engine
+from services.definitions.engines import Engine, load_engine
 from services.definitions.pipelines import (
     checked_pipeline,
     load_pipeline,
@@ -230,53 +230,6 @@ class Interrupted(Exception):  # noqa: N818 - it is no error
     """The user interrupted the study; finished runs are recorded."""
 
 
-def carry_out(
-    plan: StudyPlan, notebook: Notebook, settings: ServiceSettings, console: Console, say: Say
-) -> dict[str, str]:
-    """Do the outstanding runs; repeat INVALID ones after all others. Returns why further systems
-    are left out. Starts nothing if there is nothing to do. Raises StackError, Interrupted, and
-    BusyError if another user's run is in progress."""
-    tries, minutes = plan.limits.tries, plan.limits.minutes
-    to_do = [run for run in plan.runs if notebook.is_open(run.key, tries)]
-    left_out = {} if settings.store_url else _install(to_do, settings, say)
-    to_do = [run for run in to_do if run.system.name not in left_out]
-    if not to_do:
-        return left_out
-    more = (GATEWAY,) if any(run.workload.has_gateway for run in to_do) else ()
-    stack = open_stack(settings, partial(stack_parts, more=more, is_optimised=True))
-    if not settings.store_url:
-        use_java(settings.jars)
-    end_s = time.monotonic() + minutes * MINUTE_S
-    try:
-        stack.up(say)
-        while to_do:
-            for number, run in enumerate(to_do, start=1):
-                if time.monotonic() >= end_s:
-                    say(f"{minutes:g} minutes are over; the same command resumes.")
-                    return left_out
-                place = f"[{number}/{len(to_do)}] {run.label}"
-                say(place)
-                note = _done(run, settings, console, stack.check)
-                notebook.add(run.key, note)
-                say(f"{place}: {_told(note)}")
-            to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
-    finally:
-        stack.close(say)
-    return left_out
-
-
-def _install(runs: list[PlannedRun], settings: ServiceSettings, say: Say) -> dict[str, str]:
-    """Install the engines of the runs; returns why systems cannot be measured."""
-    left_out: dict[str, str] = {}
-    for run in {run.system.name: run for run in runs}.values():
-        try:
-            install_engines([load_engine(run.pipeline.engine)], settings, say)
-        except InstallError as error:
-            left_out[run.system.name] = f"{error}."
-            say(f"{run.system.name} is left out: {error}.")
-    return left_out
-
-
 def _done(
     run: PlannedRun, settings: ServiceSettings, console: Console, check_stack: Callable[[], None]
 ) -> Note:
@@ -294,6 +247,84 @@ def _done(
     if progress.interrupted:
         raise Interrupted
     return Note(request.run_id, valid=build_report(url, request.run_id).valid)
+
+
+class RunnableStack(Protocol):
+    """A stack that is started for the runs. `check` raises StackError if a part has failed."""
+
+    def up(self, say: Say) -> None:
+        """Start it."""
+
+    def check(self) -> None:
+        """Raise StackError if it cannot go on."""
+
+    def close(self, say: Say) -> None:
+        """Stop what was started."""
+
+
+@dataclass(frozen=True)
+class StudyMeans:
+    """What carries out a study: the stack, the installation of engines, and a run."""
+
+    open_stack: Callable[..., RunnableStack] = open_stack
+    install: Callable[[list[Engine], ServiceSettings, Say], None] = install_engines
+    do: Callable[[PlannedRun, ServiceSettings, Console, Callable[[], None]], Note] = _done
+
+
+def carry_out(
+    plan: StudyPlan,
+    notebook: Notebook,
+    settings: ServiceSettings,
+    console: Console,
+    say: Say,
+    *,
+    means: StudyMeans | None = None,
+) -> dict[str, str]:
+    """Do the outstanding runs; repeat INVALID ones after all others. Returns why further systems
+    are left out. Starts nothing if there is nothing to do. Raises StackError, Interrupted, and
+    BusyError if another user's run is in progress."""
+    means = means or StudyMeans()
+    tries, minutes = plan.limits.tries, plan.limits.minutes
+    to_do = [run for run in plan.runs if notebook.is_open(run.key, tries)]
+    left_out = {} if settings.store_url else _install(to_do, settings, say, means)
+    to_do = [run for run in to_do if run.system.name not in left_out]
+    if not to_do:
+        return left_out
+    more = (GATEWAY,) if any(run.workload.has_gateway for run in to_do) else ()
+    stack = means.open_stack(settings, partial(stack_parts, more=more, is_optimised=True))
+    if not settings.store_url:
+        use_java(settings.jars)
+    end_s = time.monotonic() + minutes * MINUTE_S
+    try:
+        stack.up(say)
+        while to_do:
+            for number, run in enumerate(to_do, start=1):
+                if time.monotonic() >= end_s:
+                    say(f"{minutes:g} minutes are over; the same command resumes.")
+                    return left_out
+                place = f"[{number}/{len(to_do)}] {run.label}"
+                say(place)
+                note = means.do(run, settings, console, stack.check)
+                notebook.add(run.key, note)
+                say(f"{place}: {_told(note)}")
+            to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
+    finally:
+        stack.close(say)
+    return left_out
+
+
+def _install(
+    runs: list[PlannedRun], settings: ServiceSettings, say: Say, means: StudyMeans
+) -> dict[str, str]:
+    """Install the engines of the runs; returns why systems cannot be measured."""
+    left_out: dict[str, str] = {}
+    for run in {run.system.name: run for run in runs}.values():
+        try:
+            means.install([load_engine(run.pipeline.engine)], settings, say)
+        except InstallError as error:
+            left_out[run.system.name] = f"{error}."
+            say(f"{run.system.name} is left out: {error}.")
+    return left_out
 
 
 def _told(note: Note) -> str:

@@ -1,9 +1,12 @@
 """What the verb `study` does: it carries out a study, and writes its page."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 
+from schemas.report import Report
 from schemas.validation_errors import DefinitionError
 from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED
 from services.console.files import remove_files, write_file
@@ -15,6 +18,7 @@ from services.console.studies.carry_out import (
     Note,
     Notebook,
     PlannedRun,
+    Say,
     StudyPlan,
     carry_out,
     open_notebook,
@@ -28,8 +32,18 @@ from services.definitions.workloads import STUDIES_DIR, load_study
 from services.readmodel.runs import UnknownRunError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
+CarryOut = Callable[[StudyPlan, Notebook, ServiceSettings, Console, Say], dict[str, str]]
 
-def study(name: str, scale: str, folder: Path, settings: ServiceSettings, console: Console) -> int:
+
+def study(
+    name: str,
+    scale: str,
+    folder: Path,
+    settings: ServiceSettings,
+    console: Console,
+    *,
+    carry_out: CarryOut = carry_out,
+) -> int:
     """Run a study and write its page; 0 only if every run that is possible here is valid."""
     result = load_study(name)
     if not folder.is_dir():
@@ -49,7 +63,7 @@ def study(name: str, scale: str, folder: Path, settings: ServiceSettings, consol
         say(str(error))
         code = EXIT_USAGE
     with answering(settings) as url:
-        cells = _cells(url, plan, notebook)
+        cells = cells_of(plan, notebook, partial(build_report, url))
     here = [run for run in plan.runs if run.system.name not in left_out]
     to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(scale, left_out, _versions(plan, settings), to_do)
@@ -74,16 +88,16 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
     return note is not None and note.valid
 
 
-def _cells(url: str, plan: StudyPlan, notebook: Notebook) -> Cells:
-    """The results by experiment, system and stage. A run that the store does not know is removed
-    from the notebook, so that it is repeated. Raises QueryError."""
+def cells_of(plan: StudyPlan, notebook: Notebook, build: Callable[[str], Report]) -> Cells:
+    """The results by experiment, system and stage. build: the report of a run id. A run that the
+    store does not know is removed from the notebook, so that it is repeated. Raises QueryError."""
     result: dict[tuple[str, str, str], MeasuredCell] = {}
     for run in plan.runs:
         note = notebook.chosen(run.key)
         if note is None:
             continue
         try:
-            measured = _measured(url, run, note)
+            measured = _measured(run, note, build)
         except UnknownRunError:
             notebook.forget(run.key)
             notebook.write()
@@ -92,8 +106,8 @@ def _cells(url: str, plan: StudyPlan, notebook: Notebook) -> Cells:
     return result
 
 
-def _measured(url: str, run: PlannedRun, note: Note) -> MeasuredCell:
-    report = None if note.failed else build_report(url, note.run_id)
+def _measured(run: PlannedRun, note: Note, build: Callable[[str], Report]) -> MeasuredCell:
+    report = None if note.failed else build(note.run_id)
     return MeasuredCell(note.run_id, run.pipeline.name, note.valid, report, note.failed)
 
 

@@ -196,10 +196,11 @@ def compare(
 
     sides = before.split(","), after.split(",") if after else None
     with answering(session.settings) as url:
+        result = comparing.compared(comparing.StoredRuns(url), *sides)
         if as_json:
-            print_json(comparing.as_json(comparing.compared(url, *sides)))
+            print_json(comparing.as_json(result))
         else:
-            comparing.show_comparison(session.console, url, *sides, whole=whole)
+            comparing.show_comparison(session.console, result, whole=whole)
 
 
 @verb(

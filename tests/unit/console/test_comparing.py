@@ -2,6 +2,7 @@
 
 import io
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,9 +19,23 @@ pytestmark = pytest.mark.unit
 OTHERS_OF_300 = ("mean", "p5", "p25", "p75", "p90", "p95")  # figures of 300 outputs
 
 
-def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class Runs:
+    """Runs whose facts and latencies are computed; `read` has those whose latencies were read."""
+
+    def __init__(
+        self,
+        facts_of: Callable[[str], Facts],
+        latencies_of: Callable[[str], dict[str, Any]] = lambda _run_id: {},
+    ) -> None:
+        self.facts, self._latencies_of = facts_of, latencies_of
+        self.read: list[str] = []
+
+    def latencies(self, run_id: str) -> dict[str, Any]:
+        self.read.append(run_id)
+        return self._latencies_of(run_id)
+
+
+def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does() -> None:
     found = {
         "said": "b is faster than a in join p50.",
         "blocks": 40,
@@ -35,12 +50,9 @@ def test_the_pipelines_of_a_run_in_turns_are_compared_as_its_report_does(
     request = {"workload": {"name": "latency", "load": {}}, "domain": {"name": "traffic"}}
     request["environment"] = {}
 
-    def read(_url: str, _run_id: str) -> Facts:
-        return Facts(report_of(report), request, {})
-
-    monkeypatch.setattr(comparing, "read_facts", read)
+    one = Runs(lambda _run_id: Facts(report_of(report), request, {}))
     console = Console(file=io.StringIO(), width=200)
-    comparing.show_comparison(console, "nowhere", ["r"], None)
+    comparing.show_comparison(console, comparing.compared(one, ["r"], None))
     assert console.file.getvalue() == (  # type: ignore[attr-defined]
         "Interleaved: b is faster than a in join p50.\n"
         "From 40 blocks of 10 s, compared in pairs, using the middle 8 s of each; all intervals "
@@ -53,32 +65,33 @@ LATENCY_MS = dict(zip(RUNS, (5, 6, 7, 6, 5, 25, 26, 27, 26, 25), strict=True))
 
 
 @pytest.fixture
-def ten_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def ten_runs() -> Runs:
     """Five runs on each side: latency and cost of the second side are higher."""
 
-    def read(_url: str, run_id: str) -> Facts:
+    def read(run_id: str) -> Facts:
         level = LATENCY_MS[run_id]
         used = {COST: 100.0 * level, "core_seconds_interval": None}
         one = {"stages": {"join": {"records_per_second": 400.0 + level}}, "resources": used}
         return facts(run_id, steady=True, pipelines={"p": one})
 
-    def latencies(_url: str, run_id: str) -> dict[str, Any]:
+    def latencies(run_id: str) -> dict[str, Any]:
         level = LATENCY_MS[run_id]
         return {"p": {"join": {second: {level: 90, level + 9: 10} for second in range(30)}}}
 
-    monkeypatch.setattr(comparing, "read_facts", read)
-    monkeypatch.setattr(comparing.seconds, "latencies", latencies)
+    return Runs(read, latencies)
 
 
-def printed(*, whole: bool) -> list[str]:
+def printed(known: Runs, *, whole: bool) -> list[str]:
     console = Console(file=io.StringIO(), width=80)
-    comparing.show_comparison(console, "", RUNS[:5], RUNS[5:], whole=whole)
+    result = comparing.compared(known, RUNS[:5], RUNS[5:])
+    comparing.show_comparison(console, result, whole=whole)
     return console.file.getvalue().splitlines()  # type: ignore[attr-defined]
 
 
-@pytest.mark.usefixtures("ten_runs")
-def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request() -> None:
-    lines = printed(whole=False)
+def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request(
+    ten_runs: Runs,
+) -> None:
+    lines = printed(ten_runs, whole=False)
     assert lines[0] == "p against p"
     assert lines[1].startswith("  join p50: 6 → 26 ms; slower by 20 ms")
     assert lines[3] == (
@@ -87,7 +100,7 @@ def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request() -> 
     )
     assert lines[4].startswith("p is slower in join p50, join p99 than p.")
     assert len(lines) == 5
-    whole = printed(whole=True)
+    whole = printed(ten_runs, whole=True)
     assert whole[:3] == lines[:3]
     assert whole[-1] == lines[-1]
     table = [line.split() for line in whole[3:-1]]
@@ -105,9 +118,8 @@ def test_the_cost_is_told_beside_the_decision_and_other_figures_on_request() -> 
     assert max(map(len, whole[3:-1])) <= 80
 
 
-@pytest.mark.usefixtures("ten_runs")
-def test_json_has_the_decided_and_the_described_figures() -> None:
-    found = comparing.as_json(comparing.compared("", RUNS[:5], RUNS[5:]))
+def test_json_has_the_decided_and_the_described_figures(ten_runs: Runs) -> None:
+    found = comparing.as_json(comparing.compared(ten_runs, RUNS[:5], RUNS[5:]))
     assert json.loads(json.dumps(found)) == found
     (one,) = found["comparisons"]
     assert (found["left_out"], found["interleaved"], one["by"]) == ({}, None, "runs")
@@ -122,24 +134,22 @@ def test_json_has_the_decided_and_the_described_figures() -> None:
     assert one["said"].startswith("p is slower in join p50, join p99 than p.")
 
 
-@pytest.mark.usefixtures("ten_runs")
-def test_the_pipelines_of_one_run_need_no_second_side(monkeypatch: pytest.MonkeyPatch) -> None:
-    def both(_url: str, run_id: str) -> dict[str, Any]:
+def test_the_pipelines_of_one_run_need_no_second_side() -> None:
+    def both(run_id: str) -> dict[str, Any]:
         level = LATENCY_MS[run_id]
         return {
             name: {"join": {second: {level + more: 10} for second in range(30)}}
             for name, more in (("p", 0), ("q", 3))
         }
 
-    def read(_url: str, run_id: str) -> Facts:
+    def read(run_id: str) -> Facts:
         two = [{"name": name, "summary": "-"} for name in "pq"]
         cells = {name: {"stages": {}, "resources": {COST: 7.0}} for name in "pq"}
         found = facts(run_id, steady=True, pipelines=cells)
         return Facts(found.report, found.request | {"pipelines": two}, {})
 
-    monkeypatch.setattr(comparing, "read_facts", read)
-    monkeypatch.setattr(comparing.seconds, "latencies", both)
-    (one,) = comparing.as_json(comparing.compared("", ["before"], None))["comparisons"]
+    result = comparing.compared(Runs(read, both), ["before"], None)
+    (one,) = comparing.as_json(result)["comparisons"]
     assert (one["by"], one["before"]["pipeline"], one["after"]["pipeline"]) == (
         "seconds",
         "p",
@@ -175,30 +185,20 @@ def test_sides_that_are_none_are_refused(
     before: list[str], after: list[str] | None, sentence: str
 ) -> None:
     with pytest.raises(QueryError, match=f"^{sentence}"):
-        comparing.compared("", before, after)
+        comparing.compared(Runs(facts), before, after)
 
 
-def test_a_run_that_is_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def latencies(_url: str, run_id: str) -> dict[Any, Any]:
-        read.append(run_id)
-        return {}
-
-    monkeypatch.setattr(comparing, "read_facts", lambda _url, run_id: facts(run_id))
-    monkeypatch.setattr(comparing.seconds, "latencies", latencies)
-    monkeypatch.setattr(comparing.comparison, "pairs_of", lambda *_: [])
-    comparing.compared("", ["a", "a"], ["b", "c", "b"])
-    assert read == ["a", "b", "c"]
+def test_a_run_that_is_named_twice_counts_once() -> None:
+    known = Runs(facts, lambda _run_id: {"p": {"join": {0: {5: 10}}}})
+    (pair,) = comparing.compared(known, ["a", "a"], ["b", "c", "b"]).pairs
+    assert known.read == ["a", "b", "c"]
+    assert [[each.report.run_id for each in side] for side in pair.facts] == [["a"], ["b", "c"]]
 
 
-def test_without_a_comparable_run_the_reason_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(_url: str, run_id: str) -> Facts:
-        return facts(run_id, rate=400 if run_id == "a" else 500)
-
-    monkeypatch.setattr(comparing, "read_facts", read)
+def test_without_a_comparable_run_the_reason_is_an_error() -> None:
+    known = Runs(lambda run_id: facts(run_id, rate=400 if run_id == "a" else 500))
     with pytest.raises(QueryError) as refused:
-        comparing.compared("", ["a"], ["b"])
+        comparing.compared(known, ["a"], ["b"])
     assert str(refused.value) == (
         "b is left out: rate 500 records/s, not 400 records/s. Nothing to compare: no run is left "
         "on the second side."

@@ -5,8 +5,7 @@ from rich.console import Console
 
 from deploy.local.install import InstallError
 from services.console.run_command import BusyError
-from services.console.studies import carry_out as module
-from services.console.studies.carry_out import Note, open_notebook, plan_of
+from services.console.studies.carry_out import StudyMeans, Note, carry_out, open_notebook, plan_of
 from services.runtime.settings import ServiceSettings
 from tests.unit.console.studies.reports import study
 
@@ -30,14 +29,15 @@ class Stack:
 
 
 @pytest.fixture
-def stack(monkeypatch):
-    found = Stack()
-    monkeypatch.setattr(module, "open_stack", lambda _settings, _parts: found)
-    monkeypatch.setattr(module, "install_engines", lambda *_arguments: None)
-    return found
+def stack():
+    return Stack()
 
 
-def carried_out(monkeypatch, tmp_path, stack, valid, **limits):
+def means(stack, do, install=lambda *_given: None):
+    return StudyMeans(lambda _settings, _parts: stack, install, do)
+
+
+def carried_out(tmp_path, stack, valid, install=lambda *_given: None, **limits):
     """Carry out the study with runs of the given validity, in order; returns the runs."""
     answers = iter(valid)
 
@@ -45,54 +45,52 @@ def carried_out(monkeypatch, tmp_path, stack, valid, **limits):
         stack.asked.append(run.system.name)
         return Note(f"run-{len(stack.asked)}", valid=next(answers))
 
-    monkeypatch.setattr(module, "_done", done)
     notebook = open_notebook(tmp_path, "s", "small")
     plan = plan_of(study(limits={"small": limits, "full": {}}), "small")
     settings, console = ServiceSettings(data=tmp_path), Console(quiet=True, markup=False)
-    left_out = module.carry_out(plan, notebook, settings, console, console.print)
+    given = means(stack, done, install)
+    left_out = carry_out(plan, notebook, settings, console, console.print, means=given)
     return left_out, stack.asked
 
 
-def test_invalid_runs_are_done_again_after_all_others(monkeypatch, tmp_path, stack):
-    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [False, True, True], tries=2)
+def test_invalid_runs_are_done_again_after_all_others(tmp_path, stack):
+    _left_out, asked = carried_out(tmp_path, stack, [False, True, True], tries=2)
     assert asked == ["up", "Fast", "Slow", "Fast", "close"]
 
 
-def test_a_run_that_stays_invalid_is_given_up(monkeypatch, tmp_path, stack):
-    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [False, True, False], tries=2)
+def test_a_run_that_stays_invalid_is_given_up(tmp_path, stack):
+    _left_out, asked = carried_out(tmp_path, stack, [False, True, False], tries=2)
     assert asked == ["up", "Fast", "Slow", "Fast", "close"]
 
 
-def test_a_run_that_is_going_on_ends_the_study_and_counts_as_no_try(monkeypatch, tmp_path, stack):
+def test_a_run_that_is_going_on_ends_the_study_and_counts_as_no_try(tmp_path, stack):
     def busy(*_arguments):
         raise BusyError("The run was refused: run R is going on.")
 
-    monkeypatch.setattr(module, "perform", busy)
     notebook = open_notebook(tmp_path, "s", "small")
     plan, settings = plan_of(study(), "small"), ServiceSettings(data=tmp_path)
     with pytest.raises(BusyError):
-        module.carry_out(plan, notebook, settings, Console(quiet=True, markup=False), print)
+        carry_out(plan, notebook, settings, Console(quiet=True), print, means=means(stack, busy))
     assert stack.asked == ["up", "close"]
     assert notebook.notes == {}
 
 
-def test_nothing_is_started_where_all_is_done(monkeypatch, tmp_path, stack):
-    carried_out(monkeypatch, tmp_path, stack, [True, True])
+def test_nothing_is_started_where_all_is_done(tmp_path, stack):
+    carried_out(tmp_path, stack, [True, True])
     stack.asked.clear()
-    assert carried_out(monkeypatch, tmp_path, stack, []) == ({}, [])
+    assert carried_out(tmp_path, stack, []) == ({}, [])
 
 
-def test_no_run_begins_when_the_time_is_over(monkeypatch, tmp_path, stack):
-    _left_out, asked = carried_out(monkeypatch, tmp_path, stack, [True], minutes=1e-9)
+def test_no_run_begins_when_the_time_is_over(tmp_path, stack):
+    _left_out, asked = carried_out(tmp_path, stack, [True], minutes=1e-9)
     assert asked == ["up", "close"]
 
 
-def test_an_engine_that_cannot_be_installed_is_left_out(monkeypatch, tmp_path, stack):
+def test_an_engine_that_cannot_be_installed_is_left_out(tmp_path, stack):
     def refuse(*_arguments):
         raise InstallError("the engine spark is not installed: no [/network]")
 
-    monkeypatch.setattr(module, "install_engines", refuse)
-    left_out, asked = carried_out(monkeypatch, tmp_path, stack, [])
+    left_out, asked = carried_out(tmp_path, stack, [], refuse)
     assert asked == []
     assert left_out == {
         "Fast": "the engine spark is not installed: no [/network].",

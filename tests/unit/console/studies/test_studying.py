@@ -1,8 +1,6 @@
 """How the verb `study` reports errors of other parts."""
 
 import io
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,45 +9,65 @@ from rich.console import Console
 from services.console.run_command import BusyError
 from services.console.studies import studying
 from services.console.studies.carry_out import Note, open_notebook, plan_of
-from services.readmodel import runs
+from services.readmodel.runs import UnknownRunError
 from services.runtime.clickhouse import QueryError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 from tests.unit.console.studies.reports import study
 
 pytestmark = pytest.mark.unit
 
+STUDY = """
+name = "s"
+title = "A study"
+question = "Which?"
+source = "A paper"
+method = "By runs."
+limits.small = {}
 
-def test_reasons_are_told_as_they_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def busy(*_given: object) -> None:
+[[systems]]
+name = "Fast"
+pipeline = "no[/jar].toml"
+
+[[experiments]]
+name = "latency"
+title = "Latency"
+asks = "How long?"
+paper = "Fig. 2"
+workload = "latency"
+stages = ["parse"]
+figures = ["p50_ms"]
+scales.small = {}
+"""
+
+
+def test_reasons_are_told_as_they_are(tmp_path: Path) -> None:
+    def busy(*_given: object) -> dict[str, str]:
         raise BusyError("run [/R] is going on")
 
-    plan = replace(plan_of(study(), "small"), left_out={"Fast": "it has no [/jar]"})
-    monkeypatch.setattr(studying, "load_study", lambda _name: study())
-    monkeypatch.setattr(studying, "plan_of", lambda *_given: plan)
-    monkeypatch.setattr(studying, "carry_out", busy)
-    monkeypatch.setattr(studying, "answering", lambda _settings: nullcontext("-"))
+    file = tmp_path / "s.toml"
+    file.write_text(STUDY)
     out = io.StringIO()
-    console = Console(file=out, markup=False)
-    code = studying.study("s", "small", tmp_path, ServiceSettings(data=tmp_path), console)
+    console = Console(file=out, markup=False, width=200)
+    settings = ServiceSettings(data=tmp_path, store_url="http://127.0.0.1:9")
+    code = studying.study(str(file), "small", tmp_path, settings, console, carry_out=busy)
     assert code == EXIT_USAGE
-    assert "Fast is left out: it has no [/jar]" in out.getvalue()
+    assert "Fast is left out: " in out.getvalue()
+    assert "no[/jar]" in out.getvalue()
     assert "run [/R] is going on" in out.getvalue()
 
 
-def test_only_a_run_that_the_store_does_not_know_is_forgotten(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def silent(*_given: object) -> None:
+def test_only_a_run_that_the_store_does_not_know_is_forgotten(tmp_path: Path) -> None:
+    def silent(_run_id: str) -> None:
         raise QueryError("The store does not answer.")
+
+    def unknown(run_id: str) -> None:
+        raise UnknownRunError(run_id)
 
     plan, notebook = plan_of(study(), "small"), open_notebook(tmp_path, "s", "small")
     key, note = plan.runs[0].key, Note("run-1", valid=True)
     notebook.add(key, note)
-    monkeypatch.setattr(studying, "build_report", silent)
     with pytest.raises(QueryError):
-        studying._cells("-", plan, notebook)
+        studying.cells_of(plan, notebook, silent)
     assert open_notebook(tmp_path, "s", "small").of(key) == [note]
-    monkeypatch.setattr(studying, "build_report", runs.request_of)
-    monkeypatch.setattr(runs, "query", lambda *_given, **_names: [])
-    assert studying._cells("-", plan, notebook) == {}
+    assert studying.cells_of(plan, notebook, unknown) == {}
     assert open_notebook(tmp_path, "s", "small").of(key) == []
