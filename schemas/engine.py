@@ -25,6 +25,7 @@ REASON_CHARACTERS: Final = 600
 PLACE: Final = re.compile(r"\{([a-z_]+)\}")
 Topology = Literal["independent", "chained", "via-topics"]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Version = Annotated[str, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+-]{0,40}$")]
 Need = Literal[
     "copy",
     "decode",
@@ -157,6 +158,14 @@ class Install(Model):
         return self
 
 
+class OtherVersion(Model):
+    """Another version of an engine, beside the one of `install`. python, jars: files in place of
+    those of `install`."""
+
+    python: FileName | Literal[""] = ""
+    jars: FileName | Literal[""] = ""
+
+
 class EngineProcesses(Model):
     """Processes of a pipeline below the runner.
 
@@ -180,13 +189,15 @@ class EngineSpec(Model):
     program; command: a program, looked up in the folder of `engine.toml` and on the PATH; `{name}`
     in its words is replaced by an integer or choice setting of the pipeline. environment: names of
     variables passed in addition to those of every program, as regular expressions. secrets:
-    variables for secret settings; the first is for settings of pipelines.
+    variables for secret settings; the first is for settings of pipelines. versions: others that a
+    pipeline can name, each installed into a folder of its own.
     """
 
     name: Name
     summary: str
     details: str = ""
     install: Install
+    versions: dict[Version, OtherVersion] = Field(default_factory=dict, max_length=20)
     module: str = Field("", pattern=r"^([A-Za-z_][A-Za-z0-9_.]*)?$")
     command: tuple[str, ...] = ()
     settings: dict[Column, Setting] = Field(default_factory=dict, max_length=100)

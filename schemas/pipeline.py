@@ -21,7 +21,8 @@ class Pipeline(Model):
     """One pipeline under test (`pipelines/NAME.toml`). The runner starts it only if a file of its
     own machine defines the same (services/definitions/trusted.py).
 
-    engine: runs the pipeline. stages: published stages; empty: all that it supports of the domain.
+    engine: runs the pipeline. version: of the engine, empty: its default. stages: published stages;
+    empty: all that it supports of the domain.
     incomplete_windows: `withhold` publishes a window with `complete` only when all its records have
     arrived; `publish` publishes its content when the watermark passes.
     reads: for an engine with topology `chained`, stages that read another stage than the domain
@@ -42,6 +43,7 @@ class Pipeline(Model):
     name: Name
     summary: str
     engine: Name
+    version: str = Field("", max_length=41)
     stages: tuple[Stage, ...] = ()
     incomplete_windows: IncompleteWindows = "withhold"
     reads: dict[Stage, Stage] = Field(default_factory=dict, max_length=20)

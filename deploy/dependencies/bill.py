@@ -253,8 +253,9 @@ def engine(folder: Path, version: str, licences: Mapping[str, str]) -> Component
     parts: list[Component] = []
     if (lock := folder / "requirements.lock").is_file():
         parts += packages(read_lock(lock.read_text()), licences, {})
-    if (ivy_file := folder / "ivy.xml").is_file():
-        parts += fetched_jars(ivy_file, licences, f"{folder.name}/jars")
+    for ivy_file in sorted(folder.glob("ivy*.xml")):  # of its versions
+        place = folder.name + ivy_file.stem.removeprefix("ivy")
+        parts += fetched_jars(ivy_file, licences, f"{place}/jars")
     base = f"pkg:generic/tidegauge-engine-{folder.name}"
     return Component("application", base, folder.name, version, licence=OWN, parts=tuple(parts))
 

@@ -3,9 +3,9 @@
     python -m deploy.local.engines lock FOLDER   write the locks of an engine's folder
 
 Everything is verified against the locks in the engine's folder: packages against
-`requirements.lock`, jars against `ivy.lock`. Java is compiled with the compiler listed in the Ivy
-file, so a Java runtime is enough. An interrupted installation is resumed: parts without a stamp are
-rebuilt.
+`requirements.lock`, jars against `ivy.lock`, and those of other versions likewise. Java is compiled
+with the compiler listed in the Ivy file, so a Java runtime is enough. An interrupted installation
+is resumed: parts without a stamp are rebuilt.
 """
 
 import os
@@ -50,13 +50,12 @@ def install_engines(
 ) -> None:
     """Bring each engine's installation up to date; idempotent. Raises InstallError with one
     sentence."""
-    for engine in {each.spec.name: each for each in engines}.values():
+    for engine in {(each.spec.name, each.version): each for each in engines}.values():
+        name = " ".join(filter(None, (engine.spec.name, engine.version)))
         try:
             _install(installed(engine, settings), settings, say)
         except (FetchError, JavaMissingError, OSError, InstallError) as error:
-            raise InstallError(
-                f"the engine {engine.spec.name} is not installed: {_why(error)}"
-            ) from error
+            raise InstallError(f"the engine {name} is not installed: {_why(error)}") from error
 
 
 def _why(error: Exception) -> str:
@@ -76,7 +75,7 @@ def _install(place: Installed, settings: ServiceSettings, say: Callable[[str], N
         lacking = place.lacking()
         if set(lacking) - {"classes"}:
             size = place.engine.spec.install.size_mb
-            say(f"installing the engine {place.engine.spec.name} (first use; about {size} MB)")
+            say(f"installing the engine {place.folder.name} (first use; about {size} MB)")
             _check_room(place.folder, size)
         if "packages" in lacking:
             _install_packages(place)
@@ -181,8 +180,8 @@ def write_locks(folder: Path) -> None:
             command += ["--universal", "--generate-hashes", "--no-emit-index-url", "--no-header"]
             run("locking", [*command, "-o", str(new), str(folder / REQUIREMENTS)], folder)
             lock.write_text(HEAD + new.read_text())
-    if (folder / "ivy.xml").is_file():
-        write_lock(ROOT / ".jars", folder / "ivy.xml")
+    for ivy in sorted(folder.glob("ivy*.xml")):
+        write_lock(ROOT / ".jars", ivy)
 
 
 def main(arguments: list[str]) -> int:

@@ -108,6 +108,8 @@ def _explain(console: Console, engine: Engine, settings: ServiceSettings) -> Non
     lines += [f"  {_setting(name, each)}" for name, each in spec.settings.items()]
     lines += [f"Pipelines: {', '.join(_pipelines(spec)) or 'none'}", spec.install.note]
     lines += [f"State: {installation_state(installed(engine, settings))}"]
+    others = (installed(engine.at(version), settings) for version in spec.versions)
+    lines += [f"Also: {installation_state(place)}" for place in others]
     lines += [f"Defined in {engine.folder}"]
     for line in lines:
         console.print(f"  {line}", soft_wrap=True)

@@ -57,7 +57,7 @@ from services.console.report.words import is_clean, verdict
 from services.console.run_command import FollowedRun, RunError, ask, perform, publish
 from services.console.terminal import teller
 from services.definitions.domains import Domain, checked
-from services.definitions.engines import load_engine
+from services.definitions.engines import engine_for
 from services.definitions.pipelines import load_pipelines
 from services.definitions.requests import new_request, not_published
 from services.definitions.trusted import keep_definitions
@@ -190,9 +190,7 @@ def run(
     _look_whether_quiet(options, stack)
     reports: list[Report] = []
     if not settings.store_url:
-        install_engines(
-            (load_engine(pipeline.engine) for pipeline in wanted.pipelines), settings, say
-        )
+        install_engines((engine_for(pipeline) for pipeline in wanted.pipelines), settings, say)
     try:
         try:
             interrupted = _measure(wanted, settings, console, stack, reports)

@@ -9,6 +9,8 @@ An engine that is installed at first use has a folder:
     <installed_engines>/NAME/jars      jars, a folder per configuration, and `installed.lock`
     <installed_engines>/NAME/classes   compiled Java; `installed.sha256` is that of the sources
 
+of another version than its default NAME-VERSION.
+
 deploy/local/engines.py writes them.
 """
 
@@ -17,7 +19,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
@@ -44,10 +46,25 @@ RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
 
 @dataclass(frozen=True)
 class Engine:
-    """An engine and the folder that defines it."""
+    """An engine and the folder that defines it. version: empty for its default."""
 
     spec: EngineSpec
     folder: Path
+    version: str = ""
+
+    def at(self, version: str) -> "Engine":
+        """The engine in another version; empty: its default. Raises DefinitionError."""
+        default = Installed(self, Path()).version()
+        if version in ("", self.version, default):
+            return self
+        if version not in self.spec.versions:
+            known = tuple(filter(None, (default, *self.spec.versions)))
+            raise DefinitionError(unknown(f"version of {self.spec.name}", version, known))
+        files = self.spec.versions[version].model_dump(exclude_defaults=True)
+        install = self.spec.install.model_copy(update=files)
+        return replace(
+            self, spec=self.spec.model_copy(update={"install": install}), version=version
+        )
 
 
 def load_engines() -> dict[str, Engine]:
@@ -72,10 +89,15 @@ def load_engine(name: str) -> Engine:
     return _load(named[0])
 
 
+def engine_for(pipeline: Pipeline) -> Engine:
+    """The engine of a pipeline in its version. Raises DefinitionError."""
+    return load_engine(pipeline.engine).at(pipeline.version)
+
+
 def engine_of(pipeline: Pipeline) -> Engine | None:
     """The engine of a pipeline; None if it is not on this machine."""
     try:
-        return load_engine(pipeline.engine)
+        return engine_for(pipeline)
     except DefinitionError:
         return None
 
@@ -233,7 +255,8 @@ class Installed:
 
 def installed(engine: Engine, settings: ServiceSettings) -> Installed:
     """The place of an engine's installation."""
-    return Installed(engine, settings.installed_engines.resolve() / engine.spec.name)
+    name = "-".join(filter(None, (engine.spec.name, engine.version)))
+    return Installed(engine, settings.installed_engines.resolve() / name)
 
 
 def _same(wanted: Path, stamp: Path) -> bool:

@@ -2,6 +2,7 @@
 and the like are found by name in the same way.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from services.runtime.settings import ROOT
 ReadT = TypeVar("ReadT")
 PIPELINES_DIR = ROOT / "pipelines"
 EXTERNAL = "external:"
+AT = "@"
+NO_NAME = re.compile(r"[^a-z0-9]+")  # what the name of a pipeline may not have
 OWN_FIELDS = frozenset({*Pipeline.model_fields, FOR})
 FIXED = frozenset({"name", "engine", "summary", FOR, "purposes"})
 DEFAULT_PIPELINE = "spark-realtime"  # if no command, suite or workload names one
@@ -75,11 +78,19 @@ def _one_line(text: str) -> str:
 def load_pipeline(name: str, directory: Path = PIPELINES_DIR) -> Pipeline:
     """One pipeline by name, or by the path of a TOML file; `external:NAME` needs no file.
 
-    `external:NAME` is a running program that writes `output.NAME.<stage>`. Raises DefinitionError.
+    `external:NAME` is a running program that writes `output.NAME.<stage>`. `NAME@VERSION` is the
+    pipeline NAME with another version of its engine, which its name tells. Raises DefinitionError.
     """
     if name.startswith(EXTERNAL):
         return _running_elsewhere(name.removeprefix(EXTERNAL), directory)
-    return _pipeline(name, directory)
+    file, at, version = name.rpartition(AT)
+    if not at or path_of(name, directory).is_file():
+        return _pipeline(name, directory)
+    if not version:
+        raise DefinitionError(f"{name}: a version must follow the {AT}.")
+    pipeline = _pipeline(file, directory)
+    changes = {"version": version, "name": f"{pipeline.name}-{NO_NAME.sub('-', version)}"}
+    return _changed(pipeline, changes, f"{name}: ")
 
 
 def load_pipelines(given: Sequence[str]) -> tuple[Pipeline, ...]:
@@ -125,7 +136,7 @@ def checked_pipeline(given: dict[str, Any]) -> Pipeline:
     Raises ValidationError, and ValueError with the field and the allowed values.
     """
     fields = {"engine": "", **given}
-    engine = load_engine(str(fields["engine"])).spec
+    engine = load_engine(str(fields["engine"])).at(str(fields.get("version", ""))).spec
     own = {name: value for name, value in fields.items() if name in OWN_FIELDS}
     bare = Pipeline.model_validate(own)
     settings = _settings(engine, {name: fields[name] for name in fields if name not in own})
@@ -173,9 +184,9 @@ def merged(fields: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any
 
 
 def with_settings(pipeline: Pipeline, given: Mapping[str, Any]) -> Pipeline:
-    """The pipeline with other values of its engine's settings or another number of `cores`, for
-    every purpose. Raises DefinitionError."""
-    known = (*load_engine(pipeline.engine).spec.settings, "cores")
+    """The pipeline with other values of its engine's settings or other `cores` or another
+    `version`, for every purpose. Raises DefinitionError."""
+    known = (*load_engine(pipeline.engine).spec.settings, "cores", "version")
     for name in given:
         if name not in known:
             what = f"setting of {pipeline.engine}"
@@ -207,7 +218,7 @@ def _changed(pipeline: Pipeline, changes: Mapping[str, Any], who: str) -> Pipeli
     except ValidationError as error:
         raise DefinitionError(f"{who}{first_mistake(error)}.") from error
     except ValueError as error:
-        raise DefinitionError(f"{who}{error}.") from error
+        raise DefinitionError(f"{who}{str(error).rstrip('.')}.") from error
 
 
 def at_workers(pipeline: Pipeline, workers: int) -> Pipeline:

@@ -31,7 +31,7 @@ from schemas.events import (
     StartAgain,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan, RunRequest
-from services.definitions.engines import Installed, installed, load_engine
+from services.definitions.engines import Installed, engine_for, installed
 from services.definitions.trusted import pipeline_objection
 from services.runner.processes import (
     MAX_LINE_BYTES,
@@ -161,7 +161,7 @@ class Agent:
     def _session(self, plan: RunPlan) -> RunPipelines:
         request = plan.request
         folder = self._data / "runs" / request.run_id
-        members = [Member(pipeline, load_engine(pipeline.engine)) for pipeline in request.pipelines]
+        members = [Member(pipeline, engine_for(pipeline)) for pipeline in request.pipelines]
         folder.mkdir(parents=True, exist_ok=True)
         start_ms = None if request.workload.pipelines_start_s else 0
         until_s = self._clock_s() + plan.start_timeout_s

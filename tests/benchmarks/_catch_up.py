@@ -31,7 +31,7 @@ from schemas.model import Stage
 from schemas.pipeline import Pipeline
 from services.collector.jvm import JvmCounters, JvmSample
 from services.definitions.domains import load_domain
-from services.definitions.engines import installed, load_engine
+from services.definitions.engines import engine_for, installed
 from services.runner.processes import (
     PipelineProcess,
     last_meaningful_line,
@@ -111,7 +111,7 @@ def running_pipeline(
     """The program of a pipeline with one stage, started as the runner does."""
     domain = load_domain("traffic").spec
     plan = write_plan(settings, scratch, run_id, pipeline, domain, (stage,), offsets)
-    place = installed(load_engine(pipeline.engine), settings)
+    place = installed(engine_for(pipeline), settings)
     with patch.dict(os.environ, environment(settings)):
         query = start_process(pipeline, place, plan, scratch / f"{run_id}.log")
     try:

@@ -35,7 +35,7 @@ from schemas.model import Stage, parse_stages
 from schemas.pipeline import Pipeline
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError
-from services.definitions.engines import FOLDERS, load_engine
+from services.definitions.engines import FOLDERS, engine_for
 from services.definitions.pipelines import (
     PIPELINES_DIR,
     for_purpose,
@@ -182,7 +182,7 @@ def installable(say: Say, asked: Asked, settings: ServiceSettings) -> Asked:
     files = {}
     for name, file in asked.files.items():
         try:
-            install_engines([load_engine(load_pipeline(file).engine)], settings, say)
+            install_engines([engine_for(load_pipeline(file))], settings, say)
         except (InstallError, DefinitionError) as error:
             say(f"{name} is left out: {error}.")
             continue

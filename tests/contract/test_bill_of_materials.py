@@ -113,11 +113,16 @@ def test_an_engine_has_the_packages_and_jars_of_its_locks_with_their_licences(
     assert set(engines) == {path.parent.name for path in ROOT.glob("engines/*/*.lock")}
     for name, parts in engines.items():
         folder = ROOT / "engines" / name
-        jars = read_jars_lock((folder / "ivy.lock").read_text()) if name in WITH_JARS else {}
+        jars = {
+            f"{name}{lock.stem.removeprefix('ivy')}/jars/{path}": [digest]
+            for lock in folder.glob("ivy*.lock")
+            for path, digest in read_jars_lock(lock.read_text()).items()
+        }
+        assert bool(jars) == (name in WITH_JARS)
         found = {
             each["properties"][0]["value"]: digests(each) for each in parts if "hashes" in each
         }
-        assert found == {f"{name}/jars/{path}": [digest] for path, digest in jars.items()}
+        assert found == jars
         lock = folder / "requirements.lock"
         pins = read_lock(lock.read_text()) if lock.is_file() else ()
         purls = [each["purl"] for each in parts if each["purl"].startswith("pkg:pypi/")]

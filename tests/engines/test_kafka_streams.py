@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from schemas.catalogue import ENGINE_PREFIX
+from services.definitions.engines import load_engine
 from services.runtime.kafka import open_client_properties
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.documented import of_the_machine, told_invalid
@@ -75,6 +76,12 @@ def test_the_dsl_publishes_every_stage_but_those_that_wait_for_event_time(dsl: R
         *("ingest", "parse", "conversions", "highest", "enriched", "offers", "dear")
     ]
     assert dsl.exact("flights") == ["ingest", "parse", "area", "emergencies", "departures"]
+
+
+def test_another_version_is_as_exact_beside_it(processors: Runs) -> None:
+    (version,) = load_engine(PROCESSORS).spec.versions
+    name = f"{PROCESSORS}-{version.replace('.', '-')}"
+    assert Runs(processors.command, name, f"{PROCESSORS}@{version}").exact("traffic") == TRAFFIC
 
 
 def test_transactions_and_rocksdb_are_as_exact(processors: Runs) -> None:

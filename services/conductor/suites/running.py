@@ -39,7 +39,7 @@ from services.conductor.suites.suite_state import (
     skip_pause_ms,
 )
 from services.definitions.domains import load_domain
-from services.definitions.engines import installed, load_engine
+from services.definitions.engines import engine_for, installed
 from services.definitions.requests import new_request
 from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
 from services.runtime.bus import Bus
@@ -377,7 +377,7 @@ class Suites:
         """Raise DefinitionError if an engine is not installed: a suite does not install engines
         that it only rotates through."""
         for each in step.pipelines if step.kind == "engines" else ():
-            engine = load_engine(each.engine)
+            engine = engine_for(each)
             if installed(engine, self._settings).lacking():
                 raise DefinitionError(
                     f"{engine.spec.name} is not installed: ./tidegauge engines {engine.spec.name}"

@@ -27,7 +27,7 @@ from services.console.remote_stack import open_stack
 from services.console.report.build import build_report
 from services.console.run_command import BusyError, RunError, perform
 from services.definitions.domains import Domain, checked
-from services.definitions.engines import Engine, load_engine
+from services.definitions.engines import Engine, engine_for
 from services.definitions.pipelines import (
     checked_pipeline,
     load_pipeline,
@@ -320,7 +320,7 @@ def _install(
     left_out: dict[str, str] = {}
     for run in {run.system.name: run for run in runs}.values():
         try:
-            means.install([load_engine(run.pipeline.engine)], settings, say)
+            means.install([engine_for(run.pipeline)], settings, say)
         except InstallError as error:
             left_out[run.system.name] = f"{error}."
             say(f"{run.system.name} is left out: {error}.")

@@ -26,7 +26,7 @@ from services.console.studies.carry_out import (
 )
 from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
 from services.console.terminal import headed, teller
-from services.definitions.engines import installed, load_engine
+from services.definitions.engines import engine_for, installed
 from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study
 from services.readmodel.runs import UnknownRunError
@@ -77,9 +77,7 @@ def study(
 
 
 def _versions(plan: StudyPlan, settings: ServiceSettings) -> dict[str, str]:
-    places = {
-        run.system.name: installed(load_engine(run.pipeline.engine), settings) for run in plan.runs
-    }
+    places = {run.system.name: installed(engine_for(run.pipeline), settings) for run in plan.runs}
     return {name: place.version() for name, place in places.items()}
 
 

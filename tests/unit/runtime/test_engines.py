@@ -1,6 +1,7 @@
 """Engines: the contents of their files, and the settings they require in a pipeline's file."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -11,17 +12,25 @@ from schemas.pipeline import Pipeline
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill, Workload
 from services.definitions.domains import load_domain
-from services.definitions.engines import load_engine, load_engines, make_folders_absolute
+from services.definitions.engines import (
+    engine_for,
+    installed,
+    load_engine,
+    load_engines,
+    make_folders_absolute,
+)
 from services.definitions.pipelines import (
     checked_pipeline,
     load_pipeline,
     load_pipelines,
     reason_against,
     stages_published,
+    with_settings,
     with_workers,
 )
 from services.definitions.requests import new_request, not_published
 from services.definitions.workloads import load_workload
+from services.runtime.settings import ServiceSettings
 from tests.traffic import TRAFFIC
 
 pytestmark = pytest.mark.unit
@@ -358,3 +367,32 @@ def test_a_workload_gives_workers_to_pipelines_whose_engine_says_what_one_is() -
     assert (skew.partitions, skew.workers) == (2, 2)
     assert [spark.settings[name] for name in ("workers", "shuffle_partitions")] == [2, 2]
     assert external == given[1]
+
+
+def test_an_engine_has_other_versions_in_folders_of_their_own(tmp_path):
+    streams = load_engine("kafka-streams")
+    place = installed(streams, ServiceSettings(installed_engines=tmp_path))
+    (version,) = streams.spec.versions
+    other = installed(streams.at(version), ServiceSettings(installed_engines=tmp_path))
+    assert (place.folder.name, other.folder.name) == ("kafka-streams", f"kafka-streams-{version}")
+    assert (other.version(), place.version()) != (place.version(), version)
+    assert other.version() == version
+    assert streams.at(place.version()) == streams.at("") == streams
+    with pytest.raises(DefinitionError, match=rf"'9\.9'; there are: .*{version}"):
+        streams.at("9.9")
+
+
+def test_a_pipeline_names_the_version_of_its_engine():
+    (version,) = load_engine("flink").spec.versions
+    old = load_pipeline(f"flink@{version}")
+    assert (old.name, old.version) == (f"flink-{version.replace('.', '-')}", version)
+    assert old.settings == load_pipeline("flink").settings
+    assert engine_for(old).version == version
+    assert with_settings(load_pipeline("flink"), {"version": version}).version == version
+    for name, says in (
+        ("flink@9.9", "flink@9.9: There is no version of flink '9.9'; there are: "),
+        ("flink@", "flink@: a version must follow the @."),
+        ("none@1", "There is no pipeline 'none'"),
+    ):
+        with pytest.raises(DefinitionError, match=f"^{re.escape(says)}"):
+            load_pipeline(name)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from deploy.local.install import InstallError
 from services.console.run_command import BusyError
-from services.console.studies.carry_out import StudyMeans, Note, carry_out, open_notebook, plan_of
+from services.console.studies.carry_out import Note, StudyMeans, carry_out, open_notebook, plan_of
 from services.runtime.settings import ServiceSettings
 from tests.unit.console.studies.reports import study
 
