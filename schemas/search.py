@@ -10,21 +10,24 @@ below 80 %.
 The others (preprint of Karimov et al. 2018, §5.1.1) use the queue of records that are pushed and
 not yet processed. Up to q^a it is acceptable, above q^b the rate is not sustained; in between it is
 tolerated: for some time (queue-by-time), for some records pushed (queue-by-count), or until
-(q^b - q^a) / 2 more are pushed, when it must be acceptable again (queue-combined). A failed send
-fails under every policy.
+(q^b - q^a) / 2 more are pushed, when it must be acceptable again (queue-combined).
+
+own: a function in a Python file of the user's (`policy_file`), which judges what was observed of a
+step (`schemas/observation.py`). A failed send and a missing output fail under every policy.
 
 A series of searches with increasing numbers of workers shows how a pipeline's sustainable rate
 scales. The engine defines what a worker is (`scales_by` in its engine.toml): a thread, a subtask, a
 process.
 """
 
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from schemas.model import Model, Name
 
-PolicyName = Literal["steady-latency", "queue-by-time", "queue-by-count", "queue-combined"]
+PolicyName = Literal["steady-latency", "queue-by-time", "queue-by-count", "queue-combined", "own"]
 AUTO, AUTO_WARM_UP_S, LEAST_STEADY_S = "auto", 60, 10
 MOST_WORKERS, MOST_COUNTS, MOST_PARTITIONS = 1_024, 16, 1_024
 Workers = Annotated[int, Field(ge=1, le=MOST_WORKERS)]
@@ -66,6 +69,24 @@ class QueueThresholds(Model):
         return self
 
 
+class PolicyFile(Model):
+    """A Python file with a policy of one's own. A workload's file gives its path alone, relative to
+    itself; sha256: of its content when the workload was read."""
+
+    path: str = Field(min_length=1, max_length=4096)
+    sha256: str = Field("", max_length=64)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_path(cls, fields: Any) -> Any:
+        return {"path": fields} if isinstance(fields, str) else fields
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder."""
+        return PurePath(self.path).name
+
+
 class Search(Model):
     """How the sustainable rate is searched; the load's `rate_per_second` is the first guess.
 
@@ -80,6 +101,7 @@ class Search(Model):
     """
 
     policy: PolicyName = "steady-latency"
+    policy_file: PolicyFile | None = None
     steady_latency: SteadyLatency = SteadyLatency()
     queue: QueueThresholds = QueueThresholds()
     factor: float = Field(2.0, gt=1, le=100)
@@ -100,6 +122,24 @@ class Search(Model):
         if isinstance(fields, dict) and fields.get("step_warm_up_s", AUTO) == AUTO:
             return fields | {"step_warm_up_s": AUTO_WARM_UP_S, "until_steady": True}
         return fields
+
+    @model_validator(mode="before")
+    @classmethod
+    def _own_by_its_file(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and fields.get("policy_file"):
+            return {"policy": "own"} | fields
+        return fields
+
+    @property
+    def judged_by(self) -> str:
+        """The policy's name, of one's own that of its file."""
+        return self.policy_file.name if self.policy_file else self.policy
+
+    @model_validator(mode="after")
+    def _own_has_a_file(self) -> "Search":
+        if (self.policy == "own") != (self.policy_file is not None):
+            raise ValueError("policy = 'own' and policy_file must be given together")
+        return self
 
     @model_validator(mode="after")
     def _long_enough(self) -> "Search":

@@ -331,9 +331,9 @@ def _search(search: Search, guess: float) -> str:
         f"Search: start at {guess:g} records/s, multiply or divide by {search.factor:g}, then "
         f"bisect to {search.precision:.0%}, in steps of {search.step_s} s after a warm-up of "
         f"{at_most}{search.step_warm_up_s} s. Undecided steps are repeated and the rate found is "
-        f"confirmed over {search.confirm_s} s. A step is sustained by the policy {search.policy} "
-        f"if {_policy(search)} The search takes at most {search.budget_s:.0f} s, then a run at "
-        f"{search.verify_share:.0%} of the rate found."
+        f"confirmed over {search.confirm_s} s. A step is sustained by the policy "
+        f"{search.judged_by} if {_policy(search)} The search takes at most {search.budget_s:.0f} "
+        f"s, then a run at {search.verify_share:.0%} of the rate found."
     )
 
 
@@ -357,6 +357,8 @@ def _policy(search: Search) -> str:
             f"after the end, and the pipeline uses less than {steady.max_cpu_share:.0%} of the "
             "cores that other processes leave."
         )
+    if search.policy == "own":
+        return "its function judge(step) answers None."
     tolerated = {
         "queue-by-time": f"for up to {queue.tolerated_s:g} s",
         "queue-by-count": f"for up to {queue.tolerated:.0%} of the input",

@@ -1,10 +1,10 @@
 """Limits the programs and files that a command can make a service use to those of this machine.
 
-A pipeline names programs, classes and JVM options; the content of a workload may name a file; a
-domain contains code. Commands that carry them travel on Kafka, where writers need not be the owner
-of this account. So a service looks up a definition before using it: in `pipelines/`, `workloads/`
-or `domains/` of this installation, or among the definitions that the command line of this data
-folder has read from the owner's files:
+A pipeline names programs, classes and JVM options; a workload may name a file with its content or
+with a policy of its search; a domain contains code. Commands that carry them travel on Kafka, where
+writers need not be the owner of this account. So a service looks up a definition before using it:
+in `pipelines/`, `workloads/` or `domains/` of this installation, or among the definitions that the
+command line of this data folder has read from the owner's files:
 
     <data>/definitions/<SHA-256 of the definition>.json
 
@@ -23,6 +23,7 @@ from schemas.content import Content
 from schemas.domain import DomainSpec
 from schemas.model import Model
 from schemas.pipeline import Pipeline
+from schemas.search import PolicyFile
 from schemas.suite import Suite
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Workload
@@ -53,11 +54,13 @@ def keep_definitions(
     folder = _folder(data)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     named = [each.content for each in workloads if each.content.path]
-    texts = {_place(data, each): each.model_dump_json() for each in (*named, *pipelines)}
+    policies = [file for each in workloads if (file := _policy_file(each)) is not None]
+    kept = (*named, *policies, *pipelines)
+    texts = {_place(data, each): each.model_dump_json() for each in kept}
     for each in domains:
         if each.folder.parent != DOMAINS_DIR.resolve():
-            kept = {"folder": str(each.folder), "sha256": folder_digest(each.folder)}
-            texts[_domain_place(data, each.spec)] = json.dumps(kept)
+            folder_now = {"folder": str(each.folder), "sha256": folder_digest(each.folder)}
+            texts[_domain_place(data, each.spec)] = json.dumps(folder_now)
     for path, text in texts.items():
         path.write_text(text)
         path.touch()
@@ -104,6 +107,21 @@ def content_objection(content: Content, data: Path, directory: Path = WORKLOADS_
             ):
                 return None
     return f"no workload on the generator's machine reads {content.path} with these options"
+
+
+def policy_objection(file: PolicyFile, data: Path, directory: Path = WORKLOADS_DIR) -> str | None:
+    """Why the policy named in a command must not be used, in one sentence, or None."""
+    if _place(data, file).is_file():
+        return None
+    for name in names(directory):
+        with suppress(DefinitionError):
+            if file == _policy_file(load_workload(name, directory)):
+                return None
+    return f"no workload on the conductor's machine names {file.path}"
+
+
+def _policy_file(workload: Workload) -> PolicyFile | None:
+    return workload.search.policy_file if workload.search else None
 
 
 def trusted_domain(spec: DomainSpec, data: Path, directory: Path = DOMAINS_DIR) -> Domain:

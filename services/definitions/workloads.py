@@ -4,6 +4,8 @@ Load and pipeline are independent. A suite is a list of pairs of them. So is a s
 ends and has a page.
 """
 
+import ast
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 
 from schemas.content import Content
 from schemas.load import Shape
+from schemas.search import PolicyFile
 from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
 from schemas.threshold import EVERY_STAGE, INPUT, PIPELINE, parse_threshold
@@ -48,9 +51,10 @@ def load_workload(name: str, directory: Path = WORKLOADS_DIR) -> Workload:
 
 
 def _workload(fields: dict[str, Any], folder: Path) -> Workload:
-    """A workload from a file in a folder, with an absolute path of the file that it names. Raises
-    ValueError if that does not exist; an absolute path may be of the generator's machine."""
-    result = Workload.model_validate(fields)
+    """A workload from a file in a folder, with absolute paths of the files that it names. Raises
+    ValueError if one does not exist; an absolute path of content may be of the generator's
+    machine."""
+    result = _with_policy(Workload.model_validate(fields), folder)
     content = result.content
     if not content.path or Path(content.path).is_absolute():
         return result
@@ -59,6 +63,27 @@ def _workload(fields: dict[str, Any], folder: Path) -> Workload:
         raise ValueError(f"content.path: {path} is not a file or folder")
     content = content.model_copy(update={"path": str(path)})
     return result.model_copy(update={"content": content})
+
+
+def _with_policy(workload: Workload, folder: Path) -> Workload:
+    """The workload with the absolute path and the digest of its search's policy. Raises ValueError
+    if the file has no function for it."""
+    search = workload.search
+    if search is None or search.policy_file is None:
+        return workload
+    path = (folder / search.policy_file.path).resolve()
+    try:
+        code = path.read_bytes()
+        tree = ast.parse(code, path.name)
+    except OSError as error:
+        raise ValueError(f"search.policy_file: {path}: {error.strerror}") from error
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"search.policy_file: {path} is not Python: {error}") from error
+    if not any(isinstance(each, ast.FunctionDef) and each.name == "judge" for each in tree.body):
+        raise ValueError(f"search.policy_file: {path} has no function judge(step)")
+    file = PolicyFile(path=str(path), sha256=hashlib.sha256(code).hexdigest())
+    search = search.model_copy(update={"policy_file": file})
+    return workload.model_copy(update={"search": search})
 
 
 def domain_with(workload: str) -> str | None:

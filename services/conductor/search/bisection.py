@@ -17,10 +17,11 @@ from typing import NotRequired, TypedDict
 from analysis.steadiness import reduced, slope
 from schemas import protocol
 from schemas.domain import ROW_KINDS
+from schemas.observation import StageObserved, StepObservation
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
 from schemas.workload import needs_search
-from services.conductor.search.policies import StageObserved, StepObservation, resolution
+from services.conductor.search.policies import resolution
 
 SIGNIFICANT_DIGITS = 4
 SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
@@ -451,7 +452,7 @@ def result_detail(request: RunRequest, so_far: SoFar) -> SearchDetail:
     return {
         "pipeline": request.pipelines[0].name,
         "stages": list(request.stages),
-        "policy": search.policy,
+        "policy": search.judged_by,
         "rate_per_second": rate,
         "interval_per_second": list(result.interval),
         "confirmed": result.confirmed,

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from analysis.steadiness import risen, slope
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.search import QueueThresholds, Search, SteadyLatency
+from services.conductor.search.own_policy import Policy
 
 MIN_MEDIANS = 3
 # A latency has risen if its last third exceeds its first third by this much.
@@ -15,48 +17,6 @@ RISEN_MS, RISEN_SHARE = 50.0, 0.25
 LEAST_LATER_HALF = 10
 # A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS.
 HOPELESS, HOPELESS_MS, HOPELESS_SECONDS = 5, 1_000.0, 15
-
-
-@dataclass(frozen=True)
-class Second:
-    """One second of the measure phase. at_s: its start within the phase; pushed: input records;
-    queue: input records not yet processed at its end, None if unknown."""
-
-    at_s: int
-    pushed: int
-    queue: float | None
-
-
-@dataclass(frozen=True)
-class StageObserved:
-    """Observation of one stage.
-
-    medians_ms: by second of output time from the start of the measure phase, only outputs of that
-    phase; drained_s: from the end of the measure phase to the end of the second of its last output;
-    missing: expected outputs that never arrived.
-    """
-
-    name: str
-    medians_ms: dict[int, float]
-    seconds: tuple[Second, ...] = ()
-    drained_s: float = 0.0
-    missing: int = 0
-
-
-@dataclass(frozen=True)
-class StepObservation:
-    """Observation of one step. cpu_share: mean share used of the cores available to the pipeline,
-    None if not measured; trouble: why the step is not valid; broken_by: the service of Tidegauge
-    whose end ended the step; generator_us: CPU time of the generator per record, microseconds, None
-    if not measured."""
-
-    stages: tuple[StageObserved, ...]
-    intended: int = 0
-    failed_sends: int = 0
-    cpu_share: float | None = None
-    trouble: tuple[str, ...] = ()
-    broken_by: str = ""
-    generator_us: float | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +32,12 @@ class StepVerdict:
     by_input_alone: bool = False
 
 
-def judged(observed: StepObservation, search: Search, *, final: bool) -> StepVerdict:
+def judged(
+    observed: StepObservation, search: Search, *, final: bool, own: Policy | None = None
+) -> StepVerdict:
     """Judge a step. final: no longer step follows, so decide by the best estimate in spite of
-    noise."""
+    noise. own: the policy `own`, asked last, of a step of which something was observed. Raises
+    PolicyError if it gives no answer."""
     reasons = list(observed.trouble)
     if observed.broken_by:
         return StepVerdict(tuple(reasons), by_input_alone=True)
@@ -92,8 +55,10 @@ def judged(observed: StepObservation, search: Search, *, final: bool) -> StepVer
             rises = _rises(stage.medians_ms, search.steady_latency.max_rise, final=final)
             undecided |= rises is None
             reasons += [f"{stage.name}: {rises}"] if rises else []
-        else:
+        elif search.policy != "own":
             reasons += _queue_refusals(stage, search)
+    if own is not None and observed.stages and (refusal := own(observed)) is not None:
+        reasons.append(refusal)
     by_cpu = _cpu_refusals(observed.cpu_share, search)
     undecided &= not reasons and not by_cpu
     return StepVerdict(
@@ -112,6 +77,8 @@ def resolution(search: Search, measured_s: float) -> float:
     """
     if search.policy == "steady-latency":
         undetected = search.steady_latency.max_rise
+    elif search.policy == "own":
+        undetected = 0.0  # unknown: the rate is the highest that the policy let pass
     else:
         queue = search.queue
         tolerated = {

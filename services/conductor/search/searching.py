@@ -10,6 +10,7 @@ events.add(figures)
 events.observation(plan, load_finished, drained, cores, trouble)
 """
 
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -30,10 +31,12 @@ from schemas.events import (
     SearchStepJudged,
     SearchStepStarted,
 )
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.percentiles import quantile
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
 from schemas.threshold import parse_threshold
+from schemas.validation_errors import DefinitionError
 from services.conductor.orphaned_runs import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
@@ -55,11 +58,9 @@ from services.conductor.search.bisection import (
     verifying_request,
     warming_request,
 )
+from services.conductor.search.own_policy import Policy, PolicyError, own_policy
 from services.conductor.search.policies import (
     HOPELESS_SECONDS,
-    Second,
-    StageObserved,
-    StepObservation,
     StepVerdict,
     hopeless,
     judged,
@@ -229,7 +230,8 @@ class SearchRuns:
     """Carries out the runs of a search."""
 
     def __init__(self, search: Search, settings: ConductorSettings, events: Events) -> None:
-        self._max_rise = search.steady_latency.max_rise
+        # A policy of one's own may sustain a rate at which latency rises.
+        self._max_rise = search.steady_latency.max_rise if search.policy != "own" else math.inf
         self._settings = settings
         self._events = events
 
@@ -287,6 +289,7 @@ class Searching:
         assert request.workload.search is not None
         self.request = request
         self._search: Search = request.workload.search
+        self._data = settings.data
         self._runs = runs or SearchRuns(self._search, settings, events)
         self._events = events
         self._ask = interrupted
@@ -295,11 +298,17 @@ class Searching:
         self._lost_by: tuple[str, ...] = ()  # why the last lost step did not take place
         self._warm = False
         self._ended_by = ""
+        self._own: Policy | None = None
 
     def execute(self) -> None:
         """Search, then run at the rate found. Always concludes."""
         guess = self.request.workload.load.base_rate_per_second
         began_s = time.monotonic() - self._so_far.spent_s
+        try:
+            if self._search.policy_file is not None:
+                self._own = own_policy(self._search.policy_file, self._data)
+        except DefinitionError as error:
+            self._reason = str(error)
         while not self._interrupted():
             spent_s = time.monotonic() - began_s
             planned = next_step(self._so_far.steps, self._search, guess, spent_s)
@@ -326,7 +335,11 @@ class Searching:
         if run.phases is None:
             self._lose(request.run_id, conclusion.reasons)
             return
-        result = judged(observed, self._search, final=planned.long)
+        try:
+            result = judged(observed, self._search, final=planned.long, own=self._own)
+        except PolicyError as error:
+            self._reason = str(error)
+            return
         limited_by = observed.broken_by or _limited_by(result, run)
         warm_up = conclusion.detail.get("warm_up", {})
         done = done_step(number, planned, result, limited_by, warm_up)
@@ -399,7 +412,7 @@ class Searching:
             request = verifying_request(self.request, rate, self._warm)
             last = self._observed(request, keep=False)
             run, conclusion, observed = last.run, last.conclusion, last.observation
-            reasons = judged(observed, self._search, final=True).refusals
+            reasons = self._refusals(observed)
             report["verified"] = not reasons
             report["verification"] = observation_detail(observed)
             if reasons and conclusion.valid:
@@ -412,6 +425,13 @@ class Searching:
         )
         detail = self._with_thresholds(conclusion.detail, report)
         run.tell(replace(conclusion, detail={**detail, "search": report}))
+
+    def _refusals(self, observed: StepObservation) -> tuple[str, ...]:
+        """Why the rate at which the run itself took place was not sustained."""
+        try:
+            return judged(observed, self._search, final=True, own=self._own).refusals
+        except PolicyError as error:
+            return (str(error),)
 
     def _with_thresholds(self, detail: dict[str, Any], result: SearchDetail) -> dict[str, Any]:
         """The detail of a conclusion, with the thresholds on the result of the search."""

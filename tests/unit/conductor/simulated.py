@@ -3,9 +3,10 @@
 import random
 from dataclasses import dataclass
 
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.search import Search
 from services.conductor.search.bisection import Done, SustainableRate, next_step, search_result
-from services.conductor.search.policies import Second, StageObserved, StepObservation, judged
+from services.conductor.search.policies import judged
 
 TICKS = 10  # per second
 

@@ -4,9 +4,9 @@ import pytest
 
 from analysis.steadiness import MOST_POINTS
 from schemas.events import Drained, FigureColumns, LoadFinished
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.protocol import PhasePlan, Phases
 from services.conductor.search.bisection import observation_detail
-from services.conductor.search.policies import Second, StageObserved, StepObservation
 from services.conductor.search.searching import StepEvents
 
 pytestmark = pytest.mark.unit

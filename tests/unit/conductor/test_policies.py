@@ -5,11 +5,9 @@ from dataclasses import replace
 import pytest
 
 from analysis.steadiness import slope
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.policies import (
-    Second,
-    StageObserved,
-    StepObservation,
     StepVerdict,
     hopeless,
     judged,

@@ -1,27 +1,39 @@
 """A search by two conductors: the second resumes where the first was stopped."""
 
+import re
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from schemas.events import Conclusion
+from schemas.observation import Second, StageObserved, StepObservation
 from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
+from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill
 from services.conductor.orphaned_runs import MOST_LOST
 from services.conductor.run_verdict import RunVerdict
 from services.conductor.search import bisection, searching
 from services.conductor.search.bisection import Done, Planned, SoFar
-from services.conductor.search.policies import Second, StageObserved, StepObservation, StepVerdict
+from services.conductor.search.own_policy import PolicyError, own_policy
+from services.conductor.search.policies import StepVerdict
 from services.conductor.search.searching import ObservedRun, Searching
 from services.conductor.settings import ConductorSettings
 from services.definitions.domains import load_domain
+from services.definitions.trusted import keep_definitions
+from services.definitions.workloads import load_workload
+from services.runtime.settings import ROOT
 from tests.end_to_end.documented import of_the_machine
 from tests.unit.requests import RUN_ID, a_request
 
 pytestmark = pytest.mark.unit
 
 CAPACITY_PER_SECOND = 1_000
+EXAMPLE = ROOT / "examples" / "own_policy" / "growing-queue.toml"
+ENDLESS = "def judge(step):\n    while True:\n        pass\n"
 
 
 class Run:
@@ -363,3 +375,153 @@ def test_pipelines_do_not_stay_warm_if_the_next_traffic_is_before_their_watermar
         "stages": stages,
     }
     assert bisection.can_stay_warm(request.model_copy(update=changes)) is warm
+
+
+def own_search(data: Path, workload: Path, runs: Runs) -> Events:
+    """The events of a search with the search of a workload's file, from 500 records/s."""
+    loaded = load_workload(str(workload))
+    keep_definitions(data, [loaded], [])
+    return searched(loaded.search, data, runs)
+
+
+def searched(search: Search | None, data: Path, runs: Runs) -> Events:
+    events, request = Events(), a_request()
+    assert search is not None
+    search = search.model_copy(update={"precision": 0.5, "budget_s": 1_000})
+    load = request.workload.load.model_copy(update={"rate_per_second": 500})
+    workload = request.workload.model_copy(update={"search": search, "load": load})
+    request = request.model_copy(update={"workload": workload})
+    settings: Any = ConductorSettings(data=data)
+    Searching(request, settings, events, lambda: "", runs=runs).execute()  # type: ignore[arg-type]
+    return events
+
+
+class Queueing(Runs):
+    """Runs whose queue grows by what exceeds CAPACITY_PER_SECOND, at steady latencies."""
+
+    def observe(self, request: RunRequest) -> StepObservation:
+        rate = request.workload.load.rate_per_second
+        grows = max(0.0, rate - CAPACITY_PER_SECOND)
+        seconds = tuple(Second(at, round(rate), grows * at) for at in range(15))
+        medians = dict.fromkeys(range(15), 100.0)
+        return StepObservation((StageObserved("parse", medians, seconds),))
+
+
+def written(folder: Path, policy: str) -> Path:
+    """A copy of the example with another policy."""
+    (folder / "growing_queue.py").write_text(policy)
+    return Path(shutil.copy(EXAMPLE, folder))
+
+
+def test_a_search_is_judged_by_the_policy_of_the_example(tmp_path: Path) -> None:
+    runs = Queueing()
+    events = own_search(tmp_path, EXAMPLE, runs)
+    kind, result = events.conclusions[-1]
+    assert kind == "sustainable_throughput"
+    assert result["policy"] == "growing_queue.py"
+    tried = [(step["rate_per_second"], step["sustained"]) for step in result["steps"]]
+    assert tried == [(500, True), (1000, True), (2000, False), (1414, False), (1000, True)]
+    assert result["limit"] == ["parse: the queue grew by 4140 of 21210 records."]
+    assert result["rate_per_second"] == 1000
+    assert runs.carried_out[-1] == (RUN_ID, 900)
+    assert runs.told[-1].valid
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        (
+            "def judge(step):\n    return 1 / 0\n",
+            "The policy growing_queue.py raised ZeroDivisionError: division by zero in line 2.",
+        ),
+        (
+            "def judge(step):\n    return True\n",
+            "The policy growing_queue.py answered with bool, not with None or a sentence.",
+        ),
+        (
+            "import os\ndef judge(step):\n    os._exit(0)\n",
+            "The policy growing_queue.py ended its process without an answer.",
+        ),
+        (
+            "import sys\ndef judge(step):\n    print('{}')\n    return ' ' * 3\n",
+            "The policy growing_queue.py answered with 0 characters, not with 1 to 500.",
+        ),
+    ],
+)
+def test_a_policy_without_an_answer_ends_the_search(
+    tmp_path: Path, policy: str, reason: str
+) -> None:
+    runs = Queueing()
+    own_search(tmp_path, written(tmp_path, policy), runs)
+    assert [run_id for run_id, _ in runs.carried_out] == [f"{RUN_ID}-step-01"]
+    assert runs.told[-1].reasons == (reason,)
+
+
+def test_a_policy_that_does_not_return_ends_its_process_and_not_the_conductor(
+    tmp_path: Path,
+) -> None:
+    search = load_workload(str(written(tmp_path, ENDLESS))).search
+    assert search is not None
+    assert search.policy_file is not None
+    keep_definitions(tmp_path, [load_workload(str(tmp_path / EXAMPLE.name))], [])
+    policy = own_policy(search.policy_file, tmp_path, within_s=3)
+    with pytest.raises(
+        PolicyError, match=r"^The policy growing_queue.py did not answer within 3 s"
+    ):
+        policy(StepObservation(()))
+
+
+def test_a_policy_that_no_file_of_this_machine_names_is_not_run(tmp_path: Path) -> None:
+    search, runs = load_workload(str(EXAMPLE)).search, Queueing()
+    searched(search, tmp_path, runs)
+    assert runs.carried_out == []
+    (reason,) = runs.told[-1].reasons
+    assert reason == (
+        "search.policy_file: no workload on the conductor's machine names "
+        f"{EXAMPLE.with_name('growing_queue.py')}."
+    )
+
+
+def test_a_policy_that_has_changed_since_is_not_run(tmp_path: Path) -> None:
+    loaded, runs = load_workload(str(written(tmp_path, ENDLESS))), Queueing()
+    keep_definitions(tmp_path, [loaded], [])
+    (tmp_path / "growing_queue.py").write_text("def judge(step):\n    return None\n")
+    searched(loaded.search, tmp_path, runs)
+    assert runs.carried_out == []
+    assert "growing_queue.py has changed since" in runs.told[-1].reasons[0]
+
+
+def test_the_policy_gets_what_was_observed_and_none_of_the_conductors_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TIDEGAUGE_KAFKA_PASSWORD", "secret")
+    code = "import os\ndef judge(step):\n    return f'{step} {sorted(os.environ)}'\n"
+    loaded = load_workload(str(written(tmp_path, code)))
+    assert loaded.search is not None
+    assert loaded.search.policy_file is not None
+    keep_definitions(tmp_path, [loaded], [])
+    stage = StageObserved("parse", {0: 1.5}, (Second(0, 10, None),), 1.0, 2)
+    step = StepObservation((stage,), 10, 1, 0.5, ("late",))
+    answer = own_policy(loaded.search.policy_file, tmp_path)(step)
+    assert answer is not None
+    assert answer.startswith(repr(step))
+    assert "TIDEGAUGE" not in answer
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ("def other(step):\n    pass\n", "has no function judge(step)"),
+        ("def judge(step:\n", "is not Python"),
+    ],
+)
+def test_a_file_without_a_policy_is_refused_when_it_is_read(
+    tmp_path: Path, policy: str, sentence: str
+) -> None:
+    with pytest.raises(DefinitionError, match=re.escape(sentence)):
+        load_workload(str(written(tmp_path, policy)))
+
+
+def test_a_policy_of_ones_own_needs_its_file() -> None:
+    with pytest.raises(ValidationError, match="must be given together"):
+        Search(policy="own")
