@@ -48,10 +48,14 @@ def cores_by_process(
 ) -> dict[str, Number] | None:
     """Mean cores of each process of a pipeline over the time with samples of the pipeline, the
     MOST_PROCESSES largest and all others together; None if unknown."""
-    if not cpu_seconds or not sampled_s:
+    return rates_by_process(cpu_seconds, sampled_s)
+
+
+def rates_by_process(amounts: Mapping[str, float], sampled_s: float) -> dict[str, Number] | None:
+    """Mean amount a second of each process, as `cores_by_process`."""
+    if not amounts or not sampled_s:
         return None
-    used = largest(cpu_seconds, MOST_PROCESSES)
-    return {name: cpu_s / sampled_s for name, cpu_s in used.items()}
+    return {name: of / sampled_s for name, of in largest(amounts, MOST_PROCESSES).items()}
 
 
 def cost_of_observing(services: Mapping[str, Resources]) -> Observing:

@@ -148,7 +148,8 @@ class Resources(ReportPart):
     """Use of a service or pipeline; empty if it was not sampled. heap_used_bytes_*: None without a
     JVM; all JVMs together, the mean over time. core_seconds_interval: of the cost per million input
     records. cpu_cores_by_process: mean cores of each process of a pipeline by the name of its
-    program, largest first; None if unknown, as for a service."""
+    program, largest first; None if unknown, as for a service. received_bytes_by_process,
+    sent_bytes_by_process: mean bytes per second over the TCP connections of each of them."""
 
     cpu_cores: Number | None = None
     cpu_seconds: Number | None = None
@@ -159,6 +160,8 @@ class Resources(ReportPart):
     core_seconds_per_million_records: Number | None = None
     core_seconds_interval: Interval | None = None
     cpu_cores_by_process: dict[str, Number] | None = None
+    received_bytes_by_process: dict[str, Number] | None = None
+    sent_bytes_by_process: dict[str, Number] | None = None
 
     @property
     def is_known(self) -> bool:

@@ -392,10 +392,10 @@ CREATE TABLE IF NOT EXISTS tidegauge.results_resources
         COMMENT 'Bytes written to disks in the interval'
         CODEC(T64, ZSTD(1)),
     received_bytes Nullable(Int64)
-        COMMENT 'Bytes received over networks in the interval; of the machine only'
+        COMMENT 'Bytes received in the interval: by the machine over its networks, by a pipeline over the TCP connections of its processes'
         CODEC(T64, ZSTD(1)),
     sent_bytes Nullable(Int64)
-        COMMENT 'Bytes sent over networks in the interval; of the machine only'
+        COMMENT 'Bytes sent in the interval: by the machine over its networks, by a pipeline over the TCP connections of its processes'
         CODEC(T64, ZSTD(1)),
     open_files Nullable(Int32)
         COMMENT 'Number of open files and sockets'

@@ -1,10 +1,18 @@
--- CPU time of each process of a pipeline.
+-- CPU time and network traffic of each process of a pipeline.
 
 ALTER TABLE tidegauge.results_resources
     ADD COLUMN IF NOT EXISTS cpu_seconds_by_process Map(LowCardinality(String), Float64)
         COMMENT 'Processor time of each process of a pipeline in the interval, by the name of its program; those that used least together as others'
         CODEC(ZSTD(1))
-        AFTER run_queue_wait_seconds;
+        AFTER run_queue_wait_seconds,
+    ADD COLUMN IF NOT EXISTS received_bytes_by_process Map(LowCardinality(String), Float64)
+        COMMENT 'Bytes received in the interval over the TCP connections of each process of a pipeline, by the name of its program; those with least together as others'
+        CODEC(ZSTD(1))
+        AFTER cpu_seconds_by_process,
+    ADD COLUMN IF NOT EXISTS sent_bytes_by_process Map(LowCardinality(String), Float64)
+        COMMENT 'Bytes sent in the interval over the TCP connections of each process of a pipeline, by the name of its program; those with least together as others'
+        CODEC(ZSTD(1))
+        AFTER received_bytes_by_process;
 
 CREATE OR REPLACE VIEW tidegauge.pipeline_processes AS
 WITH
@@ -22,7 +30,9 @@ WITH
     measured AS
     (
         SELECT r.run_id AS run_id, r.pipeline AS pipeline, r.interval_s AS interval_s,
-            r.cpu_seconds_by_process AS cpu_seconds_by_process
+            r.cpu_seconds_by_process AS cpu_seconds_by_process,
+            r.received_bytes_by_process AS received_bytes_by_process,
+            r.sent_bytes_by_process AS sent_bytes_by_process
         FROM tidegauge.results_resources AS r
         INNER JOIN phases AS b USING (run_id)
         WHERE r.pipeline != '' AND r.time >= b.measured_from AND r.time < b.measured_until
@@ -32,17 +42,31 @@ SELECT
     u.pipeline AS pipeline,
     u.process AS process,
     u.cpu_seconds AS cpu_seconds,
-    u.cpu_seconds / s.sampled_s AS cpu_cores
+    u.cpu_seconds / s.sampled_s AS cpu_cores,
+    if(s.is_counted, u.received_bytes, NULL) AS received_bytes,
+    if(s.is_counted, u.sent_bytes, NULL) AS sent_bytes
 FROM
 (
-    SELECT run_id, pipeline, each.1 AS process, sum(each.2) AS cpu_seconds
+    SELECT
+        run_id,
+        pipeline,
+        each.1 AS process,
+        sum(each.2) AS cpu_seconds,
+        sum(received_bytes_by_process[process]) AS received_bytes,
+        sum(sent_bytes_by_process[process]) AS sent_bytes
     FROM measured
     ARRAY JOIN arrayZip(mapKeys(cpu_seconds_by_process), mapValues(cpu_seconds_by_process)) AS each
     GROUP BY run_id, pipeline, process
 ) AS u
 INNER JOIN
 (
-    SELECT run_id, pipeline, sum(interval_s) AS sampled_s FROM measured GROUP BY run_id, pipeline
+    SELECT
+        run_id,
+        pipeline,
+        sum(interval_s) AS sampled_s,
+        countIf(notEmpty(received_bytes_by_process)) > 0 AS is_counted
+    FROM measured
+    GROUP BY run_id, pipeline
 ) AS s USING (run_id, pipeline)
 COMMENT 'One row per run, pipeline and process: what each process of a pipeline used in the measured phase. Processes that ended count for the one that waited for them';
 
@@ -51,4 +75,6 @@ ALTER TABLE tidegauge.pipeline_processes
     COMMENT COLUMN pipeline 'The pipeline',
     COMMENT COLUMN process 'Name of its program: java and the main class, python and the module; with a number if there are several; others for those that used least',
     COMMENT COLUMN cpu_seconds 'CPU time, seconds',
-    COMMENT COLUMN cpu_cores 'Mean number of cores over the whole phase, also while it did not run';
+    COMMENT COLUMN cpu_cores 'Mean number of cores over the whole phase, also while it did not run',
+    COMMENT COLUMN received_bytes 'Bytes received over its TCP connections; not what a connection carried between the last sample and its end; NULL if not known',
+    COMMENT COLUMN sent_bytes 'Bytes sent over its TCP connections and acknowledged; likewise';

@@ -114,8 +114,8 @@ class ProcessSample:
 
 @dataclass(frozen=True)
 class OwnerUsage:
-    """What an owner used in an interval, and its gauges at the end. cpu_s_by_process: of processes
-    with a name; the sum over a pipeline is `cpu_s`."""
+    """What an owner used in an interval, and its gauges at the end. *_by_process: of processes with
+    a name; processor time, whose sum over a pipeline is `cpu_s`, and bytes over TCP connections."""
 
     cpu_s: float = 0.0
     memory_bytes: int = 0
@@ -124,6 +124,15 @@ class OwnerUsage:
     counters: Counters = NO_COUNTERS
     gauges: Gauges = NO_GAUGES
     cpu_s_by_process: Mapping[str, float] = field(default_factory=dict)
+    received_by_process: Mapping[str, float] = field(default_factory=dict)
+    sent_by_process: Mapping[str, float] = field(default_factory=dict)
+
+
+def _with(amounts: Mapping[str, float], name: str, amount: float | None) -> Mapping[str, float]:
+    """The amounts with that of one more process; it does not count without a name."""
+    if not name or amount is None:
+        return amounts
+    return {**amounts, name: amounts.get(name, 0) + amount}
 
 
 class Accountant:
@@ -141,17 +150,17 @@ class Accountant:
         usage: dict[Owner, OwnerUsage] = {}
         for sample in now.values():
             so_far, used_s = usage.get(sample.owner, OwnerUsage()), self._used_s(sample)
-            by_process = dict(so_far.cpu_s_by_process)
-            if sample.name:
-                by_process[sample.name] = by_process.get(sample.name, 0.0) + used_s
+            counted = self._counted(sample)
             usage[sample.owner] = OwnerUsage(
                 so_far.cpu_s + used_s,
                 so_far.memory_bytes + sample.memory_bytes,
                 so_far.processes + 1,
                 so_far.threads + sample.threads,
-                total((so_far.counters, self._counted(sample)), Counters),
+                total((so_far.counters, counted), Counters),
                 total((so_far.gauges, sample.gauges), Gauges),
-                by_process,
+                _with(so_far.cpu_s_by_process, sample.name, used_s),
+                _with(so_far.received_by_process, sample.name, counted.received_bytes),
+                _with(so_far.sent_by_process, sample.name, counted.sent_bytes),
             )
         self._last = now
         return usage

@@ -157,4 +157,6 @@ class Collecting:
                 **asdict(used.counters),
                 **asdict(used.gauges),
                 cpu_seconds_by_process=largest(used.cpu_s_by_process, MOST_PROCESSES),
+                received_bytes_by_process=largest(used.received_by_process, MOST_PROCESSES),
+                sent_bytes_by_process=largest(used.sent_by_process, MOST_PROCESSES),
             )

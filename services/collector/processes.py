@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from schemas.protocol import COLLECTOR
 from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
+from services.collector.connections import ProcessTraffic, Traffic
 from services.collector.jvm import JvmCounters
 from services.runtime.process_identity import birth_of, parent_of
 from services.runtime.program import pipeline_of, proxied_by
@@ -133,6 +134,11 @@ class _Member:
     program: str = ""
     name: str = ""
 
+    @property
+    def is_engines(self) -> bool:
+        """Whether it is a process of a pipeline's engine, not of its proxy."""
+        return bool(self.owner.pipeline) and self.owner.service == PIPELINE_SERVICE
+
 
 def descendants(roots: Iterable[int], parents: dict[int, int]) -> list[tuple[int, int]]:
     """Pairs of root and process, parents before children; excludes subtrees of other roots.
@@ -201,6 +207,7 @@ class StackProcesses:
 
     def __init__(self) -> None:
         self._members: dict[int, _Member] = {}
+        self._traffic = ProcessTraffic()
 
     def scan(self, services: Iterable[StackService]) -> None:
         """Find the current processes of the services."""
@@ -216,9 +223,10 @@ class StackProcesses:
     def sample(self) -> list[ProcessSample]:
         """Sample all known processes that still run."""
         samples = []
+        traffic = self._traffic.totals([pid for pid, of in self._members.items() if of.is_engines])
         for pid, member in list(self._members.items()):
             try:
-                samples.append(_read(member))
+                samples.append(_read(member, traffic.get(pid)))
             except psutil.NoSuchProcess:
                 del self._members[pid]
             except psutil.AccessDenied:
@@ -294,7 +302,7 @@ def _identity(process: psutil.Process) -> Identity:
     return process.pid, float(process.create_time())
 
 
-def _read(member: _Member) -> ProcessSample:
+def _read(member: _Member, traffic: Traffic | None) -> ProcessSample:
     process, jvm = member.process, member.jvm.sample()
     with process.oneshot():
         cpu = process.cpu_times()
@@ -311,6 +319,8 @@ def _read(member: _Member) -> ProcessSample:
             counters=Counters(
                 read_bytes=disk[0],
                 written_bytes=disk[1],
+                received_bytes=traffic.received if traffic else None,
+                sent_bytes=traffic.sent if traffic else None,
                 gc_seconds=jvm.gc_seconds if jvm else None,
                 gc_count=jvm.gc_count if jvm else None,
                 jit_seconds=jvm.jit_seconds if jvm else None,

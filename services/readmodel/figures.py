@@ -72,7 +72,7 @@ class LagRow:
 class UsageRow:
     """Resources of a service, or of a pipeline, in a span. sampled_s: seconds covered by samples.
     samples: time (epoch ms), CPU seconds and length (s) of each sample of a pipeline.
-    cpu_seconds_by_process: of its processes; empty in events of versions without it."""
+    *_by_process: of the processes of a pipeline; empty in events of versions without it."""
 
     service: str
     pipeline: str
@@ -84,6 +84,8 @@ class UsageRow:
     heap_used_bytes_max: int | None
     sampled_s: Number
     cpu_seconds_by_process: dict[str, Number]
+    received_bytes_by_process: dict[str, Number]
+    sent_bytes_by_process: dict[str, Number]
     samples: list[tuple[int, Number, Number]]
 
 
@@ -208,6 +210,8 @@ def usage(url: str, run_id: str, span: Span) -> list[UsageRow]:
         " min(heap_used_bytes) AS heap_used_bytes_min, max(heap_used_bytes) AS heap_used_bytes_max,"
         " sum(heap_used_bytes * interval_s) / sumIf(interval_s, heap_used_bytes IS NOT NULL)"
         " AS heap_used_bytes_mean, sumMap(r.cpu_seconds_by_process) AS cpu_seconds_by_process,"
+        " sumMap(r.received_bytes_by_process) AS received_bytes_by_process,"
+        " sumMap(r.sent_bytes_by_process) AS sent_bytes_by_process,"
         " groupArrayIf((toUnixTimestamp64Milli(time), r.cpu_seconds, interval_s), r.pipeline != '')"
         " AS samples"
         " FROM tidegauge.results_resources AS r WHERE run_id = {run_id:String}"

@@ -61,6 +61,7 @@ RELEASED = {
     "results_pipeline.v1": "c301b3cabf9eebf5395b",
     "results_resources.v1": "c301d6f7d36d8e5d7e6f",
     "results_resources.v2": "c30180888d242493504a",
+    "results_resources.v3": "c301780d32a16d03e998",
     "results_slices.v1": "c3015c6c1bf04b6e6f0a",
     "results_throughput.v1": "c301920134364e30ce0e",
     "results_throughput.v2": "c3016b8e7cac51577368",

@@ -168,6 +168,8 @@ def measured(engine):
             cpu_s = record["cpu_seconds"]
             parts = {"java A": cpu_s / 2, "python b": cpu_s / 3, "python b 2": cpu_s / 6}
             more["cpu_seconds_by_process"] = parts
+            more["received_bytes_by_process"] = {"java A": 3_000.0 + number, "python b": 7.0}
+            more["sent_bytes_by_process"] = {"java A": 50.0, "python b": 0.0}
             more["heap_used_bytes"] = (None, 1_000 + number, 9_000 - number)[number % 3]
             if start_ms <= record["time"] < end_ms:
                 samples.append(record | more)
@@ -210,8 +212,19 @@ def test_each_process_of_a_pipeline_has_its_cores(engine, measured, monkeypatch)
         cpu_s = expected[row["pipeline"], row["process"]]
         assert row["cpu_seconds"] == pytest.approx(cpu_s)
         assert row["cpu_cores"] == pytest.approx(cpu_s / sampled_s[row["pipeline"]])
+        for way in ("received", "sent"):
+            carried = sum(
+                one[f"{way}_bytes_by_process"].get(row["process"], 0.0)
+                for one in measured
+                if one["pipeline"] == row["pipeline"]
+            )
+            assert row[f"{way}_bytes"] == pytest.approx(carried)
+            assert carried > 0 or row["process"] == "python b 2" or way == "sent"
     store_in_process(engine, monkeypatch)
     for usage in usage_of("", "parts", phase_ms(EVENTS, "measure")):
+        of_network = {row["process"]: row for row in rows if row["pipeline"] == usage.pipeline}
+        for process, carried in usage.received_bytes_by_process.items():
+            assert carried == pytest.approx(of_network[process]["received_bytes"])
         of_pipeline = {p: pytest.approx(s) for (n, p), s in expected.items() if n == usage.pipeline}
         assert usage.cpu_seconds_by_process == of_pipeline
     recorded_run = f"SELECT * FROM tidegauge.pipeline_processes WHERE run_id = '{RUN_ID}'"

@@ -200,6 +200,8 @@ def build() -> dash.Dashboard:
             only=JVMS,
         ),
         _processes(),
+        _process_traffic(),
+        _pull_rates(),
         _each("Disk writes by service", DISKS, "binBps", "sum(written_bytes) / $__interval_s"),
         _network(),
         _pressure(),
@@ -248,6 +250,59 @@ SELECT
 FROM results_resources AS r
 ARRAY JOIN arrayZip(mapKeys(cpu_seconds_by_process), mapValues(cpu_seconds_by_process)) AS process
 WHERE pipeline != '' AND $__timeFilter(r.time)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+        interval="2s",
+    )
+
+
+def _process_traffic() -> timeseries.Panel:
+    """What is received is above zero, what is sent below."""
+    return graph(
+        About(
+            "Network by process of a pipeline",
+            "Bytes per second over the TCP connections of each process of a pipeline, also to "
+            "other processes of it: received above zero, sent below. What a connection carried "
+            "between the last sample and its end is missing.",
+            "binBps",
+            empty="No pipeline ran in this time range, or its network is not counted.",
+        ),
+        """
+SELECT
+    $__timeInterval(r.time) AS time,
+    concat(r.pipeline, ' ', way.1, ' ', process.1) AS series,
+    sum(way.2 * process.2) / $__interval_s AS value
+FROM results_resources AS r
+ARRAY JOIN
+    [('received', 1, received_bytes_by_process), ('sent', -1, sent_bytes_by_process)] AS way
+ARRAY JOIN arrayZip(mapKeys(way.3), mapValues(way.3)) AS process
+WHERE pipeline != '' AND $__timeFilter(r.time)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+        interval="2s",
+    )
+
+
+def _pull_rates() -> timeseries.Panel:
+    return graph(
+        About(
+            "Pull rate",
+            "Records per second that the broker hands to a pipeline's Kafka clients, by input. A "
+            "record that several stages read counts for each.",
+            "short",
+            empty="No run with processing_time in this time range: only its proxy sees fetches.",
+        ),
+        """
+SELECT
+    $__timeInterval(p.second) AS time,
+    concat(p.pipeline, ' ', p.topic) AS series,
+    sum(p.records) / $__interval_s AS value
+FROM pull_rates AS p
+WHERE $__timeFilter(p.second)
 GROUP BY time, series
 ORDER BY time, series
 """,

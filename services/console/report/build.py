@@ -14,6 +14,7 @@ from analysis.costs import (
     core_seconds_per_million_records,
     cores_by_process,
     cost_of_observing,
+    rates_by_process,
     scaled_bounds,
 )
 from analysis.intervals import intervals
@@ -229,6 +230,12 @@ class RunFigures:
                 "core_seconds_interval": scaled_bounds(cost, used.cpu_cores, by_sample),
                 "cpu_cores_by_process": cores_by_process(
                     used.cpu_seconds_by_process, used.sampled_s
+                ),
+                "received_bytes_by_process": rates_by_process(
+                    used.received_bytes_by_process, used.sampled_s
+                ),
+                "sent_bytes_by_process": rates_by_process(
+                    used.sent_bytes_by_process, used.sampled_s
                 ),
             }
         )

@@ -29,6 +29,7 @@ RESOURCES_HEADER = ("service", "CPU cores", "waiting", "memory MB", "heap MB")
 USAGE_HEADER = (
     *("pipeline", "process", "CPU cores"),
     *(f"heap {name} MB" for name in ("min", "mean", "max")),
+    *("received MB/s", "sent MB/s"),
 )
 PARTS = {"kafka": "broker"}  # services whose part has another name in `room`
 LEAST_CORES = 0.005  # less is shown as 0.00
@@ -121,9 +122,12 @@ def usage_rows(report: Report) -> list[tuple[str, ...]]:
         if not used.is_known:
             continue
         heap = (used.heap_used_bytes_min, used.heap_used_bytes_mean, used.heap_used_bytes_max)
-        rows.append((name, "all", f"{used.cpu_cores:.2f}", *map(_megabytes, heap)))
+        received, sent = used.received_bytes_by_process or {}, used.sent_bytes_by_process or {}
+        sums = (_traffic(sum(each.values()) if each else None) for each in (received, sent))
+        rows.append((name, "all", f"{used.cpu_cores:.2f}", *map(_megabytes, heap), *sums))
         for process, cores in (used.cpu_cores_by_process or {}).items():
-            rows.append((name, process, f"{cores:.2f}", "", "", ""))
+            traffic = (_traffic(received.get(process)), _traffic(sent.get(process)))
+            rows.append((name, process, f"{cores:.2f}", "", "", "", *traffic))
     return rows
 
 
@@ -131,6 +135,11 @@ def _stolen_cores(report: Report) -> float:
     """Mean number of cores that a hypervisor gave to others; 0 if not known."""
     share = report.room.get(MACHINE, Room()).steal_share or 0
     return float((report.environment.get("cores") or 0) * share)
+
+
+def _traffic(bytes_per_second: Number | None) -> str:
+    """Megabytes per second, empty if not known."""
+    return "" if bytes_per_second is None else f"{bytes_per_second / 1e6:.2f}"
 
 
 def _megabytes(value: Number | None) -> str:

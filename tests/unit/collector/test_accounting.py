@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from services.collector.accounting import Accountant, Owner, OwnerUsage, ProcessSample
+from services.collector.accounting import Accountant, Counters, Owner, OwnerUsage, ProcessSample
 
 pytestmark = pytest.mark.unit
 
@@ -162,3 +162,18 @@ def test_everything_that_a_tree_of_processes_used_is_counted_once(rounds):
         ]
         counted += sum(usage.cpu_s for usage in accountant.account(samples).values())
     assert counted == used
+
+
+def test_the_network_of_a_pipeline_is_that_of_its_processes():
+    accountant = Accountant(BEGAN_S)
+
+    def samples(received: int, sent: int) -> list[ProcessSample]:
+        counters = Counters(received_bytes=received, sent_bytes=sent)
+        two = (replace(sample(pid, 1.0), counters=counters) for pid in (1, 2))
+        return [replace(each, name=name) for each, name in zip(two, ("java A", "b"), strict=True)]
+
+    accountant.account(samples(100, 10))
+    usage = accountant.account(samples(700, 15))[SPARK]
+    assert usage.received_by_process == {"java A": 600, "b": 600}
+    assert usage.sent_by_process == {"java A": 5, "b": 5}
+    assert (usage.counters.received_bytes, usage.counters.sent_bytes) == (1_200, 10)

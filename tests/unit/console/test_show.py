@@ -280,12 +280,14 @@ def test_each_process_of_a_pipeline_has_a_row_below_it() -> None:
     used = {"cpu_cores": 1.5, "heap_used_bytes_min": 10**6, "heap_used_bytes_mean": 2.5e6}
     parts = {"java SparkSubmit": 1.25, "others": 0.25}
     used |= {"heap_used_bytes_max": 4 * 10**6, "cpu_cores_by_process": parts}
+    used |= {"received_bytes_by_process": {"java SparkSubmit": 2e6, "others": 5e5}}
+    used |= {"sent_bytes_by_process": {"java SparkSubmit": 1e6}}
     resources = {"a": used, "b": {}, "c": {"cpu_cores": 1}}
     pipelines = {name: {"resources": one} for name, one in resources.items()}
     found = usage_rows(report_of({"pipelines": pipelines}))
     assert found == [
-        ("a", "all", "1.50", "1", "2", "4"),
-        ("a", "java SparkSubmit", "1.25", "", "", ""),
-        ("a", "others", "0.25", "", "", ""),
-        ("c", "all", "1.00", "", "", ""),
+        ("a", "all", "1.50", "1", "2", "4", "2.50", "1.00"),
+        ("a", "java SparkSubmit", "1.25", "", "", "", "2.00", "1.00"),
+        ("a", "others", "0.25", "", "", "", "0.50", ""),
+        ("c", "all", "1.00", "", "", "", "", ""),
     ]
