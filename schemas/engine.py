@@ -278,6 +278,7 @@ class EnginePlan(Model):
     folder: str
 
 
+NO_BATCH: Final = -1  # batch_id of what is not of a single batch
 _Text = Annotated[str, StringConstraints(max_length=10_000)]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 _Rate = Annotated[float, Field(ge=0)]
@@ -308,6 +309,21 @@ class ProgressLine(Model):
     detail: dict[str, JsonValue] = Field(default_factory=dict)
 
 
+class TasksLine(Model):
+    """Tasks that ended since the previous line, by scheduler delay: of each of `delays_ms` the
+    number of `tasks`."""
+
+    event: Literal["tasks"]
+    delays_ms: tuple[Annotated[int, Field(ge=0, le=86_400_000)], ...] = Field(max_length=100_000)
+    tasks: tuple[Annotated[int, Field(ge=1, lt=2**31)], ...] = Field(max_length=100_000)
+
+    @model_validator(mode="after")
+    def _in_pairs(self) -> "TasksLine":
+        if len(self.delays_ms) != len(self.tasks):
+            raise ValueError("delays_ms and tasks must have the same length")
+        return self
+
+
 class FailedLine(Model):
     """The pipeline cannot continue. stage: empty if no single stage failed."""
 
@@ -331,5 +347,5 @@ class UndecodableLine(Model):
     bytes: _Count = 0
 
 
-Line = ReadyLine | ProgressLine | FailedLine | UndecodableLine
+Line = ReadyLine | ProgressLine | TasksLine | FailedLine | UndecodableLine
 LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="event")])

@@ -144,6 +144,16 @@ class Lag(ReportPart):
     end: Number | None = None
 
 
+class SchedulerDelay(ReportPart):
+    """Delay of the tasks of a pipeline by its scheduler, milliseconds, in the measured phase."""
+
+    tasks: int
+    p50: Number
+    p99: Number
+    max: Number
+    mean: Number
+
+
 class Resources(ReportPart):
     """Use of a service or pipeline; empty if it was not sampled. heap_used_bytes_*: None without a
     JVM; all JVMs together, the mean over time. core_seconds_interval: of the cost per million input
@@ -181,11 +191,12 @@ class Restart(ReportPart):
 
 
 class PipelineReport(ReportPart):
-    """A pipeline. lag_records: None if it reported none."""
+    """A pipeline. lag_records, scheduler_delay_ms: None if it reported none."""
 
     stages: dict[str, StageReport] = Field(default_factory=dict)
     topology: str | None = None
     lag_records: Lag | None = None
+    scheduler_delay_ms: SchedulerDelay | None = None
     resources: Resources = Resources()
     restarts: list[Restart] = Field(default_factory=list)
 

@@ -42,6 +42,7 @@ FIGURES: Final = (
     "wrong",
     "aborted",
     "memory_mb",
+    *(f"scheduler_delay_{name}_ms" for name in ("p50", "p99", "max", "mean")),
     "core_s_per_million",
     "input_per_second",
     "way_in_lost",

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from schemas.content import Content, Faults
-from schemas.load import PERIODIC, Constant, Load
+from schemas.load import PERIODIC, Constant, Fluctuating, Load
 from schemas.model import Model, Name, Stage
 from schemas.pipeline import Purpose
 from schemas.search import MOST_PARTITIONS, MOST_WORKERS, Scaling, Search
@@ -238,8 +238,13 @@ class Workload(Model):
     thresholds: tuple[ThresholdLine, ...] = Field((), max_length=50)
 
     def at_rate(self, rate_per_second: float) -> "Workload":
-        """The same with its load at another rate, records per second."""
-        load = self.load.model_copy(update={"rate_per_second": rate_per_second})
+        """The same with its load at another rate, records per second; the low rate of a load that
+        fluctuates changes in proportion."""
+        changes = {"rate_per_second": rate_per_second}
+        if isinstance(self.load, Fluctuating) and self.load.low_rate_per_second is not None:
+            share = rate_per_second / self.load.rate_per_second
+            changes["low_rate_per_second"] = share * self.load.low_rate_per_second
+        load = self.load.model_copy(update=changes)
         return self.model_copy(update={"load": load})
 
     @property
@@ -295,8 +300,10 @@ class Workload(Model):
             )
         if self.scaling and not self.search:
             raise ValueError("scaling needs a search")
-        if self.sustainable_share and not isinstance(self.load, Constant):
-            raise ValueError("sustainable_share needs a load of the shape 'constant'")
+        if self.sustainable_share and not isinstance(self.load, Constant | Fluctuating):
+            raise ValueError(
+                "sustainable_share needs a load of the shape 'constant' or 'fluctuating'"
+            )
         if self.phases.until_steady and not self.load.IS_PERIODIC:
             raise ValueError(
                 f"a warm-up until the stages are steady needs a load that is {', '.join(PERIODIC)}"

@@ -62,6 +62,16 @@ PARTITION BY toYYYYMM(`time`)
 ORDER BY (run_id, pipeline, stage, appended_ms)
 COMMENT 'One row per output with the times of the inputs that made it, where the workload publishes pairs';
 
+ALTER TABLE tidegauge.results_pairs
+    ADD COLUMN IF NOT EXISTS visible_from_ms Nullable(Int64)
+        COMMENT 'From when consumers of committed records may have it, epoch milliseconds; NULL if unknown, as without transactions'
+        CODEC(ZSTD(1))
+        AFTER scheduled_us,
+    ADD COLUMN IF NOT EXISTS handed_ms Nullable(Int64)
+        COMMENT 'When the pipeline had been handed all contributing inputs, epoch milliseconds, by the clock of its proxy; NULL if unknown'
+        CODEC(ZSTD(1))
+        AFTER visible_from_ms;
+
 CREATE OR REPLACE VIEW tidegauge.pairs AS
 SELECT
     run_id,
@@ -75,6 +85,8 @@ SELECT
     appended_ms - latest_input_ms AS latest_ms,
     toInt64(floor(appended_ms - mean_input_ms + 0.5)) AS mean_ms,
     appended_ms - intDiv(scheduled_us, 1000) AS event_time_ms,
+    visible_from_ms - latest_input_ms AS visible_ms,
+    appended_ms - handed_ms AS processing_time_ms,
     output_partition,
     output_offset
 FROM tidegauge.results_pairs
@@ -92,5 +104,7 @@ ALTER TABLE tidegauge.pairs
     COMMENT COLUMN latest_ms 'Latency from the latest input, milliseconds',
     COMMENT COLUMN mean_ms 'Latency from the mean time of the inputs, milliseconds',
     COMMENT COLUMN event_time_ms 'Latency from the scheduled send time of the latest input, milliseconds',
+    COMMENT COLUMN visible_ms 'Latency until consumers of committed records may have the output, milliseconds; NULL if unknown, as without transactions',
+    COMMENT COLUMN processing_time_ms 'Latency from when the pipeline had been handed its inputs, milliseconds; NULL in runs without processing_time',
     COMMENT COLUMN output_partition 'Partition of the output',
     COMMENT COLUMN output_offset 'Offset of the output';

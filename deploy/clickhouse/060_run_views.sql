@@ -213,6 +213,7 @@ SELECT
         )
     ) AS max_records_behind
 FROM tidegauge.results_pipeline AS p
+WHERE stage != ''
 COMMENT 'Progress reports of every stage: rows since the previous report, state, watermark lag, and records not read yet (lag_records: of all inputs; max_records_behind: of one partition; NULL if the pipeline does not report it)';
 
 ALTER TABLE tidegauge.pipeline_progress

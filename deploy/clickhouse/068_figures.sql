@@ -291,6 +291,8 @@ SELECT
     v.duplicate AS duplicate,
     v.unexpected AS unexpected,
     q.lag_records AS lag_records,
+    d.p50_ms AS scheduler_delay_p50_ms,
+    d.p99_ms AS scheduler_delay_p99_ms,
     u.cpu_cores AS cpu_cores,
     if(
         JSONType(c.request, 'interleaved') = 'Object',
@@ -346,6 +348,11 @@ LEFT JOIN
 ) AS v ON v.run_id = c.run_id AND v.pipeline = c.pipeline AND v.stage = c.stage
 LEFT JOIN behind AS q
     ON q.run_id = c.run_id AND q.pipeline = c.pipeline AND q.stage = c.stage
+LEFT JOIN
+(
+    SELECT run_id, pipeline, toNullable(s.p50_ms) AS p50_ms, toNullable(s.p99_ms) AS p99_ms
+    FROM tidegauge.scheduler_delays AS s
+) AS d ON d.run_id = c.run_id AND d.pipeline = c.pipeline
 LEFT JOIN used AS u ON u.run_id = c.run_id AND u.pipeline = c.pipeline
 LEFT JOIN extrapolated AS o ON o.run_id = c.run_id
 LEFT JOIN judged AS j ON j.run_id = c.run_id
@@ -452,6 +459,8 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN duplicate 'Outputs that were published again',
     COMMENT COLUMN unexpected 'Outputs that no input implies',
     COMMENT COLUMN lag_records 'Largest number of input records that the stage had not read; NULL if not reported',
+    COMMENT COLUMN scheduler_delay_p50_ms 'Median scheduler delay of the tasks of the pipeline, milliseconds; NULL if it reports none',
+    COMMENT COLUMN scheduler_delay_p99_ms '99th percentile of the same',
     COMMENT COLUMN cpu_cores 'Mean number of cores that the pipeline used',
     COMMENT COLUMN core_seconds_per_million_records 'CPU time of the pipeline per million input records, seconds',
     COMMENT COLUMN memory_bytes 'Highest resident memory of the pipeline, bytes',

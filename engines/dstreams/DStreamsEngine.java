@@ -41,8 +41,11 @@ public final class DStreamsEngine {
                 }
             }
         }));
+        var delays = new TaskDelays();
+        context.ssc().sparkContext().addSparkListener(delays);
         var admin = Admin.create(plan.kafka());
         Lines.progress(plan, () -> {
+            Lines.tasks(delays.takeCounts());
             try {
                 return Offsets.lags(admin, plan, READ);
             } catch (InterruptedException error) {

@@ -3,6 +3,7 @@ package tidegauge;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import java.io.IOException;
 import java.io.PrintStream;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Base64;
 import java.util.LinkedHashMap;
@@ -73,6 +74,19 @@ public final class Lines {
             line.put("bytes", value.length);
         }
         say(line);
+    }
+
+    /** Report ended tasks by scheduler delay: pairs of milliseconds and a number, `3:17 4:2`. */
+    public static void tasks(String counts) {
+        if (counts.isEmpty()) return;
+        var delays = new ArrayList<Integer>();
+        var tasks = new ArrayList<Integer>();
+        for (var pair : counts.split(" ")) {
+            var colon = pair.indexOf(':');
+            delays.add(Integer.valueOf(pair.substring(0, colon)));
+            tasks.add(Integer.valueOf(pair.substring(colon + 1)));
+        }
+        say(Map.of("event", "tasks", "delays_ms", delays, "tasks", tasks));
     }
 
     /** Count a row that arrived at a stage. */

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from schemas.percentiles import LATENCIES
 from schemas.protocol import VERDICTS, floor_run_id
-from schemas.report import Number
+from schemas.report import Number, SchedulerDelay
 from schemas.threshold import LATENCY_FIGURES
 from services.runtime.clickhouse import query, query_as
 
@@ -219,6 +219,17 @@ def usage(url: str, run_id: str, span: Span) -> list[UsageRow]:
         run_id=run_id,
         **_times(span),
     )
+
+
+def scheduler_delays(url: str, run_id: str) -> dict[str, SchedulerDelay]:
+    """Scheduler delay of each pipeline that reported it."""
+    rows = query(
+        url,
+        "SELECT pipeline, tasks, p50_ms AS p50, p99_ms AS p99, max_ms AS max, mean_ms AS mean"
+        " FROM tidegauge.scheduler_delays WHERE run_id = {run_id:String}",
+        run_id=run_id,
+    )
+    return {row.pop("pipeline"): SchedulerDelay.model_validate(row) for row in rows}
 
 
 def sent(url: str, run_id: str) -> Sent:

@@ -14,11 +14,13 @@ from confluent_kafka import KafkaException
 from schemas import catalogue
 from schemas.codec import said_by
 from schemas.engine import (
+    NO_BATCH,
     REASON_CHARACTERS,
     FailedLine,
     Line,
     ProgressLine,
     ReadyLine,
+    TasksLine,
     UndecodableLine,
 )
 from schemas.events import (
@@ -374,6 +376,17 @@ class Agent:
                 self._events.publish_figures(
                     catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
                 )
+        elif isinstance(line, TasksLine):
+            self._events.publish_figures(
+                catalogue.PIPELINE,
+                session.run_id,
+                pipeline=name,
+                stage="",
+                batch_id=NO_BATCH,
+                input_rows=0,
+                scheduler_delays_ms=line.delays_ms,
+                scheduler_delay_tasks=line.tasks,
+            )
         elif isinstance(line, UndecodableLine):
             if line.topic in session.plan.start_offsets:
                 self._refuse(session, member, line)

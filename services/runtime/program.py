@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,10 @@ class Voice:
     def progress(self, **fields: Any) -> None:
         """Report the progress of one stage (schemas.engine.ProgressLine)."""
         self._say(event="progress", **fields)
+
+    def tasks(self, by_delay: Mapping[int, int]) -> None:
+        """Report the number of ended tasks by scheduler delay, milliseconds."""
+        self._say(event="tasks", delays_ms=[*by_delay], tasks=[*by_delay.values()])
 
     def undecodable(self, line: UndecodableLine) -> None:
         """Report a value that cannot be decoded."""

@@ -28,7 +28,7 @@ from services.runtime.process import stop_on_signals
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
 from services.spark_pipeline.outputs import Own, own_functions
-from services.spark_pipeline.progress import ProgressReporter, meters_of
+from services.spark_pipeline.progress import ProgressReporter, delays_of, meters_of
 from services.spark_pipeline.queries import (
     Failure,
     Locations,
@@ -85,7 +85,8 @@ def main() -> int:
 
     has_long_batches = pipeline.mode != "micro-batch"
     meters = meters_of(spark, plan.group) if has_long_batches else None
-    progress = ProgressReporter(voice, counts_state_rows(conf), meters)
+    delays = None if has_long_batches else delays_of(spark)
+    progress = ProgressReporter(voice, counts_state_rows(conf), meters, delays)
 
     def report() -> None:
         progress.report(queries)

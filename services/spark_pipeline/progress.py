@@ -19,7 +19,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
+from schemas.engine import NO_BATCH
 from services.runtime.program import Voice
+from services.runtime.settings import ROOT
 
 DOMAIN = "kafka.consumer:"
 BEANS = f"{DOMAIN}type=consumer-fetch-manager-metrics,*"
@@ -27,7 +29,7 @@ CONSUMED, LAG = "records-consumed-total", "records-lag"
 # Spark's consumer group id: the given prefix, a UUID and a number.
 CLIENT = re.compile(r"^consumer-(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-.*-executor-\d+$")
 METERS_INTERVAL_S = 1.0
-NO_BATCH = -1  # of a line without a single batch
+TASK_DELAYS = ROOT / "engines" / "spark_listener" / "TaskDelays.java"
 RECENT_UPDATES = 16  # reports that Spark keeps per query
 
 
@@ -184,13 +186,43 @@ def epoch_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
+class SchedulerDelays:
+    """Counts the ended tasks of a session by scheduler delay, with a listener in the JVM. Spark
+    calls listeners in Python for every event, so this one is Java, which Janino compiles: Spark has
+    it for its own code. Raises Py4JError if the JVM does not allow it."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark.sparkContext._jvm
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(jvm.Thread.currentThread().getContextClassLoader())
+        compiler.cook(TASK_DELAYS.read_text())
+        kind = compiler.getClassLoader().loadClass(f"tidegauge.{TASK_DELAYS.stem}")
+        self._listener = kind.getDeclaredConstructors()[0].newInstance(None)
+        spark.sparkContext._jsc.sc().addSparkListener(self._listener)
+
+    def read(self) -> dict[int, int]:
+        """Number of tasks by delay, milliseconds, since the previous call."""
+        pairs = (each.split(":") for each in self._listener.takeCounts().split())
+        return {int(delay): int(tasks) for delay, tasks in pairs}
+
+
+def delays_of(spark: SparkSession) -> SchedulerDelays | None:
+    """The counts; None if the pipeline's own JVM options prevent them."""
+    try:
+        return SchedulerDelays(spark)
+    except Py4JError as error:
+        print(f"no scheduler delays: {error}", file=sys.stderr, flush=True)
+        return None
+
+
 class ProgressReporter:
     """Writes one line per progress report of the given queries.
 
     It polls instead of using Spark's Python listener, which calls the JVM for every field of every
     report: a seventh of all processor time with short micro-batches.
 
-    meters: consumer metrics of queries with long batches, read once a second.
+    meters: consumer metrics of queries with long batches; delays: of tasks. Both are read once a
+    second.
     """
 
     def __init__(
@@ -198,11 +230,13 @@ class ProgressReporter:
         voice: Voice,
         counts_rows: bool = True,
         meters: ConsumerMeters | None = None,
+        delays: SchedulerDelays | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._voice = voice
         self._counts_rows = counts_rows
         self._meters = meters
+        self._delays = delays
         self._clock_s = clock_s
         self._read_s = clock_s()
         self._metered: set[str] = set()
@@ -216,9 +250,13 @@ class ProgressReporter:
             if last is not None and last["timestamp"] != self._newest.get(query.name):
                 self._say_new(query)
         passed_s = self._clock_s() - self._read_s
-        if self._meters is not None and passed_s >= METERS_INTERVAL_S:
-            self._read_s += passed_s
+        if passed_s < METERS_INTERVAL_S:
+            return
+        self._read_s += passed_s
+        if self._meters is not None:
             self._say_meters(self._meters, passed_s)
+        if self._delays is not None and (tasks := self._delays.read()):
+            self._voice.tasks(tasks)
 
     def _say_meters(self, meters: ConsumerMeters, passed_s: float) -> None:
         for stage, reading in meters.read().items():

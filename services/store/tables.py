@@ -35,7 +35,8 @@ class RawTable:
 
     record: schema of the events. columns: Arrow schema of its rows. explode: maps an array field to
     the column of its elements. values and counts: array fields of equal length, the counts greater
-    than 0. times: fields in epoch milliseconds.
+    than 0. times: fields in epoch milliseconds. optional: exploded fields whose elements may be
+    null; an empty one is null in every row.
     """
 
     name: str
@@ -46,6 +47,7 @@ class RawTable:
     values: tuple[str, ...]
     counts: tuple[str, ...]
     times: tuple[str, ...]
+    optional: frozenset[str] = frozenset()
 
 
 def _arrow_type(avro: Any) -> pa.DataType:
@@ -74,7 +76,13 @@ def _table(
     ]
     times = tuple(name for name, kind in fields.items() if kind == _TIME)
     schema = pa.schema([*columns, *PLACE])
-    return RawTable(record, topic, record, schema, explode, values, counts, times)
+    nullable = {field["name"] for field in avro if _has_null_items(field["type"])}
+    optional = frozenset(nullable & explode.keys())
+    return RawTable(record, topic, record, schema, explode, values, counts, times, optional)
+
+
+def _has_null_items(avro: Any) -> bool:
+    return isinstance(avro, dict) and avro["type"] == "array" and "null" in avro["items"]
 
 
 _VALUES = {
@@ -94,6 +102,8 @@ _EXPLODE = {
         "latest_input_ms": "latest_input_ms",
         "mean_input_ms": "mean_input_ms",
         "scheduled_us": "scheduled_us",
+        "visible_from_ms": "visible_from_ms",
+        "handed_ms": "handed_ms",
     },
     catalogue.METRICS: {
         "names": "name",

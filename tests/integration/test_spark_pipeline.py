@@ -250,6 +250,7 @@ def test_every_output_is_there_once_and_exact_and_a_killed_driver_goes_on(broker
     sent = publishes_exactly(broker, lifecycle, "exact", MODES)
     for mode in MODES:
         check_progress(broker, mode, "exact", len(sent))
+    check_scheduler_delays(broker, MODES[1], "exact")
 
     groups = driver_groups(folder)
     assert len(groups) == 2
@@ -309,6 +310,21 @@ def check_progress(settings, mode, run_id, rows):
     reader = Reader(settings, catalogue.PIPELINE)
     reader.until(run_id, is_whole, START_DEADLINE_S)
     reader.close()
+
+
+def check_scheduler_delays(settings, mode, run_id):
+    """Tasks that ended are counted by their delay, for the pipeline and none of its stages."""
+    reader = Reader(settings, catalogue.PIPELINE)
+    found = reader.until(run_id, lambda found: tasks_of(found, mode), START_DEADLINE_S)
+    for one in tasks_of(found, mode):
+        assert one["stage"] == ""
+        assert min(one["scheduler_delay_tasks"]) >= 1
+        assert 0 <= min(one["scheduler_delays_ms"]) <= max(one["scheduler_delays_ms"]) <= 10_000
+    reader.close()
+
+
+def tasks_of(found, mode):
+    return [one for one in found if one["pipeline"] == mode and one["scheduler_delays_ms"]]
 
 
 def check_dead_letters(settings, run_id, names):

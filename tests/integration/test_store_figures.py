@@ -231,6 +231,38 @@ def test_each_process_of_a_pipeline_has_its_cores(engine, measured, monkeypatch)
     assert engine.rows(recorded_run) == []  # written by a version without it
 
 
+def test_scheduler_delays_are_those_of_the_tasks_that_ended_in_the_measured_phase(engine):
+    start_ms, end_ms = phase_ms(EVENTS, "measure")
+    name = next(one["pipeline"] for topic, one in EVENTS if topic == catalogue.PIPELINE)
+    events = [(topic, record | {"run_id": "tasks"}) for topic, record in EVENTS]
+
+    def tasks(at_ms, by_delay):
+        fields = {"scheduler_delays_ms": [*by_delay], "scheduler_delay_tasks": [*by_delay.values()]}
+        head = {"run_id": "tasks", "time": at_ms, "producer": "runner", "pipeline": name}
+        of = {"stage": "", "batch_id": -1, "input_rows": 0}
+        return catalogue.PIPELINE, head | of | fields
+
+    events += [
+        tasks(start_ms - 1, {9_000: 5}),
+        tasks(start_ms, {3: 97, 4: 1}),
+        tasks(end_ms - 1, {4: 1, 250: 1}),
+        tasks(end_ms, {9_000: 5}),
+    ]
+    project(engine, events)
+    row = {"run_id": "tasks", "pipeline": name, "tasks": 100, "p50_ms": 3, "p99_ms": 4}
+    row |= {"max_ms": 250, "mean_ms": pytest.approx(5.49)}
+    assert engine.rows("SELECT * FROM tidegauge.scheduler_delays WHERE run_id = 'tasks'") == [row]
+    of_stages = engine.rows(
+        "SELECT DISTINCT scheduler_delay_p50_ms AS p50, scheduler_delay_p99_ms AS p99"
+        f" FROM tidegauge.figures WHERE run_id = 'tasks' AND pipeline = '{name}'"
+    )
+    assert of_stages == [{"p50": 3, "p99": 4}]
+    reported = "SELECT count() AS n FROM tidegauge.pipeline_progress WHERE run_id = 'tasks'"
+    assert engine.rows(reported) == [
+        {"n": sum(topic == catalogue.PIPELINE for topic, _record in EVENTS)}
+    ]
+
+
 def test_the_time_before_a_pipeline_starts_costs_nothing(engine, figures):
     events = [(topic, record | {"run_id": "late"}) for topic, record in EVENTS]
     start_ms, end_ms = phase_ms(EVENTS, "measure")

@@ -202,6 +202,7 @@ def build() -> dash.Dashboard:
         _processes(),
         _process_traffic(),
         _pull_rates(),
+        _scheduler_delays(),
         _each("Disk writes by service", DISKS, "binBps", "sum(written_bytes) / $__interval_s"),
         _network(),
         _pressure(),
@@ -272,12 +273,22 @@ def _process_traffic() -> timeseries.Panel:
         """
 SELECT
     $__timeInterval(r.time) AS time,
-    concat(r.pipeline, ' ', way.1, ' ', process.1) AS series,
-    sum(way.2 * process.2) / $__interval_s AS value
+    concat(r.pipeline, ' ', process.1) AS series,
+    sum(process.2) / $__interval_s AS value
 FROM results_resources AS r
 ARRAY JOIN
-    [('received', 1, received_bytes_by_process), ('sent', -1, sent_bytes_by_process)] AS way
-ARRAY JOIN arrayZip(mapKeys(way.3), mapValues(way.3)) AS process
+    arrayConcat(
+        arrayMap(
+            (name, bytes) -> (concat(name, ' received'), bytes),
+            mapKeys(received_bytes_by_process),
+            mapValues(received_bytes_by_process)
+        ),
+        arrayMap(
+            (name, bytes) -> (concat(name, ' sent'), -bytes),
+            mapKeys(sent_bytes_by_process),
+            mapValues(sent_bytes_by_process)
+        )
+    ) AS process
 WHERE pipeline != '' AND $__timeFilter(r.time)
 GROUP BY time, series
 ORDER BY time, series
@@ -304,6 +315,33 @@ SELECT
 FROM pull_rates AS p
 WHERE $__timeFilter(p.second)
 GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+        interval="2s",
+    )
+
+
+def _scheduler_delays() -> timeseries.Panel:
+    return graph(
+        About(
+            "Scheduler delay of Spark",
+            "Delay of the tasks that ended in each interval, as Spark's listener bus says: time "
+            "from the launch of a task until its end in which it was neither prepared nor run, nor "
+            "its result fetched.",
+            "ms",
+            empty="No pipeline of Spark in batches ran in this time range.",
+        ),
+        """
+SELECT
+    $__timeInterval(p.time) AS time,
+    concat(p.pipeline, level.2) AS series,
+    quantilesExactWeighted(0.5, 0.99)(task.1, toUInt64(task.2))[level.1] AS value
+FROM results_pipeline AS p
+ARRAY JOIN arrayZip(scheduler_delays_ms, scheduler_delay_tasks) AS task
+ARRAY JOIN [(1, ' p50'), (2, ' p99')] AS level
+WHERE $__timeFilter(p.time)
+GROUP BY time, series, level.1
 ORDER BY time, series
 """,
         {},

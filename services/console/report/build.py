@@ -36,6 +36,7 @@ from schemas.report import (
     Restart,
     Room,
     RunConclusion,
+    SchedulerDelay,
     SendDelay,
     StageCost,
     StageReport,
@@ -168,6 +169,7 @@ class RunFigures:
     restarts: Mapping[str, list[Restart]]
     outputs: Mapping[Stage, list[figures.OutputRow]]
     lags: Mapping[str, figures.LagRow]
+    delays: Mapping[str, SchedulerDelay]
     usage: Mapping[str, figures.UsageRow]
     services: dict[str, Resources]
     machine_s: float
@@ -179,6 +181,7 @@ class RunFigures:
                 stages={stage: self._stage((name, stage)) for stage in stages},
                 topology=self.plan.topologies.get(name),
                 lag_records=Lag(max=lag.max, end=lag.end) if (lag := self.lags.get(name)) else None,
+                scheduler_delay_ms=self.delays.get(name),
                 resources=self._resources(name, records),
                 restarts=self.restarts.get(name, []),
             )
@@ -267,6 +270,7 @@ def read_facts(
             for row in (figures.lags(url, run_id, span) if span else ())
             if plan.has(row.pipeline)
         },
+        figures.scheduler_delays(url, run_id) if span else {},
         {row.pipeline: row for row in usage if row.pipeline and plan.has(row.pipeline)},
         {row.service: _used(row) for row in usage if not row.pipeline},
         sum(row.sampled_s for row in usage if row.service == MACHINE),

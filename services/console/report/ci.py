@@ -29,6 +29,7 @@ from services.console.report.words import (
     complaint_lines,
     complaints,
     cost_sentences,
+    delay_sentences,
     doubt_lines,
     lag_sentences,
     median_lines,
@@ -222,7 +223,7 @@ def _paragraphs(report: Report) -> Iterator[str]:
     about = "Latency in milliseconds, from the latest contributing input to the output"
     has_any = any(has_intervals(pipeline.stages) for pipeline in report.pipelines.values())
     yield f"{about}; {INTERVALS}." if has_any else f"{about}."
-    yield " ".join([*lag_sentences(report), *cost_sentences(report)])
+    yield " ".join([*lag_sentences(report), *delay_sentences(report), *cost_sentences(report)])
     yield "## Environment"
     yield _list(f"{key}: {_plain(value)}" for key, value in report.environment.items())
 

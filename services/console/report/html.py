@@ -55,6 +55,7 @@ from services.console.report.words import (
     INTERVALS,
     complaint_lines,
     cost_sentences,
+    delay_sentences,
     doubt_lines,
     lag_sentences,
     median_lines,
@@ -303,7 +304,7 @@ def _resources(report: Report, lines: Timelines) -> Markup:
         "The services that use most; ",
         element("i", MACHINE),
         " includes all other processes. ",
-        " ".join([*lag_sentences(report), *cost_sentences(report)]),
+        " ".join([*lag_sentences(report), *delay_sentences(report), *cost_sentences(report)]),
     )
     rows = usage_rows(report)
     return _section(

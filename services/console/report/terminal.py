@@ -29,6 +29,7 @@ from services.console.report.words import (
     complaint_lines,
     cost_sentences,
     definition_sentences,
+    delay_sentences,
     doubt_lines,
     evaluator_sentence,
     floor_sentence,
@@ -77,7 +78,7 @@ def show_report(console: Console, report: Report) -> None:
     _show_search(console, report)
     if rows := resource_rows(report):
         console.print(_resources(rows))
-    _print(console, *lag_sentences(report), *cost_sentences(report))
+    _print(console, *lag_sentences(report), *delay_sentences(report), *cost_sentences(report))
     _print(console, warm_up_sentence(report), style="" if report.steady else "yellow")
     _print(console, *interleaved_sentences(report), *watch_sentences(report))
     _print(console, floor_sentence(report))

@@ -217,6 +217,16 @@ def lag_sentences(report: Report) -> list[str]:
     return [f"Lag in records, maximum and at the end: {', '.join(lags)}."] if lags else []
 
 
+def delay_sentences(report: Report) -> list[str]:
+    """How long the schedulers of pipelines delayed their tasks, in one sentence."""
+    delays = [
+        f"{name} {delay.p50:.0f} and {delay.p99:.0f} ms ({delay.tasks} tasks)"
+        for name, pipeline in report.pipelines.items()
+        if (delay := pipeline.scheduler_delay_ms) is not None
+    ]
+    return [f"Scheduler delay of a task, p50 and p99: {', '.join(delays)}."] if delays else []
+
+
 def cost_sentences(report: Report) -> list[str]:
     """What each pipeline cost per record, and the cost of observing it, if known."""
     texts = []

@@ -91,6 +91,10 @@ TITLES: dict[str, str] = {
     "aborted": "aborted",
     "memory_mb": "peak memory, MB",
     "core_s_per_million": "core-seconds per million records",
+    **{
+        f"scheduler_delay_{name}_ms": f"scheduler delay {name}, ms"
+        for name in ("p50", "p99", "max", "mean")
+    },
     "input_per_second": "records/s appended",
     "way_in_lost": "frames lost",
     "way_in_p50_us": "p50 to the gateway, µs",
@@ -577,6 +581,10 @@ def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) ->
     return None if most is None else float(most) / 1e6
 
 
+def _scheduler_delay(name: str) -> Figure:
+    return lambda _report, pipeline, _cell: _of(pipeline.scheduler_delay_ms, name)
+
+
 FIGURES: dict[str, Figure] = {
     **{
         f"{prefix}{each}_ms": _latency(definition, each)
@@ -598,6 +606,10 @@ FIGURES: dict[str, Figure] = {
     "wrong": _verdicts("wrong", "unexpected"),
     "aborted": lambda _report, _pipeline, cell: cell.aborted,
     "memory_mb": _memory_mb,
+    **{
+        f"scheduler_delay_{each}_ms": _scheduler_delay(each)
+        for each in ("p50", "p99", "max", "mean")
+    },
     "core_s_per_million": lambda _report, pipeline, _cell: (
         pipeline.resources.core_seconds_per_million_records
     ),

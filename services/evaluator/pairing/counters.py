@@ -164,11 +164,23 @@ class MatchLog:
         self._limit = limit
         self._parts: list[tuple[Column, ...]] = []
 
-    def add(self, rows: Outputs, expected: Expected, phase: Ints, verdict: Column) -> None:
-        """Store the pairs of judged outputs; none if their offsets are unknown."""
+    def add(
+        self,
+        rows: Outputs,
+        expected: Expected,
+        phase: Ints,
+        verdict: Column,
+        handed_ms: Ints | None = None,
+    ) -> None:
+        """Store the pairs of judged outputs; none if their offsets are unknown. handed_ms: when the
+        pipeline had their inputs, None if no proxy notes it."""
         if rows.places is not None:
+            unknown = np.full(len(rows), UNKNOWN, np.int64)
             times = (expected.latest_ms, expected.mean_input_ms(), expected.scheduled_us)
-            self._parts.append((phase, verdict, rows.places, rows.appended_ms, *times))
+            visible_ms = unknown if rows.visible_ms is None else rows.visible_ms
+            handed_ms = unknown if handed_ms is None else handed_ms
+            judged = (phase, verdict, rows.places, rows.appended_ms)
+            self._parts.append((*judged, *times, visible_ms, handed_ms))
 
     def take_events(self) -> Iterator[dict[str, Any]]:
         """Fields of `results_pairs` events for everything stored since the last call."""
@@ -178,7 +190,7 @@ class MatchLog:
         columns = [np.concatenate(parts) for parts in zip(*taken, strict=True)]
         for start in range(0, len(columns[0]), self._limit):
             part = [column[start : start + self._limit] for column in columns]
-            phase, verdict, place, appended_ms, latest_ms, mean_ms, scheduled_us = part
+            phase, verdict, place, appended_ms, latest_ms, mean_ms, scheduled_us, *more = part
             yield {
                 "phases": [PHASES[code] for code in phase.tolist()],
                 "verdicts": verdict.tolist(),
@@ -188,7 +200,16 @@ class MatchLog:
                 "latest_input_ms": latest_ms.tolist(),
                 "mean_input_ms": mean_ms.tolist(),
                 "scheduled_us": scheduled_us.tolist(),
+                **_known("visible_from_ms", more[0]),
+                **_known("handed_ms", more[1]),
             }
+
+
+def _known(name: str, times_ms: Column) -> dict[str, list[int | None]]:
+    """A field with None for each unknown time; no field if all are."""
+    if (times_ms == UNKNOWN).all():
+        return {}
+    return {name: [None if at == UNKNOWN else at for at in times_ms.tolist()]}
 
 
 def without(fields: dict[str, Any], published: Ints) -> dict[str, Any] | None:

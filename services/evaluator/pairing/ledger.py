@@ -317,14 +317,14 @@ class Ledger:
             if not len(rows):
                 return
         self._take_back_missing(cells, rows, expected, phase)
-        self._add_latencies(rows, expected, phase)
+        handed_ms = self._add_latencies(rows, expected, phase)
         same = self.stage.same(rows, self._judgement.relative_tolerance)
         if rows.keys is not None:
             same = same & rows.keys.is_right
         late = self._judged_ms(rows) - expected.due_ms > self._judgement.deadline_ms
         if rows.places is not None:
             verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
-            self.pairs.add(rows, expected, phase, verdict)
+            self.pairs.add(rows, expected, phase, verdict, handed_ms)
         if same.all() and not late.any():
             self._count("exact", phase, rows.appended_ms)
             return
@@ -357,8 +357,9 @@ class Ledger:
         cells["missing"][rows.index] = False
         self.tally.add_verdicts("missing", phase[was], expected.latest_ms[was], change=-1)
 
-    def _add_latencies(self, rows: Outputs, expected: Expected, phase: Ints) -> None:
-        out = rows.appended_ms
+    def _add_latencies(self, rows: Outputs, expected: Expected, phase: Ints) -> Ints | None:
+        """Count the latencies. Returns when the pipeline was handed the inputs, if it is noted."""
+        out, handed_ms = rows.appended_ms, None
         by_definition = {
             "latest": out - expected.latest_ms,
             "mean": expected.mean_latency_ms(out),
@@ -382,6 +383,7 @@ class Ledger:
             in_measure = phase == MEASURE
             latest, output = expected.latest_ms[in_measure], out[in_measure]
             self.tally.add_by_input(latest, output, output - latest)
+        return handed_ms
 
     def _judged_ms(self, rows: Outputs) -> Ints:
         """The times that deadlines are compared with."""

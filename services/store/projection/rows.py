@@ -120,13 +120,17 @@ def _check_histogram(table: RawTable, event: dict[str, Any]) -> None:
 
 
 def _check_lengths(table: RawTable, event: dict[str, Any]) -> None:
-    if len({len(event[name]) for name in table.explode}) > 1:
-        raise UnusableError(f"{', '.join(table.explode)} must have the same length.")
+    needed = [name for name in table.explode if event[name] or name not in table.optional]
+    if len({len(event[name]) for name in needed}) > 1:
+        raise UnusableError(f"{', '.join(needed)} must have the same length.")
 
 
 def _rows(table: RawTable, event: dict[str, Any], record: ConsumedRecord) -> TableRows:
     arrays = {column: event[name] for name, column in table.explode.items()}
     count = len(next(iter(arrays.values()))) if arrays else 1
+    for name in table.optional:
+        column = table.explode[name]
+        arrays[column] = arrays[column] or [None] * count
     place = {
         "_topic": record.topic,
         "_partition": record.partition,

@@ -6,11 +6,21 @@ import pytest
 from schemas import catalogue
 from schemas.load import Constant
 from schemas.workload import Workload
-from services.evaluator.columnar.columns import StateLimits
+from services.evaluator.columnar.columns import UNKNOWN, StateLimits
+from services.evaluator.columnar.outputs import Outputs
 from services.evaluator.expected.stages import Expected
-from services.evaluator.pairing.counters import pack_offsets, without
+from services.evaluator.pairing.counters import MatchLog, pack_offsets, without
 from services.evaluator.pairing.evaluation import RecordBatch
-from tests.unit.evaluator.records import START_MS, Output, Reading, Run, parsed, tumbled
+from tests.unit.evaluator.records import (
+    START_MS,
+    Output,
+    Reading,
+    Run,
+    a_plan,
+    parsed,
+    tumbled,
+)
+from tests.unit.evaluator.test_processing_time import a_run, batch_of, fetches
 
 pytestmark = pytest.mark.unit
 
@@ -125,3 +135,36 @@ def test_what_was_published_before_is_left_out():
 def test_a_workload_says_whether_pairs_are_published(pairs, rate, published):
     workload = Workload(name="w", summary="-", load=Constant(rate_per_second=rate), pairs=pairs)
     assert workload.publishes_pairs is published
+
+
+def test_a_pair_says_when_consumers_had_its_output_and_the_pipeline_its_inputs():
+    run = a_run(a_plan(("parse",)))
+    flow = Reading("flow", START_MS + 2_100, 300, offset=0)
+    run.add(flow)
+    handed = fetches(flow.topic, 0, [0], [START_MS + 2_110])
+    run.evaluation.add(batch_of(handed, fetches("", -1, [], [])))
+    output = Output("parse", START_MS + 2_150, parsed(flow))
+    run.evaluation.add(
+        RecordBatch(
+            output.topic,
+            np.array([output.appended_ms]),
+            [output.encoded],
+            [output.key_on_the_wire],
+            np.array([3]),
+            places=pack_offsets(np.array([3]), np.array([7])),
+            visible_ms=np.array([START_MS + 2_400]),
+        )
+    )
+    (event,) = pairs_of(run)
+    assert event["visible_from_ms"] == [START_MS + 2_400]
+    assert event["handed_ms"] == [START_MS + 2_110]
+
+
+def test_times_of_pairs_that_are_not_known_are_none():
+    log, one = MatchLog(), np.ones(2, np.int64)
+    places = pack_offsets(0 * one, np.array([7, 8]))
+    rows = Outputs(one, one, one, {}, places, visible_ms=np.array([5, UNKNOWN]))
+    log.add(rows, Expected(one > 0, one, one, one, one, 0), one, np.array(["exact"] * 2))
+    (event,) = log.take_events()
+    assert event["visible_from_ms"] == [5, None]
+    assert "handed_ms" not in event

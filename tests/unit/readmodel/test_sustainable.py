@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from schemas.load import Fluctuating
 from schemas.validation_errors import DefinitionError
+from schemas.workload import Workload
 from services.definitions.pipelines import at_workers
 from services.readmodel.history import at_sustainable_share
 from tests.unit.requests import a_request
@@ -62,3 +64,13 @@ def test_only_a_rate_of_the_same_machine_domain_and_workers_counts() -> None:
         "processor": "a processor",
         "cores": "8",
     }
+
+
+def test_a_load_that_fluctuates_keeps_its_proportions() -> None:
+    load = Fluctuating(rate_per_second=1_200, low_rate_per_second=400, period_s=20)
+    request = a_request("one")
+    fields = request.workload.model_dump() | {"load": load.model_dump()}
+    workload = Workload.model_validate(fields | {"sustainable_share": 0.84})
+    request = request.model_copy(update={"workload": workload})
+    changed = at_sustainable_share(request, "", Rates({"one": 5000.0})).workload.load
+    assert changed == Fluctuating(rate_per_second=4_200, low_rate_per_second=1_400, period_s=20)

@@ -658,6 +658,22 @@ def test_what_a_program_says_becomes_events_of_the_run(tmp_path):
     agent.close()
 
 
+def test_the_scheduler_delays_of_a_pipeline_are_of_no_stage(tmp_path):
+    line = json.dumps({"event": "tasks", "delays_ms": [3, 4], "tasks": [17, 2]})
+    said = Said()
+    code = f"import sys; print({line!r}, flush=True); sys.stdin.read()"
+    agent = an_agent(tmp_path, said, Starter(code))
+    agent.prepare(plan("r1", "a"))
+    until(agent, lambda: said.others)
+    ((topic, run_id, fields),) = said.others
+    assert (topic, run_id) == ("results.pipeline", "r1")
+    head = {"run_id": "r1", "time": 1, "producer": "runner"}
+    _, event = codec.decode(codec.encode("results_pipeline", head | fields))
+    assert (event["pipeline"], event["stage"], event["batch_id"]) == ("a", "", -1)
+    assert (event["scheduler_delays_ms"], event["scheduler_delay_tasks"]) == ([3, 4], [17, 2])
+    agent.close()
+
+
 def said_by(folder, *lines, said=None):
     """The agent's events, by pipeline, after two pipelines have each written these lines."""
     (folder / "lines").write_text("".join(f"{line}\n" for line in lines))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from schemas.engine import FailedLine, ProgressLine, ReadyLine
+from schemas.engine import FailedLine, ProgressLine, ReadyLine, TasksLine
 from services.runner.processes import (
     MAX_LINE_BYTES,
     MAX_LOGGED_CHARACTERS,
@@ -22,12 +22,14 @@ def test_each_line_is_one_event():
     said = (
         READY
         + b'{"event": "progress", "stage": "parse", "input_rows": 3}\n'
+        + b'{"event": "tasks", "delays_ms": [3, 4], "tasks": [17, 2]}\n'
         + b'{"event": "failed", "reason": "no broker"}\n'
     )
     assert Lines().feed(said) == (
         [
             ReadyLine(event="ready"),
             ProgressLine(event="progress", stage="parse", input_rows=3),
+            TasksLine(event="tasks", delays_ms=(3, 4), tasks=(17, 2)),
             FailedLine(event="failed", reason="no broker"),
         ],
         [],
@@ -58,6 +60,10 @@ def test_a_line_may_come_in_pieces():
     ("line", "logged"),
     [
         (b"hello\n", "hello"),
+        (
+            b'{"event": "tasks", "delays_ms": [3, 4], "tasks": [17]}\n',
+            "tasks: delays_ms and tasks must have the same length",
+        ),
         (b"\xff\n", "\ufffd"),
         (b'{"event": "rea\n', "not a line of the contract"),
         (b'{"event": "up"}\n', "not a line of the contract"),

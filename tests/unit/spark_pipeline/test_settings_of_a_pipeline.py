@@ -311,6 +311,10 @@ class Voice:
     def __init__(self):
         self.times = []
         self.lines = []
+        self.tasks_by_delay = []
+
+    def tasks(self, by_delay):
+        self.tasks_by_delay.append(by_delay)
 
     def progress(self, **fields):
         self.lines.append(fields)
@@ -339,6 +343,17 @@ class Meters:
 
     def read(self):
         return self.readings.pop(0)
+
+
+def test_scheduler_delays_are_said_once_a_second_if_a_task_ended():
+    voice, clock = Voice(), [10.0]
+    delays = Meters({3: 17, 4: 2}, {}, {0: 1})
+    reporter = ProgressReporter(voice, delays=delays, clock_s=lambda: clock[0])
+    for now_s in (10.5, 11.0, 11.9, 12.0, 13.0):
+        clock[0] = now_s
+        reporter.report([])
+    assert voice.tasks_by_delay == [{3: 17, 4: 2}, {0: 1}]
+    assert delays.readings == []
 
 
 def test_between_reports_the_consumers_say_once_a_second_what_was_read():

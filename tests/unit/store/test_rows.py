@@ -132,6 +132,20 @@ def test_an_event_of_pairs_becomes_one_row_per_pair():
     ]
 
 
+def test_times_of_a_pair_that_are_not_known_are_null():
+    known = {"visible_from_ms": [1_030, None], "handed_ms": [None, 1_002]}
+    for fields, visible, handed in (
+        ({}, [None, None], [None, None]),
+        (known, [1_030, None], [None, 1_002]),
+    ):
+        event = record(pairs_event(**fields), catalogue.PAIRS)
+        rows = as_dicts(PAIRS, project(PAIRS, event))
+        assert [row["visible_from_ms"] for row in rows] == visible
+        assert [row["handed_ms"] for row in rows] == handed
+    with pytest.raises(UnusableError, match="scheduled_us, handed_ms must have the same length"):
+        project(PAIRS, record(pairs_event(handed_ms=[1_002]), catalogue.PAIRS))
+
+
 def test_pairs_of_arrays_of_several_lengths_are_unusable():
     with pytest.raises(UnusableError, match="scheduled_us must have the same length"):
         project(PAIRS, record(pairs_event(verdicts=["exact"]), catalogue.PAIRS))
