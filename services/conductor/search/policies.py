@@ -100,6 +100,18 @@ def _cpu_refusals(share: float | None, search: Search) -> list[str]:
     ]
 
 
+def inapplicable(search: Search, observed: StepObservation) -> str:
+    """Why a rule of the policy cannot be applied to a step, in one sentence; empty if all can."""
+    most = search.steady_latency.max_cpu_share
+    if search.policy != "steady-latency" or most == 1 or observed.cpu_share is not None:
+        return ""
+    return (
+        f"The limit of {most:.0%} of the cores (search.steady_latency.max_cpu_share) cannot be "
+        "applied: the processor time of the pipeline was not measured, as in containers or of a "
+        "program that Tidegauge did not start; 1 searches without it."
+    )
+
+
 def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
     """Whether a rate is clearly unsustainable, so that the step can end: the latest medians are
     high and rise much faster than allowed."""

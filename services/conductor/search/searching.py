@@ -63,6 +63,7 @@ from services.conductor.search.policies import (
     HOPELESS_SECONDS,
     StepVerdict,
     hopeless,
+    inapplicable,
     judged,
 )
 from services.conductor.settings import ConductorSettings
@@ -218,18 +219,20 @@ class StepEvents:
 @dataclass(frozen=True)
 class ObservedRun:
     """An ended run of a search, its unpublished conclusion, what was observed of it, and whether
-    its pipelines are kept."""
+    its pipelines are kept. inapplicable: why a rule of the policy cannot be applied to it."""
 
     run: Run
     conclusion: RunVerdict
     observation: StepObservation
     is_warm: bool = False
+    inapplicable: str = ""
 
 
 class SearchRuns:
     """Carries out the runs of a search."""
 
     def __init__(self, search: Search, settings: ConductorSettings, events: Events) -> None:
+        self._search = search
         # A policy of one's own may sustain a rate at which latency rises.
         self._max_rise = search.steady_latency.max_rise if search.policy != "own" else math.inf
         self._settings = settings
@@ -267,7 +270,8 @@ class SearchRuns:
             state.watched.cores,
             conclusion.reasons,
         )
-        return ObservedRun(run, conclusion, observation, is_warm)
+        unknown = inapplicable(self._search, observation) if conclusion.valid else ""
+        return ObservedRun(run, conclusion, observation, is_warm, unknown)
 
 
 class Searching:
@@ -334,6 +338,9 @@ class Searching:
             return
         if run.phases is None:
             self._lose(request.run_id, conclusion.reasons)
+            return
+        if step.inapplicable:
+            self._reason = step.inapplicable
             return
         try:
             result = judged(observed, self._search, final=planned.long, own=self._own)
@@ -412,7 +419,7 @@ class Searching:
             request = verifying_request(self.request, rate, self._warm)
             last = self._observed(request, keep=False)
             run, conclusion, observed = last.run, last.conclusion, last.observation
-            reasons = self._refusals(observed)
+            reasons = (last.inapplicable,) if last.inapplicable else self._refusals(observed)
             report["verified"] = not reasons
             report["verification"] = observation_detail(observed)
             if reasons and conclusion.valid:

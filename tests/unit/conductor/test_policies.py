@@ -10,6 +10,7 @@ from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.policies import (
     StepVerdict,
     hopeless,
+    inapplicable,
     judged,
     resolution,
 )
@@ -130,6 +131,17 @@ def test_outputs_in_two_seconds_are_no_evidence() -> None:
     assert latency(observed({0: 1.0, 1: 1.0})) == (
         "parse: outputs in only 2 seconds, too few to judge latency.",
     )
+
+
+def test_a_limit_of_the_cores_cannot_be_applied_to_a_pipeline_that_was_not_measured() -> None:
+    unknown = observed(cpu_share=None)
+    assert "search.steady_latency.max_cpu_share) cannot be applied" in inapplicable(
+        Search(), unknown
+    )
+    assert inapplicable(Search(), observed(cpu_share=0.1)) == ""
+    without = Search(steady_latency=SteadyLatency(max_cpu_share=1))
+    assert inapplicable(without, unknown) == ""
+    assert inapplicable(Search(policy="queue-by-time"), unknown) == ""
 
 
 @pytest.mark.parametrize(

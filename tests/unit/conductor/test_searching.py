@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -525,3 +526,18 @@ def test_a_file_without_a_policy_is_refused_when_it_is_read(
 def test_a_policy_of_ones_own_needs_its_file() -> None:
     with pytest.raises(ValidationError, match="must be given together"):
         Search(policy="own")
+
+
+class Unmeasured(Runs):
+    """Runs whose pipeline's processor time is not known."""
+
+    def observed(self, request: RunRequest, _interrupted: Any, *, warm: bool, keep: bool) -> Any:
+        step = super().observed(request, _interrupted, warm=warm, keep=keep)
+        return replace(step, inapplicable="The limit cannot be applied.")
+
+
+def test_a_search_whose_limit_cannot_be_applied_ends_and_says_so() -> None:
+    runs, events = search_after(SoFar(), runs=Unmeasured())
+    assert [run_id for run_id, _ in runs.carried_out] == [f"{RUN_ID}-step-01"]
+    assert runs.told[-1].reasons == ("The limit cannot be applied.",)
+    assert [kind for kind, _detail in events.conclusions] == ["sustainable_throughput"]
