@@ -82,6 +82,9 @@ LATEST_RATE = (
     " AND JSONExtractString(l.detail, 'workload', 'content', 'format') = {format:String}"
     " AND JSONExtractString(l.detail, 'workload', 'transport') = {transport:String}"
     " AND JSONExtractInt(l.detail, 'workload', 'partitions') = {partitions:Int64}"
+    " AND arrayStringConcat(arraySort(arrayMap(one -> concat(one.1, '=', toString(one.2)),"
+    " JSONExtractKeysAndValues(l.detail, 'workload', 'windows', 'Int64'))), ',')"
+    " = {windows:String}"
     " AND JSONExtractString(l.detail, 'domain', 'name') = {domain:String})"
     " ORDER BY time DESC LIMIT 1"
 )
@@ -168,8 +171,8 @@ def at_sustainable_share(request: RunRequest, url: str, ask: StoreQuery = query)
 
 
 def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: StoreQuery) -> float:
-    """The newest rate of a search with the same workers of the pipeline, stages, domain, ways in
-    and machine."""
+    """The newest rate of a search with the same workers of the pipeline, stages, windows, domain,
+    ways in and machine."""
     workload, stages, domain = request.workload, request.stages, request.domain.name
     rows = ask(
         url,
@@ -181,6 +184,7 @@ def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: St
         format=workload.content.format,
         transport=workload.transport,
         partitions=str(workload.partitions or 0),
+        windows=",".join(sorted(f"{name}={s}" for name, s in workload.windows.items())),
         processor=str(request.environment.get("processor", "")),
         cores=str(request.environment.get("cores") or 0),
     )

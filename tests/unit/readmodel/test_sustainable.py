@@ -47,7 +47,12 @@ def test_only_a_rate_of_the_same_machine_domain_and_workers_counts() -> None:
     rates = Rates({"one": 5000.0})
     request = a_request("one")
     workload = request.workload.model_copy(
-        update={"sustainable_share": 0.9, "transport": "tcp", "partitions": 4}
+        update={
+            "sustainable_share": 0.9,
+            "transport": "tcp",
+            "partitions": 4,
+            "windows": {"tumbling_s": 60, "sliding_s": 30},
+        }
     )
     pipeline = at_workers(request.pipelines[0], 3)
     machine = {"processor": "a processor", "cores": 8}
@@ -61,6 +66,7 @@ def test_only_a_rate_of_the_same_machine_domain_and_workers_counts() -> None:
         "format": "avro",
         "transport": "tcp",
         "partitions": "4",
+        "windows": "sliding_s=30,tumbling_s=60",
         "processor": "a processor",
         "cores": "8",
     }
