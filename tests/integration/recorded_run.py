@@ -69,13 +69,28 @@ def _as_of_now(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_processes(events: Iterable[Event]) -> list[Event]:
-    """The events with one process of each pipeline, which that run did not have either."""
-    return [
-        (topic, record | {"cpu_seconds_by_process": {"python driver": record["cpu_seconds"]}})
-        if record.get("cpu_seconds") and record["pipeline"]
-        else (topic, record)
-        for topic, record in events
-    ]
+    """The events with what that run did not have either: one process of each pipeline with its
+    network, and at each of its samples tasks with a scheduler delay and an answer to a fetch."""
+    result: list[Event] = []
+    for topic, record in events:
+        if not (record.get("cpu_seconds") and record["pipeline"]):
+            result.append((topic, record))
+            continue
+        name = "python driver"
+        used = {"cpu_seconds_by_process": {name: record["cpu_seconds"]}}
+        network = {"received_bytes_by_process": {name: 1e6}, "sent_bytes_by_process": {name: 1e3}}
+        result += [(topic, record | used | network), *_of_a_sample(record)]
+    return result
+
+
+def _of_a_sample(sample: dict[str, Any]) -> Iterator[Event]:
+    head = {"run_id": sample["run_id"], "time": sample["time"], "pipeline": sample["pipeline"]}
+    tasks = {"producer": "runner", "stage": "", "batch_id": -1, "input_rows": 0}
+    delays = {"scheduler_delays_ms": [3, 40], "scheduler_delay_tasks": [9, 1]}
+    yield catalogue.PIPELINE, head | tasks | delays
+    place = {"topic": "traffic.flow", "partition": 0, "until": sample["time"], "first": False}
+    handed = {"answers": 2, "records": 400, "bytes": 40_000, "last_offsets": [], "handed_ms": []}
+    yield catalogue.FETCHES, head | {"producer": "proxy"} | place | handed
 
 
 def run_of(events: Iterable[Event]) -> str:

@@ -268,6 +268,7 @@ def _process_traffic() -> timeseries.Panel:
             "other processes of it: received above zero, sent below. What a connection carried "
             "between the last sample and its end is missing.",
             "binBps",
+            width=24,
             empty="No pipeline ran in this time range, or its network is not counted.",
         ),
         """
