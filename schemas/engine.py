@@ -250,6 +250,22 @@ class EngineSpec(Model):
         return next((ability for ability in self.abilities if ability.holds_for(settings)), None)
 
 
+SocketTransport = Literal["tcp", "udp", "zeromq"]
+
+
+class SocketPlan(Model):
+    """How a system behind sockets is fed and answers (docs/sockets.md). transport: of the records,
+    which it receives at system_port; answers: of its results, which it sends to results_port; both
+    ports are of `host`. tag: of the frames of the run, hexadecimal."""
+
+    transport: SocketTransport
+    answers: SocketTransport
+    host: str
+    system_port: int = Field(ge=1, le=65_535)
+    results_port: int = Field(ge=1, le=65_535)
+    tag: str = Field(pattern=r"^[0-9a-f]{16}$")
+
+
 class EnginePlan(Model):
     """Input of the program of one pipeline of one run.
 
@@ -260,7 +276,8 @@ class EnginePlan(Model):
     the input's bytes. group: prefix of its consumer groups, transactions and internal topics.
     warm_up_s: minimum duration of the load before the measure phase. deadline_ms: of the workload;
     a window that event time has not passed is closed after that time without a record. folder: for
-    files of the pipeline; kept over restarts of the program, removed at the end of the run.
+    files of the pipeline; kept over restarts of the program, removed at the end of the run. socket:
+    only for the engine `socket`.
     """
 
     run_id: str
@@ -276,6 +293,7 @@ class EnginePlan(Model):
     warm_up_s: int
     deadline_ms: int
     folder: str
+    socket: SocketPlan | None = None
 
 
 NO_BATCH: Final = -1  # batch_id of what is not of a single batch
@@ -347,5 +365,18 @@ class UndecodableLine(Model):
     bytes: _Count = 0
 
 
-Line = ReadyLine | ProgressLine | TasksLine | FailedLine | UndecodableLine
+class ResultsLine(Model):
+    """Frames on the way to and from a system behind sockets, so far. frames_received: records that
+    the system says it received, None if it does not. sent, received: results of each stage, by the
+    system's numbering; sent is None if it has not announced them."""
+
+    event: Literal["results"]
+    frames_received: _Count | None = None
+    sent: dict[Stage, _Count | None]
+    received: dict[Stage, _Count]
+    duplicates: _Count = 0
+    refused: _Count = 0
+
+
+Line = ReadyLine | ProgressLine | TasksLine | FailedLine | UndecodableLine | ResultsLine
 LINE: Final[TypeAdapter[Line]] = TypeAdapter(Annotated[Line, Field(discriminator="event")])

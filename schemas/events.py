@@ -311,6 +311,29 @@ class FramesArrived(LifecycleEvent):
     transport: str = ""
 
 
+class ResultsReceived(LifecycleEvent):
+    """Frames on the way to and from a system behind sockets (schemas.engine.ResultsLine)."""
+
+    name = "results_received"
+    transport: str = ""
+    frames_received: int | None = None
+    sent: dict[str, int | None] = Field(default_factory=dict)
+    received: dict[str, int] = Field(default_factory=dict)
+    duplicates: int = 0
+    refused: int = 0
+
+
+class SocketLatency(LifecycleEvent):
+    """Of a stage behind sockets: nanoseconds from sending the latest contributing record to
+    receiving the result, both by the machine's monotonic clock, of the measure phase. unknown:
+    outputs without such a time."""
+
+    name = "socket_latency"
+    count: int = 0
+    unknown: int = 0
+    latency_ns: dict[str, int | float | None] = Field(default_factory=dict)
+
+
 class PipelineStopped(LifecycleEvent):
     """A pipeline was stopped."""
 

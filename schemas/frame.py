@@ -13,6 +13,10 @@ big-endian.
     8 bytes  send time, nanoseconds since the epoch by the sender's clock
     2 bytes  length of the key
 
+Of a system behind sockets (docs/sockets.md) the send time is of the machine's monotonic clock. Its
+results are frames too: stream and topic are the index of the stage among those published, and an
+END of each stream may have in its value the number of records received (8 bytes).
+
 A TCP connection begins with HELLO, so that the gateway can tell it from unrelated ones. A client of
 ZeroMQ logs in with the mechanism PLAIN as ZEROMQ_USER; the password is the tag in hexadecimal.
 """
@@ -23,7 +27,12 @@ from hashlib import blake2b
 
 MARKER = b"TGF1"
 END, HELLO = 255, 254
+PROBES = 63  # stream of the records sent before a load
+# Header of records on Kafka: when the frame of an input was sent, or the frame of an output
+# received, 8 bytes, big-endian: nanoseconds of the machine's monotonic clock.
+STAMP_HEADER, STAMP = "tidegauge_ns", struct.Struct(">q")
 ZEROMQ_USER = "tidegauge"
+MAX_STREAMS = 64
 MAX_FRAME_BYTES = 1024 * 1024
 MAX_DATAGRAM_BYTES = 65_507  # maximum payload of a UDP datagram over IPv4
 _HEAD = struct.Struct(">4s8sHBBQQH")
@@ -82,3 +91,14 @@ def decode(data: bytes) -> Frame:
     if begin > len(data):
         raise FrameError("its key is longer than the frame")
     return Frame(tag, stream, topic, sequence, sent_ns, data[HEAD_BYTES:begin], data[begin:])
+
+
+def checked(data: bytes, tag: bytes, topics: int) -> Frame:
+    """Parse a whole frame of the run with this tag, which has this number of topics. Raises
+    FrameError."""
+    frame = decode(data)
+    if frame.tag != tag:
+        raise FrameError("it belongs to another run")
+    if frame.topic >= topics and frame.topic not in (END, HELLO):
+        raise FrameError(f"the domain has no input number {frame.topic}")
+    return frame

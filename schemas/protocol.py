@@ -49,6 +49,7 @@ MACHINE = "machine"  # service name of the whole machine in results.resources
 OTHER_PROCESSES: Final = "others"  # name of the processes of a pipeline that used least
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 
+SOCKET: Final = "socket"  # the engine of a system that is fed over the network, not by Kafka
 LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100
 CITATION: Final = "citation"
 Profile = Literal["", "citation"]
@@ -150,6 +151,21 @@ class RunRequest(Model):
         jvms = self.workload.has_long_warm_up, self.profile
         has_proxy = self.workload.has_proxy
         return self.pipelines, published, self.domains, form, jvms, has_proxy
+
+    @property
+    def socket_pipeline(self) -> Pipeline | None:
+        """The pipeline that is a system behind sockets; it is the only one of its run."""
+        return next((each for each in self.pipelines if each.engine == SOCKET), None)
+
+    @property
+    def has_input_offsets(self) -> bool:
+        """Whether the evaluator needs the offset of each input, to look up a time of it."""
+        return self.workload.has_proxy or self.socket_pipeline is not None
+
+    @property
+    def has_gateway(self) -> bool:
+        """Whether records arrive over the network, through the gateway."""
+        return self.workload.has_gateway and self.socket_pipeline is None
 
     @property
     def domains(self) -> tuple[DomainSpec, ...]:

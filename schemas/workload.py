@@ -270,7 +270,8 @@ class Workload(Model):
 
     @property
     def has_gateway(self) -> bool:
-        """Whether records arrive over the network, through the gateway."""
+        """Whether records are sent over the network: to the gateway, or to a system behind
+        sockets."""
         return self.transport != "kafka"
 
     @property

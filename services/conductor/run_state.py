@@ -165,7 +165,7 @@ class RunState:
         pipelines = {f"pipeline:{pipeline.name}" for pipeline in self.request.pipelines}
         if self.request.workload.pipelines_start_s:
             pipelines = set()  # they start during the load
-        gateway = {GATEWAY} if self.request.workload.has_gateway else set()
+        gateway = {GATEWAY} if self.request.has_gateway else set()
         return {*READY_SERVICES, *gateway, *pipelines}
 
     def missing_ready(self) -> list[str]:
@@ -215,7 +215,7 @@ class RunState:
         """Whether the run still needs a service that cannot resume it."""
         if service not in MUST_LIVE or getattr(self, MUST_LIVE[service]) is not None:
             return False
-        return service != GATEWAY or self.request.workload.has_gateway
+        return service != GATEWAY or self.request.has_gateway
 
     def _add_lifecycle(self, event: LifecycleEvent) -> None:
         name = f"pipeline:{event.pipeline}" if event.pipeline else event.producer

@@ -14,8 +14,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from schemas.domain import DomainSpec
+from schemas.frame import MAX_STREAMS
 from schemas.load import Constant
-from schemas.protocol import Interleaving, Pipeline, RunRequest, Stage, Workload
+from schemas.protocol import SOCKET, Interleaving, Pipeline, RunRequest, Stage, Workload
 from schemas.suite import SuiteRun
 from schemas.validation_errors import DefinitionError, first_mistake
 from services.definitions.engines import load_engine, load_engines
@@ -59,6 +60,7 @@ def new_request(
         except ValueError as error:
             raise DefinitionError(f"{pipeline.name}: {error}.") from error
     _check_kills(workload, pipelines)
+    _check_sockets(workload, pipelines, resolved, interleave=interleave)
     published = {pipeline.name: _published(pipeline, resolved, stages) for pipeline in pipelines}
     check_thresholds(workload, published)
     if workload.search is not None and len(pipelines) > 1:
@@ -93,6 +95,24 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
     if not any(load_engine(pipeline.engine).spec.has_workers(pipeline) for pipeline in pipelines):
         names = ", ".join(pipeline.name for pipeline in pipelines)
         raise DefinitionError(f"No worker to kill: {names} runs in one process; kill its driver.")
+
+
+def _check_sockets(
+    workload: Workload, pipelines: Sequence[Pipeline], domain: DomainSpec, *, interleave: bool
+) -> None:
+    """Raise DefinitionError if a system behind sockets cannot be measured so."""
+    name = next((each.name for each in pipelines if each.engine == SOCKET), None)
+    if name is None:
+        return
+    needs = {
+        "a transport: --transport tcp, udp or zeromq": not workload.has_gateway,
+        "to be the only pipeline of its run: --pipeline " + name: len(pipelines) > 1 or interleave,
+        "a workload without processing_time and faults of the network": workload.has_proxy,
+        f"a domain with at most {MAX_STREAMS} stages": len(domain.stages) > MAX_STREAMS,
+    }
+    for needed, is_missing in needs.items():
+        if is_missing:
+            raise DefinitionError(f"{name} is a system behind sockets and needs {needed}.")
 
 
 def _turns(

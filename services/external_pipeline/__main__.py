@@ -96,13 +96,18 @@ def watch(process: "subprocess.Popen[bytes] | None", stop: Event) -> int | None:
         if process is not None and process.poll() is not None:
             return process.returncode
     if process is not None:
-        process.terminate()
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        stop_program(process)
     return None
+
+
+def stop_program(process: "subprocess.Popen[bytes]") -> None:
+    """Stop the program, if it still runs; kill it if it does not end in time."""
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 if __name__ == "__main__":

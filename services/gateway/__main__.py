@@ -12,9 +12,9 @@ from structlog.stdlib import BoundLogger
 from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Failed, FramesArrived, Ready
 from schemas.protocol import RunPlan
-from services.gateway.receivers import Refusal, open_receiver
 from services.gateway.way_in import WayIn
 from services.runtime.events import DeadLetter, Events
+from services.runtime.frame_receivers import Refusal, open_receiver
 from services.runtime.kafka import KafkaUnavailableError, frame_tag, idempotent_producer
 from services.runtime.logs import configure_logs
 from services.runtime.serving import serving
@@ -57,7 +57,7 @@ class Gateway:
 
     def _prepare(self, plan: RunPlan) -> None:
         request = plan.request
-        if request.workload.transport == "kafka":
+        if not request.has_gateway:
             return
         transport, settings = request.workload.transport, self._settings
         tag = frame_tag(settings, request.run_id)

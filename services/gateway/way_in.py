@@ -15,97 +15,17 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from schemas.frame import END, HELLO, Frame, FrameError, decode
+from schemas.frame import HELLO, Frame, FrameError, checked
 from schemas.percentiles import quantile
-from services.gateway.receivers import KEPT_BYTES, Receiver, Refusal
+from services.runtime.frame_counts import LEVELS, Arrivals
+from services.runtime.frame_receivers import KEPT_BYTES, Receiver, Refusal
 
-MAX_STREAMS = 64
-# One bit per frame, enough for half a billion frames. Larger runs are not counted exactly.
-MAX_MARK_BYTES = 64 * 1024 * 1024
-LEVELS = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-TRANSIT_STEP_NS = 1_000
 WAIT_S = 0.05
 FULL_WAIT_S = 0.005
 QUIET_S = 1.0  # after the announced end; without a frame for this time, the rest is lost
 FLUSH_S = 10.0
 MAX_KEPT = 1_000  # refused data kept per run
 Refused = Callable[[Refusal], None]
-
-
-class Arrivals:
-    """Counts of one run. refused: data that is not a frame of the run; duplicates: repeated
-    frames. max_bytes: of the bitmaps of all streams."""
-
-    def __init__(self, max_bytes: int = MAX_MARK_BYTES) -> None:
-        self._max_bytes = max_bytes
-        self.refused = 0
-        self.duplicates = 0
-        self._marks: dict[int, bytearray] = {}
-        self._last: dict[int, int] = {}
-        self._came: Counter[int] = Counter()
-        self._sent: dict[int, int] = {}
-        self._transit: Counter[int] = Counter()
-
-    def add(self, frame: Frame, received_ns: int) -> bool:
-        """Count a frame; True if its record must be appended."""
-        if frame.stream >= MAX_STREAMS:
-            self.refused += 1
-            return False
-        if frame.topic == END:
-            self._sent[frame.stream] = max(frame.sequence, self._sent.get(frame.stream, 0))
-            return False
-        marks = self._marks_with(frame.stream, frame.sequence)
-        if marks is None:
-            self.refused += 1
-            return False
-        place, bit = frame.sequence >> 3, 1 << (frame.sequence & 7)
-        if marks[place] & bit:
-            self.duplicates += 1
-            return False
-        marks[place] |= bit
-        self._came[frame.stream] += 1
-        self._last[frame.stream] = max(frame.sequence, self._last.get(frame.stream, -1))
-        self._transit[max(0, received_ns - frame.sent_ns) // TRANSIT_STEP_NS] += 1
-        return True
-
-    def _marks_with(self, stream: int, sequence: int) -> bytearray | None:
-        """The bitmap of a stream, grown to hold the sequence; None above the limit."""
-        marks = self._marks.setdefault(stream, bytearray())
-        missing = (sequence >> 3) + 1 - len(marks)
-        if missing > 0:
-            if missing + sum(map(len, self._marks.values())) > self._max_bytes:
-                return None
-            marks.extend(bytes(missing))
-        return marks
-
-    @property
-    def received(self) -> int:
-        """Distinct frames received."""
-        return self._came.total()
-
-    @property
-    def ended(self) -> bool:
-        """Whether every stream that sent a frame has announced its frame count."""
-        return bool(self._sent) and set(self._came) <= set(self._sent)
-
-    @property
-    def sent(self) -> int:
-        """Frames sent: the announced count of each stream, or the highest sequence received for
-        streams that have not announced one."""
-        return sum(
-            self._sent.get(stream, self._last.get(stream, -1) + 1)
-            for stream in {*self._sent, *self._last}
-        )
-
-    @property
-    def lost(self) -> int:
-        """Frames that were sent and did not arrive."""
-        return self.sent - self.received
-
-    @property
-    def transit_us(self) -> dict[str, int | None]:
-        """Time from sender to gateway in microseconds, measured by one clock."""
-        return {name: quantile(self._transit, level) for name, level in LEVELS.items()}
 
 
 class WayIn:
@@ -193,8 +113,7 @@ class WayIn:
                 self._refuse(data)
                 continue
             try:
-                frame = decode(data)
-                self._check(frame)
+                frame = checked(data, self._tag, len(self._topics))
             except FrameError as error:
                 self._refuse(Refusal(data[:KEPT_BYTES], str(error)))
                 continue
@@ -204,12 +123,6 @@ class WayIn:
             if self.arrivals.add(frame, received_ns):
                 self._waiting.append((frame, received_ns))
         self._append_waiting()
-
-    def _check(self, frame: Frame) -> None:
-        if frame.tag != self._tag:
-            raise FrameError("it belongs to another run")
-        if frame.topic >= len(self._topics) and frame.topic not in (END, HELLO):
-            raise FrameError(f"the domain has no input number {frame.topic}")
 
     def _refuse(self, what: Refusal) -> None:
         self.arrivals.refused += 1

@@ -8,7 +8,6 @@ shows up as send delay, or with UDP as loss. A record is acknowledged when the e
 topic has advanced past it. Records that do not arrive in time have failed.
 """
 
-import socket
 import threading
 import time
 from collections import deque
@@ -18,10 +17,10 @@ from typing import Any, Protocol
 import numpy as np
 from confluent_kafka import KafkaException, TopicPartition
 
-from schemas.frame import END, HELLO, LENGTH, MAX_DATAGRAM_BYTES, ZEROMQ_USER, Frame, encode
+from schemas.frame import END, HELLO, Frame, encode
 from services.generator import librdkafka
 from services.generator.batch_producer import PARTITIONS_IN_FLIGHT, BatchProducer, PartitionQueues
-from services.generator.librdkafka import ClientError
+from services.generator.links import AT_ONCE, open_link
 from services.generator.message_batch import MessageBatch
 from services.generator.settings import GeneratorSettings
 from services.runtime.kafka import (
@@ -40,10 +39,6 @@ BATCH_RECORDS = 2_000  # a fraction of the limit in flight, so that batches over
 # second of the load (-1: none), acknowledged, failed
 Delivered = Callable[[int, int, int], None]
 POLL_S = 0.1
-RECONNECT_S = 0.2
-CONNECT_S = 5.0
-AT_ONCE = 200  # frames between two clock readings
-REST_BYTES = 256 * 1024
 UDP_QUIET_S = 2.0  # datagrams that have not arrived by then are lost
 ENDS, END_EVERY_S = 5, 0.02  # END frames are repeated because datagrams may be lost
 
@@ -131,161 +126,6 @@ def open_backend(
     bound = PARTITIONS_IN_FLIGHT * brokers if properties["enable.idempotence"] else None
     queues = PartitionQueues(bound, BATCH_RECORDS, settings.generator_delivery_timeout_s)
     return BatchProducer(library, properties, partitions, queues, in_order)
-
-
-class Link(Protocol):
-    """Sends frames. last_error: empty if there was none."""
-
-    last_error: str
-
-    def send(self, frame: bytes) -> bool:
-        """Send one frame; returns whether it was accepted."""
-
-    def flush(self) -> bool:
-        """Send the rest of an accepted frame; returns whether nothing is left."""
-
-    def close(self) -> None:
-        """Close the connection."""
-
-
-class TcpLink:
-    """A connection that is reopened when it breaks; frames in flight are lost. greeting: the first
-    frame of each connection."""
-
-    def __init__(self, address: tuple[str, int], greeting: bytes) -> None:
-        self.last_error = ""
-        self._address = address
-        self._greeting = LENGTH.pack(len(greeting)) + greeting
-        self._rest = bytearray()
-        self._retry_s = 0.0
-        self._socket: socket.socket | None = None
-        until_s = time.monotonic() + CONNECT_S  # the gateway opens its port on the same command
-        while self._socket is None:
-            try:
-                self._connect()
-            except OSError as error:
-                if time.monotonic() > until_s:
-                    place = f"{address[0]}:{address[1]}"
-                    raise ClientError(f"no gateway answers at {place}: {error}") from error
-                time.sleep(POLL_S)
-
-    def _connect(self) -> None:
-        connected = socket.create_connection(self._address, timeout=CONNECT_S)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connected.sendall(self._greeting)
-        connected.setblocking(False)
-        self._socket = connected
-
-    def send(self, frame: bytes) -> bool:
-        """See Link. Buffers up to REST_BYTES that the socket does not accept."""
-        if len(self._rest) > REST_BYTES and not self.flush():
-            return False
-        self._rest += LENGTH.pack(len(frame)) + frame
-        return True
-
-    def flush(self) -> bool:
-        try:
-            if self._socket is None:
-                if time.monotonic() < self._retry_s:
-                    return False
-                self._connect()
-            while self._rest and self._socket is not None:
-                taken = self._socket.send(self._rest)
-                del self._rest[:taken]
-        except BlockingIOError:
-            return False
-        except OSError as error:
-            self._broken(error)
-            return False
-        return True
-
-    def _broken(self, error: OSError) -> None:
-        self.last_error = f"the connection to the gateway was lost: {error}"
-        self._retry_s = time.monotonic() + RECONNECT_S
-        self._rest.clear()  # it may start in the middle of a frame
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
-
-    def close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-
-
-class UdpLink:
-    """One datagram per frame."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.last_error = ""
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setblocking(False)
-        self._socket.connect(address)
-
-    def send(self, frame: bytes) -> bool:
-        if len(frame) > MAX_DATAGRAM_BYTES:
-            raise ClientError(f"a record of {len(frame)} bytes does not fit into a datagram")
-        try:
-            self._socket.send(frame)
-        except BlockingIOError:
-            return False
-        except OSError as error:  # nobody listens: reported by the response to an earlier datagram
-            self.last_error = f"a datagram was refused: {error}"
-        return True
-
-    def flush(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._socket.close()
-
-
-class ZeromqLink:
-    """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects. tag: of the
-    run, the password."""
-
-    def __init__(self, address: tuple[str, int], tag: bytes) -> None:
-        import zmq
-
-        self.last_error = ""
-        self._again, self._no_wait = zmq.Again, zmq.NOBLOCK
-        self._context = zmq.Context()
-        self._socket = self._context.socket(zmq.PUSH)
-        self._socket.setsockopt(zmq.SNDHWM, AT_ONCE)
-        self._socket.setsockopt(zmq.LINGER, int(1000 * CONNECT_S))
-        self._socket.setsockopt(zmq.IMMEDIATE, 1)  # do not queue messages for a disconnected peer
-        self._socket.setsockopt_string(zmq.PLAIN_USERNAME, ZEROMQ_USER)
-        self._socket.setsockopt_string(zmq.PLAIN_PASSWORD, tag.hex())
-        self._socket.connect(f"tcp://{address[0]}:{address[1]}")
-        if not self._socket.poll(int(1000 * CONNECT_S), zmq.POLLOUT):
-            self.close()
-            raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
-
-    def send(self, frame: bytes) -> bool:
-        try:
-            self._socket.send(frame, self._no_wait)
-        except self._again:
-            return False
-        return True
-
-    def flush(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self._socket.close()
-        self._context.term()
-
-
-def open_link(transport: str, address: tuple[str, int], greeting: bytes, tag: bytes) -> Link:
-    """The link of a transport. greeting: first frame of a connection; tag: of the run. Raises
-    ClientError if no gateway responds."""
-    if transport == "tcp":
-        return TcpLink(address, greeting)
-    if transport == "zeromq":
-        return ZeromqLink(address, tag)
-    try:
-        return UdpLink(address)
-    except OSError as error:  # for example an unknown host name
-        raise ClientError(f"no gateway answers at {address[0]}:{address[1]}: {error}") from error
 
 
 class FrameBackend:

@@ -10,7 +10,7 @@ measured run, so they are not counted.
 
 import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -29,9 +29,15 @@ from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records
 from services.generator.librdkafka import ClientError
-from services.generator.producer_backend import FrameBackend, ProducerBackend, open_backend
+from services.generator.producer_backend import (
+    FrameBackend,
+    ProducerBackend,
+    linger_ms,
+    open_backend,
+)
 from services.generator.sender import LoadThread, PlannedLoad
 from services.generator.settings import GeneratorSettings
+from services.generator.socket_backend import SocketBackend
 from services.generator.statistics import Statistics, load_summary
 from services.runtime.events import Events
 from services.runtime.kafka import (
@@ -61,10 +67,17 @@ WAITING = Gauge(
 
 class ProbeTraffic:
     """The probe sets of one run, numbered from 0. failure: the error of the first record that was
-    not delivered; empty if all were. sets_per_second: upper limit."""
+    not delivered; empty if all were. sets_per_second: upper limit. also: gets the records, too."""
 
-    def __init__(self, plan: DatasetPlan, producer: Producer, sets_per_second: int) -> None:
+    def __init__(
+        self,
+        plan: DatasetPlan,
+        producer: Producer,
+        sets_per_second: int,
+        also: Callable[[str, bytes, bytes], None] | None = None,
+    ) -> None:
         self.failure = ""
+        self._also = also
         self.producer = producer
         self._plan = plan
         self._sets = 0
@@ -76,6 +89,8 @@ class ProbeTraffic:
         for _ in range(self._sets_per_second):
             for topic, key, value in probe_set(self._plan, self._sets, now_us()):
                 self.producer.produce(topic, value, key, on_delivery=self._delivered)
+                if self._also is not None:
+                    self._also(topic, key, value)
             self.producer.poll(0)
             self._sets += 1
 
@@ -216,13 +231,18 @@ class RunCommands:
         peak = workload.load.peak_per_second / shard.count
         in_order = not workload.faults.any
         producer = idempotent_producer(settings, "generator-probes")
-        probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets)
-        topics = plan.request.input_topics
+        topics, also = plan.request.input_topics, None
         backend: ProducerBackend
-        if workload.transport == "kafka":
+        if plan.request.socket_pipeline is not None:
+            backend = system = SocketBackend(
+                settings, topics, workload.transport, run_id, linger_ms(peak, None)
+            )
+            also = system.probe
+        elif workload.transport == "kafka":
             backend = open_backend(settings, topics, peak, in_order)
         else:
             backend = FrameBackend(settings, topics, workload.transport, run_id, shard.index)
+        probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets, also)
         run = self._run = LoadRun(dataset, backend, probes)
         self._rehearse(run)
         run.probes.send()

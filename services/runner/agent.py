@@ -20,6 +20,7 @@ from schemas.engine import (
     Line,
     ProgressLine,
     ReadyLine,
+    ResultsLine,
     TasksLine,
     UndecodableLine,
 )
@@ -30,6 +31,7 @@ from schemas.events import (
     PipelineStopped,
     PipelineUp,
     ProxyEnded,
+    ResultsReceived,
     StartAgain,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan, RunRequest
@@ -387,6 +389,8 @@ class Agent:
                 scheduler_delays_ms=line.delays_ms,
                 scheduler_delay_tasks=line.tasks,
             )
+        elif isinstance(line, ResultsLine):
+            self._publish_results(session, name, line)
         elif isinstance(line, UndecodableLine):
             if line.topic in session.plan.start_offsets:
                 self._refuse(session, member, line)
@@ -396,6 +400,23 @@ class Agent:
             process = member.process
             if process is None or not self._start_again(session, member, process, reason):
                 self._fail(session, member, f"{where}: {reason}", line.stage)
+
+    def _publish_results(self, session: RunPipelines, name: str, line: ResultsLine) -> None:
+        workload, stages = session.plan.request.workload, session.plan.request.stages
+        self._events.publish(
+            ResultsReceived(
+                run_id=session.run_id,
+                pipeline=name,
+                transport=workload.transport,
+                frames_received=line.frames_received,
+                sent={stage: count for stage, count in line.sent.items() if stage in stages},
+                received={
+                    stage: count for stage, count in line.received.items() if stage in stages
+                },
+                duplicates=line.duplicates,
+                refused=line.refused,
+            )
+        )
 
     def _refuse(self, session: RunPipelines, member: Member, line: UndecodableLine) -> None:
         """Store an undecodable value as a dead letter: the first ones of a pipeline in a run."""

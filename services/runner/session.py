@@ -16,12 +16,13 @@ from typing import Literal
 from pydantic import JsonValue
 
 from schemas import catalogue
-from schemas.engine import EnginePlan
-from schemas.protocol import Pipeline, RunPlan
+from schemas.engine import EnginePlan, SocketPlan
+from schemas.protocol import SOCKET, Pipeline, RunPlan, RunRequest
 from services.definitions.engines import Engine
 from services.definitions.pipelines import rewired
 from services.runner.processes import PipelineProcess
 from services.runner.proxy.process import FetchProxy
+from services.runtime.kafka import frame_tag
 from services.runtime.settings import ServiceSettings
 
 PRESSURE = Path("/proc/pressure/cpu")
@@ -146,7 +147,9 @@ class RunPipelines:
             member.state == "ready" and member.process is not None for member in self.members
         )
         alive = all(process.code is None for process in self.processes)
-        return runs and alive and self.plan.request.served == plan.request.served
+        is_same = self.plan.request.served == plan.request.served
+        # A system behind sockets knows the tag of one run.
+        return runs and alive and is_same and plan.request.socket_pipeline is None
 
 
 def in_start_order(members: list[Member]) -> list[Member]:
@@ -187,4 +190,24 @@ def engine_plan(
         warm_up_s=request.workload.least_warm_up_s,
         deadline_ms=request.workload.judgement.deadline_ms,
         folder=str(folder),
+        socket=socket_plan(request, pipeline, settings),
+    )
+
+
+def socket_plan(
+    request: RunRequest, pipeline: Pipeline, settings: ServiceSettings
+) -> SocketPlan | None:
+    """How a system behind sockets is fed; None for any other pipeline."""
+    if pipeline.engine != SOCKET:
+        return None
+    transport, answers = request.workload.transport, pipeline.settings.get("answers")
+    return SocketPlan.model_validate(
+        {
+            "transport": transport,
+            "answers": transport if answers in (None, "same") else answers,
+            "host": settings.host,
+            "system_port": settings.port("system_frames"),
+            "results_port": settings.port("result_frames"),
+            "tag": frame_tag(settings, request.run_id).hex(),
+        }
     )

@@ -15,6 +15,8 @@ PORT_OFFSETS = {
     "gateway": 10,
     "gateway_frames": 11,
     "watcher": 12,
+    "system_frames": 13,
+    "result_frames": 14,
 }
 # Linux uses ports of this range for outgoing connections.
 EPHEMERAL_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"

@@ -32,6 +32,7 @@ class StateLimits:
     early_outputs: int = 100_000  # of each stage of a pipeline; some 100 bytes each
     evicted_missing: int = 2_000_000  # of each stage of a pipeline; 8 bytes each
     pairs_of_event: int = 2_000
+    socket_times: int = 8_000_000  # of each stage behind sockets; 8 bytes each
 
 
 LIMITS = StateLimits()

@@ -58,7 +58,9 @@ class Outputs:
     its values are unknown. appended_ms: the broker's LogAppendTime. content: the compared columns,
     by name. places: partition and offset of each record (`pack_offsets`), if single pairs are
     requested. keys: None if all are correct. visible_ms: when consumers of committed records could
-    read them; UNKNOWN, or None for all, in partitions without transactions.
+    read them; UNKNOWN, or None for all, in partitions without transactions. received_ns: when their
+    frames were received from a system behind sockets, by its machine's monotonic clock; UNKNOWN
+    without a stamp.
     """
 
     group: Ints
@@ -68,6 +70,7 @@ class Outputs:
     places: Ints | None = None
     keys: OutputKeys | None = None
     visible_ms: Ints | None = None
+    received_ns: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.group)
@@ -82,8 +85,17 @@ class Outputs:
         places = None if self.places is None else self.places[rows]
         keys = None if self.keys is None else self.keys.take(rows)
         visible_ms = None if self.visible_ms is None else self.visible_ms[rows]
-        times = self.appended_ms[rows]
-        return Outputs(self.group[rows], self.index[rows], times, content, places, keys, visible_ms)
+        received_ns = None if self.received_ns is None else self.received_ns[rows]
+        return Outputs(
+            self.group[rows],
+            self.index[rows],
+            self.appended_ms[rows],
+            content,
+            places,
+            keys,
+            visible_ms,
+            received_ns,
+        )
 
 
 def concat(parts: list[Outputs]) -> Outputs:
@@ -96,7 +108,8 @@ def concat(parts: list[Outputs]) -> Outputs:
         {name: np.concatenate([part.content[name] for part in parts]) for name in names},
         _concat_places([part.places for part in parts]),
         _concat_keys(parts),
-        _concat_visible(parts),
+        _concat_times([part.visible_ms for part in parts], parts),
+        _concat_times([part.received_ns for part in parts], parts),
     )
 
 
@@ -105,13 +118,13 @@ def _concat_places(parts: list[Ints | None]) -> Ints | None:
     return np.concatenate(known) if known else None
 
 
-def _concat_visible(parts: list[Outputs]) -> Ints | None:
-    if all(part.visible_ms is None for part in parts):
+def _concat_times(times: list[Ints | None], parts: list[Outputs]) -> Ints | None:
+    if all(each is None for each in times):
         return None
     return np.concatenate(
         [
-            np.full(len(part), UNKNOWN, np.int64) if part.visible_ms is None else part.visible_ms
-            for part in parts
+            np.full(len(part), UNKNOWN, np.int64) if each is None else each
+            for each, part in zip(times, parts, strict=True)
         ]
     )
 

@@ -12,6 +12,7 @@ one integer.
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from schemas.percentiles import LEVELS, RANKED
 from schemas.protocol import INPUT_SECOND, PHASES, VERDICTS
 from services.evaluator.columnar.columns import LIMITS, UNKNOWN, Ints
 from services.evaluator.columnar.outputs import Outputs
@@ -139,6 +141,36 @@ class Throughput:
             fields = {"second": second, "records": records, "bytes": size}
             result.append(fields | {"aborted": aborted[second]})
         return result
+
+
+class SocketTimes:
+    """Latencies of one stage behind sockets in the measure phase, nanoseconds, all kept. limit: of
+    latencies; further ones are `unknown`, as are those of outputs without stamps."""
+
+    def __init__(self, limit: int = LIMITS.socket_times) -> None:
+        self._limit = limit
+        self._parts: list[Ints] = []
+        self.count = 0
+        self.unknown = 0
+
+    def add(self, latency_ns: Ints) -> None:
+        """Add latencies."""
+        kept = latency_ns[: self._limit - self.count]
+        self.unknown += len(latency_ns) - len(kept)
+        self.count += len(kept)
+        if len(kept):
+            self._parts.append(kept)
+
+    def figures(self) -> dict[str, int | float | None]:
+        """The RANKED figures of `schemas.percentiles` and the mean; None without latencies."""
+        if not self.count:
+            return dict.fromkeys((*RANKED, "mean"))
+        values = np.sort(np.concatenate(self._parts))
+        self._parts = [values]
+        levels = {"min": 0.0, **LEVELS, "max": 1.0}
+        at = {name: max(1, math.ceil(level * self.count)) - 1 for name, level in levels.items()}
+        ranked = {name: int(values[place]) for name, place in at.items()}
+        return ranked | {"mean": float(values.mean())}
 
 
 def _text_of(sample: dict[str, Any]) -> str:

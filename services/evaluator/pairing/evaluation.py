@@ -30,9 +30,10 @@ from services.evaluator.expected.oracles import Oracles
 from services.evaluator.expected.stages import State
 from services.evaluator.expected.window_recipe import PARTITION
 from services.evaluator.pairing.append_order import AppendOrder
-from services.evaluator.pairing.counters import Throughput
+from services.evaluator.pairing.counters import SocketTimes, Throughput
 from services.evaluator.pairing.hand_overs import HandOvers
 from services.evaluator.pairing.ledger import Ledger
+from services.runtime.counting import by_value
 
 
 def check_judged(plan: RunPlan, instances: int) -> None:
@@ -76,7 +77,9 @@ class RecordBatch:
     """Records of one topic, in offset order within each partition: appended_ms (LogAppendTime) and
     values.
 
-    partitions: if the topic has several. offsets: of inputs, if the run measures `processing_time`.
+    partitions: if the topic has several. offsets: of inputs, if the run measures `processing_time`
+    or has a system behind sockets; stamps_ns: of its inputs and outputs, when their frames were
+    sent or received (schemas.frame.STAMP_HEADER), UNKNOWN without one.
     Outputs also have keys; places (`pack_offsets`), if single pairs are requested; visible_ms, when
     consumers of committed records could read them, if a partition has transactions (UNKNOWN for
     records of others).
@@ -90,6 +93,7 @@ class RecordBatch:
     places: Ints | None = None
     visible_ms: Ints | None = None
     offsets: Ints | None = None
+    stamps_ns: Ints | None = None
 
 
 class Evaluation:
@@ -111,10 +115,14 @@ class Evaluation:
         duplicated = (workload.faults, request.seed) if workload.faults.duplicate else None
         self._hand_overs: dict[str, HandOvers] = {}
         self._sources: dict[tuple[str, int], int] = {}
-        if workload.has_proxy:
+        self._sent: HandOvers | None = None
+        if workload.has_proxy or request.socket_pipeline is not None:
             for topic in self._domain.topics:
                 for partition in range(len(plan.start_offsets.get(topic, ()))):
                     self._sources[topic, partition] = len(self._sources)
+        if request.socket_pipeline is not None:
+            self._sent = HandOvers(self._sources)
+        if workload.has_proxy:
             names = (each.name for each in request.pipelines)
             self._hand_overs = {name: HandOvers(self._sources) for name in names}
         self._oracles = Oracles(
@@ -140,6 +148,7 @@ class Evaluation:
                     phases,
                     by_input=shares > 1,
                     hand_overs=self._hand_overs.get(pipeline.name),
+                    sent=self._sent,
                     limits=limits,
                 )
                 self.where[topic] = (pipeline.name, name)
@@ -173,6 +182,7 @@ class Evaluation:
             return []
         if batch.topic not in self._kinds:
             return self._add_outputs(batch)
+        self._note_sent(batch)
         record = self._domain.input(batch.topic).record
         decoded, refused = self._decode(self._domain.codec, (record,), batch.values)
         for rows in decoded:
@@ -245,6 +255,13 @@ class Evaluation:
         their inputs were handed over."""
         return sum(ledger.not_handed for ledger in self.ledgers.values())
 
+    def socket_latencies(self) -> Iterator[tuple[str, str, SocketTimes]]:
+        """Pipeline and stage, and the times of the measure phase so far, of a system behind
+        sockets."""
+        for topic, ledger in self.ledgers.items():
+            if ledger.socket_times is not None:
+                yield (*self.where[topic], ledger.socket_times)
+
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Topic and fields of every event since the last call."""
         self._retry()
@@ -285,6 +302,14 @@ class Evaluation:
         source = self._sources[batch.topic, 0] + partitions
         return {PARTITION: partitions, SOURCE: source, OFFSET: batch.offsets[decoded.places]}
 
+    def _note_sent(self, batch: RecordBatch) -> None:
+        if self._sent is None or batch.stamps_ns is None or batch.offsets is None:
+            return
+        none = np.zeros(len(batch.values), np.int64)
+        for partition, rows in by_value(none if batch.partitions is None else batch.partitions):
+            source = self._sources[batch.topic, partition]
+            self._sent.note(source, batch.offsets[rows], batch.stamps_ns[rows])
+
     def _add_fetches(self, batch: RecordBatch) -> None:
         for value in batch.values:
             _, event = codec.decode(value)
@@ -314,6 +339,7 @@ class Evaluation:
             places=None if batch.places is None else batch.places[decoded.places],
             visible_ms=None if batch.visible_ms is None else batch.visible_ms[decoded.places],
             keys=self._keys(batch, spec, decoded),
+            received_ns=None if batch.stamps_ns is None else batch.stamps_ns[decoded.places],
         )
         none = np.zeros(len(rows), np.int64)
         partitions = none if batch.partitions is None else batch.partitions[decoded.places]

@@ -35,6 +35,10 @@ class HandOvers:
             )
             self._times[source].add(offsets, times, follows_unknown=event["first"])
 
+    def note(self, source: int, offsets: Ints, times: Ints) -> None:
+        """Add the times of single records of a source, by a clock of any unit."""
+        self._times[source].add(offsets, times, follows_unknown=False)
+
     def of(self, offsets: Ints) -> Ints:
         """When the last of the inputs of each output was handed over (epoch ms); UNKNOWN if that is
         not known. offsets: by source and output, the highest of a contributing input, or

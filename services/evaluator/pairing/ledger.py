@@ -39,6 +39,7 @@ from services.evaluator.expected.stages import Expected, StageOracle
 from services.evaluator.pairing.counters import (
     EvictedMissing,
     MatchLog,
+    SocketTimes,
     StageCounters,
     first_of_each_second,
     missing_sample,
@@ -62,7 +63,8 @@ def phase_codes(plan: PhasePlan, scheduled_us: Ints) -> Ints:
 class Ledger:
     """Judges the outputs of one stage of one pipeline with its oracle. by_input: also count
     measured latencies by the second of the latest input. hand_overs: of the inputs to the pipeline,
-    if the run measures `processing_time`."""
+    if the run measures `processing_time`. sent: when the frames of the inputs of a system behind
+    sockets were sent, nanoseconds."""
 
     def __init__(
         self,
@@ -72,12 +74,15 @@ class Ledger:
         *,
         by_input: bool = False,
         hand_overs: HandOvers | None = None,
+        sent: HandOvers | None = None,
         limits: StateLimits = LIMITS,
     ) -> None:
         self._limits = limits
         self.stage = stage
         self._by_input = by_input
         self._hand_overs = hand_overs
+        self._sent = sent
+        self.socket_times = SocketTimes(limits.socket_times) if sent is not None else None
         self.not_handed = 0  # measured outputs of which it is not known when they had their inputs
         self.tally = StageCounters()
         self.pairs = MatchLog(limits.pairs_of_event)
@@ -379,11 +384,26 @@ class Ledger:
             latency = out[known] - handed_ms[known]
             self.tally.add_latencies("processing_time", phase[known], out[known], latency)
             self.not_handed += int(((handed_ms == UNKNOWN) & (phase == MEASURE)).sum())
+        if self._sent is not None and self.socket_times is not None:
+            self._add_socket_times(self._sent, self.socket_times, rows, expected, phase)
         if self._by_input:
             in_measure = phase == MEASURE
             latest, output = expected.latest_ms[in_measure], out[in_measure]
             self.tally.add_by_input(latest, output, output - latest)
         return handed_ms
+
+    @staticmethod
+    def _add_socket_times(
+        sent: HandOvers, times: SocketTimes, rows: Outputs, expected: Expected, phase: Ints
+    ) -> None:
+        measured = phase == MEASURE
+        if rows.received_ns is None or expected.offsets is None:
+            times.unknown += int(measured.sum())
+            return
+        sent_ns = sent.of(expected.offsets)
+        known = measured & (sent_ns != UNKNOWN) & (rows.received_ns != UNKNOWN)
+        times.unknown += int((measured & ~known).sum())
+        times.add(rows.received_ns[known] - sent_ns[known])
 
     def _judged_ms(self, rows: Outputs) -> Ints:
         """The times that deadlines are compared with."""

@@ -20,7 +20,7 @@ from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
-from services.evaluator.pairing.counters import pack_offsets, without
+from services.evaluator.pairing.counters import SocketTimes, pack_offsets, without
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from services.evaluator.run.live_figures import LiveFigures
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
@@ -75,6 +75,10 @@ class InterleavedEvaluation:
     @property
     def not_handed(self) -> int:
         return sum(part.not_handed for part in self._parts)
+
+    def socket_latencies(self) -> Iterator[tuple[str, str, SocketTimes]]:
+        for part in self._parts:
+            yield from part.socket_latencies()
 
     def take_events(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for part in self._parts:

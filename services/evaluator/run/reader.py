@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from schemas import catalogue
 from schemas.events import ClockOffsetMeasured, Ready
+from schemas.frame import STAMP, STAMP_HEADER
 from schemas.protocol import RunPlan, probe_run_id
 from services.evaluator.columnar.columns import UNKNOWN, Ints
 from services.evaluator.columnar.decode import Decoded, input_decoder
@@ -87,6 +88,15 @@ ALL = PartitionShard()
 def reached(positions: dict[TopicPartition, int], ends: dict[TopicPartition, int]) -> bool:
     """Whether everything before `ends` has been read."""
     return all(positions[place] >= end for place, end in ends.items())
+
+
+def stamp_ns(headers: list[tuple[str, bytes]] | None) -> int:
+    """The stamp among the headers of a record, nanoseconds; UNKNOWN without a valid one."""
+    for name, value in headers or ():
+        if name == STAMP_HEADER and isinstance(value, bytes) and len(value) == STAMP.size:
+            stamp: int = STAMP.unpack(value)[0]
+            return stamp if stamp >= 0 else UNKNOWN
+    return UNKNOWN
 
 
 class TimestampError(RuntimeError):
@@ -180,7 +190,8 @@ class Reader:
     covers the batches returned before it.
 
     inputs: the input topics of the run. with_offsets: whether batches of outputs contain partition
-    and offset of each record; with_input_offsets: the same of inputs. commits: reads the
+    and offset of each record; with_input_offsets: the same of inputs; with_stamps:
+    whether batches contain the stamps of records (schemas.frame.STAMP_HEADER). commits: reads the
     transactions of outputs, from the same offsets; without it nothing is known of them.
     """
 
@@ -195,6 +206,7 @@ class Reader:
         shard: PartitionShard = ALL,
         with_offsets: bool = False,
         with_input_offsets: bool = False,
+        with_stamps: bool = False,
         commits: CommitReader | None = None,
     ) -> None:
         self._consumer = consumer
@@ -204,6 +216,7 @@ class Reader:
         self._inputs = frozenset(inputs)
         self._with_offsets = with_offsets
         self._with_input_offsets = with_input_offsets
+        self._with_stamps = with_stamps
         self._next = shard.of(start_offsets)
         self._read_ms = dict.fromkeys(self._next, 0)
         self._asked: dict[TopicPartition, int] = {}  # the end offsets at the latest query
@@ -281,14 +294,35 @@ class Reader:
         values = list(map(KafkaMessage.value, messages))
         if topic in self._inputs or topic == catalogue.FETCHES:
             offsets = _offsets_of(messages) if self._with_input_offsets else None
-            batch = RecordBatch(topic, appended_ms, values, partitions=partitions, offsets=offsets)
+            batch = RecordBatch(
+                topic,
+                appended_ms,
+                values,
+                partitions=partitions,
+                offsets=offsets,
+                stamps_ns=self._stamps_ns(messages),
+            )
             return ReadBatch(batch, messages)
         keys = list(map(KafkaMessage.key, messages))
         places = self._places(partitions, messages)
         visible_ms = self._visible_ms(topic, messages, parts)
-        return ReadBatch(
-            RecordBatch(topic, appended_ms, values, keys, partitions, places, visible_ms), messages
+        batch = RecordBatch(
+            topic,
+            appended_ms,
+            values,
+            keys,
+            partitions,
+            places,
+            visible_ms,
+            stamps_ns=self._stamps_ns(messages),
         )
+        return ReadBatch(batch, messages)
+
+    def _stamps_ns(self, messages: list[KafkaMessage]) -> Ints | None:
+        if not self._with_stamps:
+            return None
+        stamps = map(stamp_ns, map(KafkaMessage.headers, messages))
+        return np.fromiter(stamps, np.int64, len(messages))
 
     def _visible_ms(
         self, topic: str, messages: list[KafkaMessage], parts: list[_PartitionRows]

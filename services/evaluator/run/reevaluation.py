@@ -124,7 +124,7 @@ def evaluate(settings: EvaluatorSettings, past: PastRun) -> CountReconciler:
                 begins,
                 inputs,
                 clock,
-                with_input_offsets=past.plan.request.workload.has_proxy,
+                with_input_offsets=past.plan.request.has_input_offsets,
                 commits=commits,
             )
             _count(evaluation, reader, ends, settings, counts)

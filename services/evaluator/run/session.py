@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from schemas.codec import said_by
 from schemas.commands import Command, Drain, Malformed, Measure, Prepare, Start, Stop
-from schemas.events import Drained, Evaluating, EvaluationResumed, Failed
+from schemas.events import Drained, Evaluating, EvaluationResumed, Failed, SocketLatency
 from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.columnar.columns import TooMuchStateError
@@ -132,6 +132,7 @@ class RunTopics:
         *,
         with_offsets: bool,
         with_input_offsets: bool = False,
+        with_stamps: bool = False,
     ) -> Reader:
         """A reader of the shard's partitions from these offsets."""
         consumer = assigned_consumer(self._settings, "evaluator", **FETCHING)
@@ -144,6 +145,7 @@ class RunTopics:
             shard=self.shard,
             with_offsets=with_offsets,
             with_input_offsets=with_input_offsets,
+            with_stamps=with_stamps,
             commits=commit_reader(self._settings, self.shard.of(offsets), inputs),
         )
 
@@ -331,6 +333,17 @@ class EvaluatorSession:
             instance_index=self._shard.index,
             instance_count=self._shard.count,
         )
+        for pipeline, stage, times in state.evaluation.socket_latencies():
+            self._events.publish(
+                SocketLatency(
+                    run_id=self.run_id,
+                    pipeline=pipeline,
+                    stage=stage,
+                    count=times.count,
+                    unknown=times.unknown,
+                    latency_ns=times.figures(),
+                )
+            )
         self._events.publish(drained)
 
     def fail(self, reason: str) -> None:
@@ -393,7 +406,8 @@ class EvaluatorSession:
             plan.start_offsets,
             evaluation.inputs,
             with_offsets=plan.request.workload.publishes_pairs,
-            with_input_offsets=plan.request.workload.has_proxy,
+            with_input_offsets=plan.request.has_input_offsets,
+            with_stamps=plan.request.socket_pipeline is not None,
         )
         self._state = EvaluatedRun(plan, evaluation, publication, reader, self._clock())
         self._told_lag_ms, self._largest_lag_ms = self._clock(), 0

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from schemas.frame import LENGTH, MAX_FRAME_BYTES, ZEROMQ_USER
-from services.gateway.receivers import (
+from services.runtime.frame_receivers import (
     LIMITS,
     PATIENCE_S,
     ConnectionLimits,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from schemas.frame import Frame, encode
-from services.gateway.receivers import Arrival
 from services.gateway.way_in import FLUSH_S, WayIn
+from services.runtime.frame_receivers import Arrival
 
 pytestmark = pytest.mark.unit
 

@@ -9,7 +9,7 @@ import structlog
 from schemas.commands import Prepare
 from schemas.protocol import RunPlan
 from services.generator.librdkafka import ClientError
-from services.generator.producer_backend import open_link
+from services.generator.links import open_link
 from services.generator.runs import RunCommands
 from services.generator.settings import GeneratorSettings
 from tests.unit.requests import a_request

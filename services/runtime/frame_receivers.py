@@ -1,7 +1,7 @@
 """Receivers of frames: TCP, UDP or ZeroMQ on one port, each with bounded memory per client.
 
-`receive` yields (frame, time read in nanoseconds since the epoch), with a Refusal in place of data
-that is not a frame.
+`receive` yields (frame, time read in nanoseconds, since the epoch unless another clock is given),
+with a Refusal in place of data that is not a frame.
 """
 
 import logging
@@ -69,12 +69,20 @@ class Receiver(Protocol):
         """Close the port."""
 
 
-def open_receiver(transport: str, host: str, port: int, tag: bytes) -> Receiver:
-    """The receiver of a transport. tag: prefix of the frames of the run. Raises OSError if the
-    port is in use."""
+def open_receiver(
+    transport: str,
+    host: str,
+    port: int,
+    tag: bytes,
+    clock_ns: Callable[[], int] = time.time_ns,
+) -> Receiver:
+    """The receiver of a transport. tag: prefix of the frames of the run; clock_ns: of the times of
+    arrival. Raises OSError if the port is in use."""
     if transport == "tcp":
-        return TcpReceiver(host, port, tag)
-    return UdpReceiver(host, port) if transport == "udp" else ZeromqReceiver(host, port, tag)
+        return TcpReceiver(host, port, tag, clock_ns=clock_ns)
+    if transport == "udp":
+        return UdpReceiver(host, port, clock_ns)
+    return ZeromqReceiver(host, port, tag, clock_ns=clock_ns)
 
 
 @dataclass(eq=False)
@@ -100,7 +108,10 @@ class TcpReceiver:
         tag: bytes,
         limits: ConnectionLimits = LIMITS,
         clock_s: Callable[[], float] = time.monotonic,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
+        self._clock_ns = clock_ns
         self._limits = limits
         self._clock_s = clock_s
         self.turned_away = 0
@@ -161,7 +172,7 @@ class TcpReceiver:
             else:
                 self._drop(connection)
             return
-        received_ns = time.time_ns()
+        received_ns = self._clock_ns()
         was_empty, at = not connection.buffer, 0
         connection.buffer += data
         while len(connection.buffer) - at >= LENGTH.size:
@@ -184,7 +195,7 @@ class TcpReceiver:
     def _refused(self, connection: _Connection, reason: str) -> Arrival:
         data = bytes(connection.buffer[:KEPT_BYTES])
         self._drop(connection)
-        return Refusal(data, reason), time.time_ns()
+        return Refusal(data, reason), self._clock_ns()
 
     def _drop(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
@@ -201,7 +212,8 @@ class TcpReceiver:
 class UdpReceiver:
     """A datagram is a frame. Datagrams are lost while the socket buffer is full."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, clock_ns: Callable[[], int] = time.time_ns) -> None:
+        self._clock_ns = clock_ns
         self.turned_away = 0
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
@@ -214,7 +226,7 @@ class UdpReceiver:
                 data = self._socket.recv(65_536)
             except OSError:  # no more data
                 return
-            yield data, time.time_ns()
+            yield data, self._clock_ns()
             self._socket.settimeout(0)
 
     def keep_bounds(self) -> None:
@@ -229,7 +241,16 @@ class ZeromqReceiver:
     beyond the limit are shut down when the socket monitor reports them. Clients log in: one
     that does not could fill the memory with parts of a message that never ends."""
 
-    def __init__(self, host: str, port: int, tag: bytes, limits: ConnectionLimits = LIMITS) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        tag: bytes,
+        limits: ConnectionLimits = LIMITS,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._clock_ns = clock_ns
         self._limits = limits
         import zmq
         from zmq.auth.thread import ThreadAuthenticator
@@ -269,7 +290,7 @@ class ZeromqReceiver:
                 data: bytes = self._socket.recv(self._no_wait)
             except self._again:
                 return
-            yield data, time.time_ns()
+            yield data, self._clock_ns()
 
     def keep_bounds(self) -> None:
         for _ in range(AT_ONCE):
