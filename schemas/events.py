@@ -280,13 +280,14 @@ class Drained(LifecycleEvent):
     One per evaluator: instance `instance_index` of `instance_count` reports its share of the
     partitions, so totals are summed. came_forgotten: outputs that arrived after their inputs were
     evicted; their latencies are unknown. not_handed: outputs of which it is not known when their
-    inputs were handed to the pipeline.
+    inputs were handed to the pipeline. missing: in all phases, by pipeline and stage.
     """
 
     name = "drained"
     verdicts: dict[str, dict[str, dict[str, int]]]
     came_forgotten: int = Field(0, ge=0)
     not_handed: int = Field(0, ge=0)
+    missing: dict[str, dict[str, int]] = Field(default_factory=dict)
     instance_index: int = 0
     instance_count: int = 1
 
@@ -309,6 +310,8 @@ class FramesArrived(LifecycleEvent):
     model_config = ConfigDict(extra="allow")
     name = "way_in"
     transport: str = ""
+    lost: int = 0
+    not_appended: int = 0
 
 
 class ResultsReceived(LifecycleEvent):

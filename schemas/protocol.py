@@ -157,6 +157,12 @@ class RunRequest(Model):
         """The pipeline that is a system behind sockets; it is the only one of its run."""
         return next((each for each in self.pipelines if each.engine == SOCKET), None)
 
+    def counts_losses(self, stage: Stage) -> bool:
+        """Whether the outputs of a stage have verdicts for the whole load, so that what was lost
+        can be added up: if records are sent over the network, of a stage without windows."""
+        chain = (*self.domain.chain(stage), self.domain.stage(stage))
+        return self.workload.has_gateway and not any(each.is_windowed for each in chain)
+
     @property
     def has_input_offsets(self) -> bool:
         """Whether the evaluator needs the offset of each input, to look up a time of it."""

@@ -118,10 +118,26 @@ class Recovery(ReportPart):
     p99_ms: Number | None = None
 
 
+class Loss(ReportPart):
+    """What was lost of a whole load, on the way of one stage. due: results due from the records
+    that are known; received: distinct ones; lost: records that did not reach the topics, or the
+    gateway, and results that did not come. Of these, records lost `before` the system; results not
+    sent `inside` it and lost `after` it; None where that is not known."""
+
+    due: Number
+    received: Number
+    lost: Number
+    before: Number | None = None
+    inside: Number | None = None
+    after: Number | None = None
+
+
 class StageReport(ReportPart):
     """A stage. outputs: all that arrived. verdicts: outputs by verdict. latency_ms: by definition;
     `visible` only of outputs in transactions. aborted: records of aborted transactions, which are
-    no outputs. cost_ms: None if the stage reads no measured stage."""
+    no outputs. cost_ms: None if the stage reads no measured stage. lost: of the whole load, with
+    `loss`, where; None if unknown. socket_ns: of a system behind sockets, nanoseconds from sending
+    the latest contributing record to receiving the result."""
 
     outputs: Number | None = None
     records_per_second: Number | None = None
@@ -130,6 +146,9 @@ class StageReport(ReportPart):
     aborted: Number = 0
     cost_ms: StageCost | None = None
     recovery: list[Recovery] = Field(default_factory=list)
+    lost: Number | None = None
+    loss: Loss | None = None
+    socket_ns: Latency | None = None
 
     @property
     def latest(self) -> Latency:

@@ -5,6 +5,7 @@
     join.event_time.p50_ms < 900          of another definition of latency than `latest`
     tumbling.missing == 0                 a verdict; `not_exact` are all but exact
     pipeline.cpu_cores <= 1.5             what a pipeline used
+    *.lost <= 0                           what was lost on the whole way, of the whole load
     input.send_delay_p99_ms <= 20         what was sent
     pipeline.sustainable_rate_per_second >= 50000     what a search found
     join.p99_ms <= 1.1 * baseline         against the same figure of another run
@@ -32,7 +33,8 @@ VERDICT_FIGURES: Final = (
 )
 GROWING_VERDICTS: Final = ("wrong", "late", "duplicate", "unexpected")
 RATE: Final = "records_per_second"
-OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE)
+LOST: Final = "lost"
+OF_STAGE: Final = (*LATENCY_FIGURES, *VERDICT_FIGURES, "outputs", RATE, LOST)
 SUSTAINABLE_RATE: Final = "sustainable_rate_per_second"
 OF_RESOURCES: Final = (
     *("cpu_cores", "memory_mb", "heap_mb", "core_seconds_per_million_records", "lag_records"),
@@ -173,9 +175,8 @@ def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Thres
         raise ValueError(f"{threshold.text!r}: the pipeline of this watch is {watch}")
     if threshold.subject not in (EVERY_STAGE, stage, PIPELINE, INPUT):
         raise ValueError(f"{threshold.text!r}: the stage of this watch is {stage}")
-    of_stage = (
-        each for each in OF_STAGE if each != "wrong" and (kind, each) != ("filter", "missing")
-    )
+    left_out = {"wrong", LOST} | ({"missing"} if kind == "filter" else set())
+    of_stage = (each for each in OF_STAGE if each not in left_out)
     of_input = (f"{INPUT}.{each}" for each in OF_INPUT if not each.startswith("send_delay_"))
     allowed = (*of_stage, *of_input)
     is_of_stage = threshold.subject in (EVERY_STAGE, stage)

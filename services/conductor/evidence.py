@@ -10,6 +10,7 @@ pipeline's own turns.
 """
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
 from statistics import median
 from typing import TypedDict, TypeVar, cast
 
@@ -429,9 +430,15 @@ class PhaseFigures:
             return len(self._turns.seconds_of(pipeline))
         return (self._bounds[1] - self._bounds[0]) / 1000 if self._bounds else 0.0
 
-    def figures(self, drained: Drained | None = None, *, early: bool = False) -> Figures:
-        """The figures so far. drained: the final verdicts. early: without them, count the verdicts
-        so far."""
+    def figures(
+        self,
+        drained: Drained | None = None,
+        lost: Mapping[str, Mapping[str, int]] | None = None,
+        *,
+        early: bool = False,
+    ) -> Figures:
+        """The figures so far. drained: the final verdicts; lost: of the whole load, by pipeline and
+        stage, None if unknown. early: without them, count the verdicts so far."""
         final = drained.verdicts if drained else {}
         return Figures(
             input=self._input(),
@@ -440,7 +447,11 @@ class PhaseFigures:
                     resources=self._resources(pipeline.name, ended=drained is not None),
                     lag_records=Lag(max=self._lag.get(pipeline.name)),
                     stages={
-                        stage: self._stage(pipeline.name, stage, final, early and not final)
+                        stage: self._stage(
+                            pipeline.name, stage, final, early and not final
+                        ).model_copy(
+                            update={"lost": (lost or {}).get(pipeline.name, {}).get(stage)}
+                        )
                         for stage in self._request.stages_of(pipeline)
                     },
                 )

@@ -335,7 +335,7 @@ class Run:
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")
         give_up_s = self.request.workload.judgement.give_up_ms / 1000
-        left_s = give_up_s - (now_ms() - phases.measure_end_ms) / 1000
+        left_s = give_up_s - (now_ms() - phases.load_end_ms) / 1000
         self._await_verdicts(max(0.0, left_s) + self._settings.drain_timeout_s)
         deadline_s = time.monotonic() + self._settings.restart_timeout_s
         while self._state.may_still_come() and time.monotonic() < deadline_s:

@@ -18,6 +18,7 @@ from schemas.events import (
     EvaluationResumed,
     Failed,
     FigureColumns,
+    FramesArrived,
     LifecycleEvent,
     LoadFinished,
     PartDown,
@@ -62,7 +63,7 @@ class RunState:
     by this machine, own_s by the stack. sees_the_stack: whether the collector sees processes of the
     stack other than its own, which it does not in a container. measured: figures so far, of a run
     with thresholds. warming: whether the pipelines are steady; watched: causes of late seconds;
-    phases: of the load, once it is measured.
+    phases: of the load, once it is measured. frames: what arrived at the gateway, if it has one.
     """
 
     request: RunRequest
@@ -91,6 +92,7 @@ class RunState:
     warming: Warming = field(init=False)
     watched: CollectedEvidence = field(init=False)
     phases: PhasePlan | None = None
+    frames: FramesArrived | None = None
     _services: dict[str, str] = field(default_factory=dict)  # by instance that was ready
     _ready_instances: dict[str, set[int]] = field(default_factory=dict)
     _drained_instances: dict[int, Drained] = field(default_factory=dict)
@@ -122,6 +124,22 @@ class RunState:
     def thresholds(self) -> tuple[Threshold, ...]:
         """Thresholds of its workload."""
         return tuple(map(parse_threshold, self.request.workload.thresholds))
+
+    @property
+    def lost(self) -> dict[str, dict[str, int]] | None:
+        """Records that did not reach the topics or the system and results that did not come, of
+        the whole load, by pipeline and stage; None if that is not known."""
+        if self.drained is None or self.load_finished is None:
+            return None
+        before = self.load_finished.failed
+        if self.request.has_gateway:
+            if self.frames is None:
+                return None
+            before = self.frames.lost + self.frames.not_appended
+        return {
+            pipeline: {stage: before + count for stage, count in counted.items()}
+            for pipeline, counted in self.drained.missing.items()
+        }
 
     @property
     def load_finished(self) -> LoadFinished | None:
@@ -230,13 +248,11 @@ class RunState:
             case Failed() if not self.failure:
                 self.failure = f"{name} failed: {event.reason}"
                 self.broken_by = "" if event.pipeline else name
-            case LoadFinished():
-                self.loads_finished[event.instance_index] = event
+            case LoadFinished() | FramesArrived() | Drained():
+                self._add_end(event)
             case Evaluating():
                 self.watched.add_lag(event.time // 1000, event.largest_lag_ms)
                 self.largest_lag_ms = max(self.largest_lag_ms or 0, event.largest_lag_ms)
-            case Drained():
-                self._add_drained(event)
             case ClockOffsetMeasured(offset_ms=offset_ms):
                 known_ms = self.clock_offset_ms
                 self.clock_offset_ms = offset_ms if known_ms is None else min(known_ms, offset_ms)
@@ -261,6 +277,15 @@ class RunState:
         if len(instances) >= share.instance_count:
             self.ready.add(service)
 
+    def _add_end(self, event: LoadFinished | FramesArrived | Drained) -> None:
+        match event:
+            case LoadFinished():
+                self.loads_finished[event.instance_index] = event
+            case FramesArrived():
+                self.frames = event
+            case Drained():
+                self._add_drained(event)
+
     def _add_drained(self, drained: Drained) -> None:
         """Add the totals of one evaluator's share."""
         self._drained_instances[drained.instance_index] = drained
@@ -275,7 +300,16 @@ class RunState:
                     of_stage.update(counts)
         forgotten = sum(instance.came_forgotten for instance in instances)
         not_handed = sum(instance.not_handed for instance in instances)
-        self.drained = Drained(verdicts=totals, came_forgotten=forgotten, not_handed=not_handed)
+        missing: dict[str, Counter[str]] = {}
+        for instance in instances:
+            for pipeline, counted in instance.missing.items():
+                missing.setdefault(pipeline, Counter()).update(counted)
+        self.drained = Drained(
+            verdicts=totals,
+            came_forgotten=forgotten,
+            not_handed=not_handed,
+            missing={pipeline: dict(counted) for pipeline, counted in missing.items()},
+        )
 
     def _add_usage(self, record: ResourceFigures) -> None:
         """Add processor time by user; samples have no phase, so the whole run counts."""

@@ -68,7 +68,7 @@ def conclude(state: RunState) -> RunVerdict:
         detail |= state.watched.detail(state.phases)
     if state.measured is not None:
         is_early = state.failure.startswith(ENDED)
-        figures = state.measured.figures(state.drained, early=is_early)
+        figures = state.measured.figures(state.drained, state.lost, early=is_early)
         judge = judged_early if is_early else judged
         detail["thresholds"] = [row.as_json() for row in judge(state.thresholds, figures)]
     if not reasons:
@@ -128,7 +128,8 @@ def _judging_reasons(state: RunState) -> list[str]:
         " some of its inputs."
         for pipeline in sorted(state.proxies_ended)
     ]
-    if state.negative:
+    # Behind sockets a result may be appended before its record, which was sent before it.
+    if state.negative and state.request.socket_pipeline is None:
         reasons.append(
             f"{state.negative} latencies are negative: the broker's clock stepped back "
             "or outputs were published before their inputs."

@@ -49,7 +49,7 @@ class TcpLink:
             except OSError as error:
                 if time.monotonic() > until_s:
                     place = f"{address[0]}:{address[1]}"
-                    raise ClientError(f"nothing answers at {place}: {error}") from error
+                    raise ClientError(f"no gateway answers at {place}: {error}") from error
                 time.sleep(POLL_S)
 
     def _connect(self) -> None:
@@ -146,7 +146,7 @@ class ZeromqLink:
             return
         if not self._socket.poll(int(1000 * CONNECT_S), zmq.POLLOUT):
             self.close()
-            raise ClientError(f"nothing answers at {address[0]}:{address[1]}")
+            raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
 
     def send(self, frame: bytes) -> bool:
         try:
@@ -173,7 +173,7 @@ def open_link(transport: str, address: tuple[str, int], greeting: bytes, tag: by
     try:
         return UdpLink(address)
     except OSError as error:  # for example an unknown host name
-        raise ClientError(f"nothing answers at {address[0]}:{address[1]}: {error}") from error
+        raise ClientError(f"no gateway answers at {address[0]}:{address[1]}: {error}") from error
 
 
 def open_system_link(transport: str, address: tuple[str, int], greeting: bytes) -> Link:

@@ -6,12 +6,13 @@ A time span is begin and end, epoch milliseconds, the end exclusive.
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from schemas.percentiles import LATENCIES
+from schemas.percentiles import LATENCIES, RANKED
 from schemas.protocol import VERDICTS, floor_run_id
 from schemas.report import Number, SchedulerDelay
 from schemas.threshold import LATENCY_FIGURES
 from services.runtime.clickhouse import query, query_as
 
+SOCKET_FIGURES = tuple(f"{name}_ns" for name in (*RANKED, "mean"))
 Span: TypeAlias = tuple[int, int]
 
 
@@ -109,6 +110,30 @@ class GroupLagRow:
     last: int
 
 
+@dataclass(frozen=True)
+class LossRow:
+    """What was lost of the whole load of a run sent over the network, as `schemas.report.Loss`."""
+
+    pipeline: str
+    stage: str
+    due: int
+    received: int
+    lost: int
+    before: int | None
+    inside: int | None
+    after: int | None
+
+
+@dataclass(frozen=True)
+class SocketRow:
+    """Latency of a stage behind sockets: number of outputs, and figures in nanoseconds."""
+
+    pipeline: str
+    stage: str
+    count: int
+    figures: dict[str, Number]
+
+
 _LATENCIES = (
     f"SELECT pipeline, stage, definition, count, negative, {', '.join(LATENCY_FIGURES)}"
     " FROM tidegauge.latency_summary WHERE run_id = {run_id:String} AND phase = 'measure'"
@@ -153,6 +178,41 @@ def _latencies(url: str, sql: str, run_id: str) -> list[LatencyRow]:
             **row,
         )
         for row in query(url, sql, run_id=run_id)
+    ]
+
+
+def losses(url: str, run_id: str) -> list[LossRow]:
+    """What was lost, by stage; none if records were sent directly to Kafka."""
+    return query_as(
+        LossRow,
+        url,
+        "SELECT pipeline, stage, due, received, lost, lost_before AS before,"
+        " lost_inside AS inside, lost_after AS after"
+        " FROM tidegauge.losses WHERE run_id = {run_id:String}",
+        run_id=run_id,
+    )
+
+
+def socket_latencies(url: str, run_id: str) -> list[SocketRow]:
+    """Latency of each stage behind sockets."""
+    rows = query(
+        url,
+        f"SELECT pipeline, stage, count, {', '.join(SOCKET_FIGURES)}"
+        " FROM tidegauge.socket_latencies WHERE run_id = {run_id:String}",
+        run_id=run_id,
+    )
+    return [
+        SocketRow(
+            row["pipeline"],
+            row["stage"],
+            int(row["count"]),
+            {
+                name.removesuffix("_ns"): value
+                for name in SOCKET_FIGURES
+                if (value := row[name]) is not None
+            },
+        )
+        for row in rows
     ]
 
 

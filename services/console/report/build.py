@@ -29,6 +29,7 @@ from schemas.report import (
     Lag,
     Late,
     Latency,
+    Loss,
     Number,
     PipelineReport,
     Report,
@@ -56,7 +57,15 @@ from services.runtime.clickhouse import QueryError
 MOST_SPANS = 3_600  # for intervals; in longer runs, several seconds are combined
 UNCONCLUDED = "The run is not concluded."
 Stage = tuple[str, str]  # pipeline and stage
-Row = TypeVar("Row", figures.Verdicts, figures.LatencyRow, figures.StageCostRow, figures.OutputRow)
+Row = TypeVar(
+    "Row",
+    figures.Verdicts,
+    figures.LatencyRow,
+    figures.StageCostRow,
+    figures.OutputRow,
+    figures.LossRow,
+    figures.SocketRow,
+)
 
 
 def build_report(url: str, run_id: str) -> Report:
@@ -166,6 +175,8 @@ class RunFigures:
     latencies: Mapping[Stage, list[figures.LatencyRow]]
     intervals: Mapping[seconds.Cell, dict[str, Interval | None] | None]
     costs: Mapping[Stage, list[figures.StageCostRow]]
+    losses: Mapping[Stage, list[figures.LossRow]]
+    sockets: Mapping[Stage, list[figures.SocketRow]]
     restarts: Mapping[str, list[Restart]]
     outputs: Mapping[Stage, list[figures.OutputRow]]
     lags: Mapping[str, figures.LagRow]
@@ -199,6 +210,8 @@ class RunFigures:
             StageCost(stage_before=cost.stage_before, p50=cost.p50, p99=cost.p99)
             for cost in self.costs.get(stage, ())
         ]
+        loss = next(iter(self.losses.get(stage, ())), None)
+        behind = next(iter(self.sockets.get(stage, ())), None)
         return StageReport(
             outputs=sum(count for verdict, count in verdicts.items() if verdict != "missing"),
             records_per_second=rate,
@@ -208,6 +221,11 @@ class RunFigures:
             },
             aborted=aborted,
             cost_ms=costs[-1] if costs else None,
+            lost=loss.lost if loss else None,
+            loss=_loss(loss) if loss else None,
+            socket_ns=Latency.model_validate({"count": behind.count} | behind.figures)
+            if behind
+            else None,
         )
 
     def _latency(self, row: figures.LatencyRow) -> Latency:
@@ -244,6 +262,17 @@ class RunFigures:
         )
 
 
+def _loss(row: figures.LossRow) -> Loss:
+    return Loss(
+        due=row.due,
+        received=row.received,
+        lost=row.lost,
+        before=row.before,
+        inside=row.inside,
+        after=row.after,
+    )
+
+
 def read_facts(
     url: str, run_id: str, plan: ReportPlan, span: Span | None, *, expired: bool
 ) -> RunFigures:
@@ -263,6 +292,8 @@ def read_facts(
         plan.by_stage(known),
         spans,
         plan.by_stage(figures.stage_costs(url, run_id)),
+        plan.by_stage(figures.losses(url, run_id)),
+        plan.by_stage(figures.socket_latencies(url, run_id)),
         restarts,
         plan.by_stage(figures.outputs(url, run_id, span) if span else []),
         {

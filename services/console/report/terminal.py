@@ -36,6 +36,7 @@ from services.console.report.words import (
     input_sentence,
     interleaved_sentences,
     lag_sentences,
+    loss_sentences,
     left_out_sentence,
     median_lines,
     median_run_sentence,
@@ -111,6 +112,7 @@ def _notes(report: Report) -> list[str]:
         *([left_out_sentence(report.left_out)] if report.left_out else []),
         *start_sentences(report),
         *definition_sentences(report),
+        *loss_sentences(report),
         *([evaluator_sentence(restarts)] if restarts else []),
         *(
             f"{name} {recovery_sentence(stage, recovered)}"

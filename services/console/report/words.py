@@ -11,8 +11,10 @@ from schemas.report import (
     BaselineComparison,
     Input,
     Latency,
+    Loss,
     Median,
     NotJudged,
+    Number,
     PipelineReport,
     RepeatedSearch,
     Report,
@@ -86,6 +88,39 @@ def way_in_sentences(report: Report) -> list[str]:
     return [text + "."]
 
 
+def loss_sentences(report: Report) -> Iterator[str]:
+    """What each stage lost on the whole way and where, of a load sent over the network; and its
+    latency behind sockets."""
+    for name, pipeline in report.pipelines.items():
+        for stage, cell in pipeline.stages.items():
+            if (times := cell.socket_ns) is not None and times.count:
+                yield (
+                    f"{name} {stage}, from sending a record to receiving the result: "
+                    f"p50 {_ns(times.p50)}, p99 {_ns(times.p99)}, max {_ns(times.max)} ns."
+                )
+            if (loss := cell.loss) is not None:
+                yield f"{name} {stage}: {_lost(loss)}."
+
+
+def _lost(loss: Loss) -> str:
+    """`10 lost of the whole load: 4 records before the system, 6 results in it, 0 after it`."""
+    if not loss.lost:
+        return "nothing lost of the whole load"
+    places = {
+        "before the system": loss.before,
+        "in it": loss.inside,
+        "after it": loss.after,
+    }
+    known = [f"{count} {place}" for place, count in places.items() if count is not None]
+    unknown = [place for place, count in places.items() if count is None]
+    text = f"{loss.lost} lost of the whole load: {', '.join(known)}"
+    return f"{text}{', ' if known else ''}unknown {' and '.join(unknown)}" if unknown else text
+
+
+def _ns(value: Number | None) -> str:
+    return "–" if value is None else f"{value:,.0f}"
+
+
 def remarks(report: Report) -> list[str]:
     """What a reader must know beside the figures and the steadiness, in all forms alike."""
     return [
@@ -94,6 +129,7 @@ def remarks(report: Report) -> list[str]:
         *watch_sentences(report),
         *start_sentences(report),
         *definition_sentences(report),
+        *loss_sentences(report),
         *([EXPIRED] if report.seconds_expired else []),
         *([left_out_sentence(report.left_out)] if report.left_out else []),
     ]

@@ -149,6 +149,7 @@ class Evaluation:
                     by_input=shares > 1,
                     hand_overs=self._hand_overs.get(pipeline.name),
                     sent=self._sent,
+                    of_load=request.counts_losses(name),
                     limits=limits,
                 )
                 self.where[topic] = (pipeline.name, name)

@@ -64,7 +64,7 @@ class Ledger:
     """Judges the outputs of one stage of one pipeline with its oracle. by_input: also count
     measured latencies by the second of the latest input. hand_overs: of the inputs to the pipeline,
     if the run measures `processing_time`. sent: when the frames of the inputs of a system behind
-    sockets were sent, nanoseconds."""
+    sockets were sent, nanoseconds. of_load: whether verdicts are awaited for the whole load."""
 
     def __init__(
         self,
@@ -75,6 +75,7 @@ class Ledger:
         by_input: bool = False,
         hand_overs: HandOvers | None = None,
         sent: HandOvers | None = None,
+        of_load: bool = False,
         limits: StateLimits = LIMITS,
     ) -> None:
         self._limits = limits
@@ -82,6 +83,7 @@ class Ledger:
         self._by_input = by_input
         self._hand_overs = hand_overs
         self._sent = sent
+        self._of_load = of_load
         self.socket_times = SocketTimes(limits.socket_times) if sent is not None else None
         self.not_handed = 0  # measured outputs of which it is not known when they had their inputs
         self.tally = StageCounters()
@@ -214,13 +216,15 @@ class Ledger:
             self.tally.add_verdicts("missing", phase, expected.latest_ms, change=-1)
 
     def open_in_measure(self) -> int:
-        """Number of expected outputs of the measure phase without a verdict."""
+        """Number of expected outputs of the measure phase, or of the whole load, without a
+        verdict."""
         total = 0
         for group in self._open_groups():
             if group in self._answered:
                 continue
             _at, expected = self._open(group)
-            total += int((phase_codes(self.plan, expected.scheduled_us) == MEASURE).sum())
+            measured = phase_codes(self.plan, expected.scheduled_us) == MEASURE
+            total += len(measured) if self._of_load else int(measured.sum())
         return total
 
     def evict(self, before: int) -> None:

@@ -177,7 +177,9 @@ class Publication:
         self._pairs = already.pairs() if already is not None else {}
         self._ends, self._ends_ms = ends or {}, ends_ms
         self.totals: dict[str, dict[str, Counter[str]]] = {}
+        self.missing: dict[str, Counter[str]] = {}  # of the whole load
         for pipeline, stage in where.values():
+            self.missing.setdefault(pipeline, Counter())[stage] = 0
             none = dict.fromkeys(protocol.VERDICTS, 0)
             self.totals.setdefault(pipeline, {})[stage] = Counter(none)
 
@@ -194,6 +196,8 @@ class Publication:
             if topic == catalogue.PAIRS:
                 self._publish_pairs(fields)
                 continue
+            if topic == catalogue.VERDICTS:
+                self.missing[fields["pipeline"]][fields["stage"]] += fields["missing"]
             if topic == catalogue.VERDICTS and fields["phase"] == "measure":
                 counts = {verdict: fields[verdict] for verdict in protocol.VERDICTS}
                 self.totals[fields["pipeline"]][fields["stage"]].update(counts)

@@ -330,6 +330,7 @@ class EvaluatorSession:
             verdicts=totals,
             came_forgotten=state.evaluation.came_forgotten,
             not_handed=state.evaluation.not_handed,
+            missing={name: dict(each) for name, each in state.publication.missing.items()},
             instance_index=self._shard.index,
             instance_count=self._shard.count,
         )

@@ -91,7 +91,7 @@ def test_a_file_that_is_not_toml_ends_the_start(tmp_path, monkeypatch, capsys):
 def test_every_service_has_a_port_of_its_own():
     settings = ServiceSettings(base_port=18_000)
     ports = [settings.port(service) for service in PORT_OFFSETS]
-    assert ports == list(range(18_000, 18_013))
+    assert ports == list(range(18_000, 18_015))
     with pytest.raises(KeyError):
         settings.port("nothing")
 
