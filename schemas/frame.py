@@ -22,8 +22,8 @@ ZeroMQ logs in with the mechanism PLAIN as ZEROMQ_USER; the password is the tag 
 """
 
 import struct
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 MARKER = b"TGF1"
 END, HELLO = 255, 254
@@ -44,8 +44,7 @@ class FrameError(ValueError):
     """Bytes are not a frame; the text is the reason for the dead letter."""
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(NamedTuple):
     """A record and its send time. key, value: empty for END and HELLO."""
 
     tag: bytes

@@ -8,6 +8,7 @@ of the domain flights. It depends on Tidegauge for the format of the records onl
 language that is Avro with the files of domains/flights. See docs/sockets.md.
 """
 
+import json
 import os
 import socket
 import struct
@@ -28,6 +29,10 @@ RECORDS = {
 }
 
 records = RecordSchemas(load_schema(path) for path in Path("domains/flights").glob("*.avsc"))
+columns = {
+    record: [field["name"] for field in json.loads(records.schema_json(record))["fields"]]
+    for record in RECORDS.values()
+}
 
 
 def address(name: str) -> tuple[str, int]:
@@ -124,7 +129,6 @@ def results(value: bytes) -> Iterator[tuple[int, bytes]]:
         _name, state = records.decode(value)
     except DecodeError:
         return  # a real system stores undecodable records
-    del state["scheduled_at"]
     keeps = {
         "parse": True,
         "area": 45 <= state["latitude"] <= 56 and 2 <= state["longitude"] <= 18,
@@ -132,7 +136,8 @@ def results(value: bytes) -> Iterator[tuple[int, bytes]]:
     }
     for stage, record in RECORDS.items():
         if stage in STAGES and keeps[stage]:
-            yield STAGES.index(stage), records.encode(record, state)
+            result = {name: state[name] for name in columns[record]}
+            yield STAGES.index(stage), records.encode(record, result)
 
 
 def main() -> None:

@@ -2,9 +2,11 @@
 
 import socket
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from schemas.frame import LENGTH, MAX_DATAGRAM_BYTES, ZEROMQ_USER
+from services.generator.frame_batch import Frames
 from services.generator.librdkafka import ClientError
 
 POLL_S = 0.1
@@ -19,8 +21,11 @@ class Link(Protocol):
 
     last_error: str
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         """Send one frame; returns whether it was accepted."""
+
+    def send_all(self, frames: Frames) -> int:
+        """Send several frames with few system calls; returns how many were accepted."""
 
     def flush(self) -> bool:
         """Send the rest of an accepted frame; returns whether nothing is left."""
@@ -59,12 +64,21 @@ class TcpLink:
         connected.setblocking(False)
         self._socket = connected
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         """See Link. Buffers up to REST_BYTES that the socket does not accept."""
         if len(self._rest) > REST_BYTES and not self.flush():
             return False
-        self._rest += LENGTH.pack(len(frame)) + frame
+        self._rest += LENGTH.pack(len(frame))
+        self._rest += frame
         return True
+
+    def send_all(self, frames: Frames) -> int:
+        """See Link. All or none are accepted."""
+        if len(self._rest) > REST_BYTES and not self.flush():
+            return 0
+        self._rest += frames.data[: int(frames.ends[-1])]
+        self.flush()
+        return len(frames)
 
     def flush(self) -> bool:
         try:
@@ -104,7 +118,7 @@ class UdpLink:
         self._socket.setblocking(False)
         self._socket.connect(address)
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         if len(frame) > MAX_DATAGRAM_BYTES:
             raise ClientError(f"a record of {len(frame)} bytes does not fit into a datagram")
         try:
@@ -114,6 +128,9 @@ class UdpLink:
         except OSError as error:  # nobody listens: reported by the response to an earlier datagram
             self.last_error = f"a datagram was refused: {error}"
         return True
+
+    def send_all(self, frames: Frames) -> int:
+        return _one_by_one(self.send, frames)
 
     def flush(self) -> bool:
         return True
@@ -148,12 +165,15 @@ class ZeromqLink:
             self.close()
             raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
 
-    def send(self, frame: bytes) -> bool:
+    def send(self, frame: bytes | memoryview) -> bool:
         try:
             self._socket.send(frame, self._no_wait)
         except self._again:
             return False
         return True
+
+    def send_all(self, frames: Frames) -> int:
+        return _one_by_one(self.send, frames)
 
     def flush(self) -> bool:
         return True
@@ -161,6 +181,13 @@ class ZeromqLink:
     def close(self) -> None:
         self._socket.close()
         self._context.term()
+
+
+def _one_by_one(send: Callable[[memoryview], bool], frames: Frames) -> int:
+    for number in range(len(frames)):
+        if not send(frames.frame(number)):
+            return number
+    return len(frames)
 
 
 def open_link(transport: str, address: tuple[str, int], greeting: bytes, tag: bytes) -> Link:

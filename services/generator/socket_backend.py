@@ -7,6 +7,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from schemas.frame import (
     END,
     HELLO,
@@ -16,6 +19,7 @@ from schemas.frame import (
     Frame,
     encode,
 )
+from services.generator.frame_batch import Frames, frames_of, records_of
 from services.generator.links import AT_ONCE, open_system_link
 from services.generator.message_batch import MessageBatch
 from services.generator.settings import GeneratorSettings
@@ -47,8 +51,8 @@ class SocketBackend:
         address = settings.host, settings.port("system_frames")
         self._link = open_system_link(transport, address, hello)
         self._ends = ENDS if transport == "udp" else 1
-        self._numbers = {topic: number for number, topic in enumerate(topics)}
-        self._sequences = {0: 0, PROBES: 0}
+        self._places = {topic: (0, number) for number, topic in enumerate(topics)}
+        self._sent = self._probes = 0  # frames
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
         self._is_ended = False
         properties = {
@@ -65,42 +69,47 @@ class SocketBackend:
     def probe(self, topic: str, key: bytes, value: bytes) -> None:
         """Send a record of probe traffic to the system only; it is lost before the system has
         opened its port."""
-        self._frame(PROBES, topic, key, value, time.monotonic_ns())
+        number = self._places[topic][1]
+        frame = Frame(self._tag, PROBES, number, self._probes, time.monotonic_ns(), key, value)
+        self._probes += self._link.send(encode(frame))
         self._link.flush()
 
     def send(self, batch: MessageBatch, start: int, stop: int) -> int:
         """See ProducerBackend."""
-        for position in range(start, stop):
-            key, value = batch.record(position)
-            sent_ns = time.monotonic_ns()
-            if not self._frame(0, batch.topic, key, value, sent_ns):
-                stop = position
+        position = start
+        while position < stop:
+            until = min(stop, position + AT_ONCE)
+            records = records_of(batch, position, until)
+            place, sequence, sent_ns = self._places[batch.topic], self._sent, time.monotonic_ns()
+            frames = frames_of(records, self._tag, place, sequence, sent_ns)
+            accepted = self._link.send_all(frames)
+            self._sent += accepted
+            self._append(batch.topic, frames, accepted, sent_ns, batch.seconds[position:until])
+            position += accepted
+            if position < until:
                 break
-            self._append(batch.topic, key, value, sent_ns, int(batch.seconds[position]))
-            if (position - start) % AT_ONCE == AT_ONCE - 1:
-                self._link.flush()
-        self._link.flush()
         self._producer.poll(0)
-        return stop
+        return position
 
-    def _frame(self, stream: int, topic: str, key: bytes, value: bytes, sent_ns: int) -> bool:
-        number, sequence = self._numbers[topic], self._sequences[stream]
-        frame = Frame(self._tag, stream, number, sequence, sent_ns, key, value)
-        if not self._link.send(encode(frame)):
-            return False
-        self._sequences[stream] += 1
-        return True
-
-    def _append(self, topic: str, key: bytes, value: bytes, sent_ns: int, second: int) -> None:
-        """Append a record that was sent to its input topic."""
+    def _append(
+        self, topic: str, frames: Frames, count: int, sent_ns: int, seconds: NDArray[np.int32]
+    ) -> None:
+        """Append the first `count` records, which were sent, to their input topic."""
         headers = {STAMP_HEADER: STAMP.pack(sent_ns)}
-        done = partial(self._appended, second)
-        while True:
-            try:
-                self._producer.produce(topic, value, key, headers=headers, on_delivery=done)
-                return
-            except BufferError:
-                self._producer.poll(ROOM_S)
+        records = zip(
+            frames.keys[:count].to_pylist(),
+            frames.values[:count].to_pylist(),
+            seconds[:count].tolist(),
+            strict=True,
+        )
+        for key, value, second in records:
+            done = partial(self._appended, second)
+            while True:
+                try:
+                    self._producer.produce(topic, value, key, headers=headers, on_delivery=done)
+                    break
+                except BufferError:
+                    self._producer.poll(ROOM_S)
 
     def _appended(self, second: int, error: Any, _message: Any) -> None:
         if error is not None:
@@ -125,7 +134,7 @@ class SocketBackend:
         return waiting + (not self._is_ended)
 
     def _tell_end(self) -> None:
-        end = encode(Frame(self._tag, 0, END, self._sequences[0], time.monotonic_ns()))
+        end = encode(Frame(self._tag, 0, END, self._sent, time.monotonic_ns()))
         for number in range(self._ends):
             if number:
                 time.sleep(END_EVERY_S)

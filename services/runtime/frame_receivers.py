@@ -175,20 +175,22 @@ class TcpReceiver:
         received_ns = self._clock_ns()
         was_empty, at = not connection.buffer, 0
         connection.buffer += data
-        while len(connection.buffer) - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(connection.buffer, at)
+        whole = bytes(connection.buffer)
+        while len(whole) - at >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(whole, at)
             if length > MAX_FRAME_BYTES:
                 yield self._refused(connection, f"a frame of {length} bytes exceeds the limit")
                 return
             begin, end = at + LENGTH.size, at + LENGTH.size + length
-            if end > len(connection.buffer):
+            if end > len(whole):
                 break
-            frame = bytes(connection.buffer[begin:end])
-            if frame.startswith(self._ours):
-                connection.since_s, connection.is_known = self._clock_s(), True
-            yield frame, received_ns
+            if not connection.is_known and whole.startswith(self._ours, begin):
+                connection.is_known = True
+            yield whole[begin:end], received_ns
             at = end
         del connection.buffer[:at]
+        if at and connection.is_known:
+            connection.since_s = self._clock_s()
         if at or was_empty:
             connection.begun_s = self._clock_s()
 

@@ -1,0 +1,3 @@
+module tidegauge/socketgo
+
+go 1.21

@@ -1,0 +1,51 @@
+"""The example of a system behind sockets, which drops one record in a thousand at each of three
+places: on arrival, as if the network had lost it; between arrival and results; and after its
+results were numbered, as if the network had lost them."""
+
+import os
+import sys
+from pathlib import Path
+
+EVERY, BEFORE, INSIDE, AFTER = 1_000, 17, 500, 900
+
+
+def main():
+    sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "socket"))
+    import system  # reads the variables of a run
+
+    class DroppingAnswers(system.Answers):
+        """Numbers results and does not send them while `is_dropping`."""
+
+        is_dropping = False
+
+        def send(self, frame):
+            if not self.is_dropping:
+                super().send(frame)
+
+    number = received = 0
+    output = system.address("TIDEGAUGE_SOCKET_OUTPUT")
+    answers = DroppingAnswers(os.environ["TIDEGAUGE_SOCKET_ANSWERS"], output)
+    entry = system.address("TIDEGAUGE_SOCKET_INPUT")
+    for some in system.frames(os.environ["TIDEGAUGE_SOCKET_TRANSPORT"], entry):
+        for frame in some:
+            head = system.HEAD.unpack_from(frame)
+            stream, topic, begin = head[2], head[3], system.HEAD.size + head[7]
+            if topic == system.END:
+                answers.end(received)
+                continue
+            if topic == system.HELLO:
+                continue
+            place = -1
+            if stream != system.PROBES:
+                place, number = number % EVERY, number + 1
+                received += place != BEFORE
+            answers.is_dropping = place == AFTER
+            if place not in (BEFORE, INSIDE):
+                for stage, result in system.results(frame[begin:]):
+                    answers.result(stage, frame[system.HEAD.size : begin], result)
+            answers.is_dropping = False
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
