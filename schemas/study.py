@@ -48,6 +48,9 @@ FIGURES: Final = (
     "way_in_lost",
     "way_in_p50_us",
     "way_in_p99_us",
+    "lost",
+    "socket_p50_ns",
+    "socket_p99_ns",
 )
 MOST_EXPERIMENTS, MOST_SYSTEMS, MOST_SIZES = 50, 50, 20
 ROUNDING = 1e-6

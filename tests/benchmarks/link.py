@@ -163,15 +163,15 @@ def _system(transport: str, port: int) -> "subprocess.Popen[bytes]":
     process = subprocess.Popen(
         [sys.executable, "examples/socket/system.py"], cwd=ROOT, env=os.environ | variables
     )
-    if transport == "udp":
-        until_s = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until_s and not _is_bound(port):
-            time.sleep(POLL_S)
+    until_s = time.monotonic() + PATIENCE_S
+    kind = socket.SOCK_DGRAM if transport == "udp" else socket.SOCK_STREAM
+    while time.monotonic() < until_s and not _is_bound(port, kind):
+        time.sleep(POLL_S)
     return process
 
 
-def _is_bound(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+def _is_bound(port: int, kind: socket.SocketKind) -> bool:
+    with socket.socket(socket.AF_INET, kind) as probe:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

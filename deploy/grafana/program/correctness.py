@@ -30,6 +30,7 @@ def build() -> dash.Dashboard:
         _by_time(),
         _failed_by_time(),
         _ledger(),
+        _lost(),
         _offenders(),
         _dead_letters(),
         _sent(),
@@ -123,6 +124,38 @@ LIMIT 200
 """,
         {"pipeline": "string", "stage": "string"},
         judged=dict.fromkeys(recurring.FAILED, NONE_IS_GOOD),
+    )
+
+
+def _lost() -> table.Panel:
+    return rows(
+        About(
+            "Lost on the whole way",
+            "Of whole loads over TCP, UDP or ZeroMQ: results due that did not come and records "
+            "that did not arrive, by place. Empty cells: the system did not tell.",
+            "short",
+            height=8,
+            empty="No run of this time range was sent over the network.",
+        ),
+        f"""
+SELECT
+    run_id,
+    transport,
+    pipeline,
+    stage,
+    due,
+    received,
+    lost,
+    lost_before AS before,
+    lost_inside AS inside,
+    lost_after AS after
+FROM losses
+WHERE run_id IN (SELECT run_id FROM results_verdicts WHERE {CHOSEN})
+ORDER BY run_id DESC, pipeline, stage
+LIMIT 200
+""",
+        dict.fromkeys(("run_id", "transport", "pipeline", "stage"), "string"),
+        judged={"lost": NONE_IS_GOOD},
     )
 
 

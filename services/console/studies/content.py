@@ -99,6 +99,9 @@ TITLES: dict[str, str] = {
     "way_in_lost": "frames lost",
     "way_in_p50_us": "p50 to the gateway, µs",
     "way_in_p99_us": "p99 to the gateway, µs",
+    "lost": "lost on the whole way",
+    "socket_p50_ns": "p50 between sending and receiving, ns",
+    "socket_p99_ns": "p99 between sending and receiving, ns",
 }
 
 
@@ -621,4 +624,7 @@ FIGURES: dict[str, Figure] = {
     "way_in_p99_us": lambda report, _pipeline, _cell: _of(
         report.way_in and report.way_in.transit_us, "p99"
     ),
+    "lost": lambda _report, _pipeline, cell: cell.lost,
+    "socket_p50_ns": lambda _report, _pipeline, cell: _of(cell.socket_ns, "p50"),
+    "socket_p99_ns": lambda _report, _pipeline, cell: _of(cell.socket_ns, "p99"),
 }

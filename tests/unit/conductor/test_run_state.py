@@ -11,6 +11,7 @@ from schemas.events import (
     EvaluationResumed,
     Failed,
     FigureColumns,
+    FramesArrived,
     LoadFinished,
     Ready,
     event_of,
@@ -276,3 +277,24 @@ def test_pipelines_that_start_after_the_load_need_not_be_ready_before_it() -> No
     workload = request.workload.model_copy(update={"pipelines_start_s": 20})
     state = RunState(request.model_copy(update={"workload": workload}))
     assert state.missing_ready() == ["collector", "evaluator", "generator"]
+
+
+@pytest.mark.parametrize(
+    ("frames", "lost"),
+    [({"lost": 3, "not_appended": 2}, 12), (None, None)],
+    ids=["what the gateway counted", "a gateway that has not told"],
+)
+def test_losses_are_records_before_the_topics_and_missing_results(
+    frames: dict[str, int] | None, lost: int | None
+) -> None:
+    request = a_request()
+    workload = request.workload.model_copy(update={"transport": "udp"})
+    state = RunState(request.model_copy(update={"workload": workload}))
+    finish_load(state, failed=6)
+    missing = {"spark-realtime": {"join": 7}}
+    drained = Drained(verdicts={}, missing=missing).model_dump_json()
+    lifecycle(state, Drained.name, detail=drained)
+    if frames is not None:
+        detail = FramesArrived.model_validate({"transport": "udp", "sent": 500} | frames)
+        lifecycle(state, FramesArrived.name, detail=detail.model_dump_json())
+    assert state.lost == (None if lost is None else {"spark-realtime": {"join": lost}})

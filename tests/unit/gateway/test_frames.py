@@ -106,3 +106,11 @@ def test_a_sequence_far_ahead_takes_no_memory():
     assert found.add(frame(7_999), 0)
     assert not found.add(frame(0, stream=1), 0)
     assert (found.refused, found.received) == (3, 1)
+
+
+def test_a_stream_that_has_not_ended_has_announced_no_frames():
+    found = Arrivals(timed=False)
+    for stream, sequence in ((0, 0), (0, 2), (1, 0)):
+        found.add(frame(sequence, stream), 0)
+    found.add(frame(4, topic=END), 0)
+    assert [found.of_stream(stream) for stream in (0, 1, 2)] == [(4, 2), (None, 1), (None, 0)]
