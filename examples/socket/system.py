@@ -35,8 +35,12 @@ columns = {
 }
 
 
+def transport(name: str) -> str:
+    return os.environ[f"TIDEGAUGE_SOCKET_{name}"]
+
+
 def address(name: str) -> tuple[str, int]:
-    host, _, port = os.environ[name].rpartition(":")
+    host, _, port = os.environ[f"TIDEGAUGE_SOCKET_{name}"].rpartition(":")
     return host, int(port)
 
 
@@ -141,9 +145,9 @@ def results(value: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def main() -> None:
-    answers = Answers(os.environ["TIDEGAUGE_SOCKET_ANSWERS"], address("TIDEGAUGE_SOCKET_OUTPUT"))
+    answers = Answers(transport("ANSWERS"), address("OUTPUT"))
     received = 0  # records of the load
-    arriving = frames(os.environ["TIDEGAUGE_SOCKET_TRANSPORT"], address("TIDEGAUGE_SOCKET_INPUT"))
+    arriving = frames(transport("TRANSPORT"), address("INPUT"))
     for some in arriving:
         for frame in some:
             head = HEAD.unpack_from(frame)

@@ -19,6 +19,7 @@ from services.definitions.domains import domain_names
 from services.definitions.pipelines import PIPELINES_DIR, load_pipeline
 from services.definitions.workloads import chosen_workload
 from services.external_pipeline import __main__ as external
+from services.external_pipeline.sockets import __main__ as sockets
 from services.runner import processes
 from services.runtime.settings import ROOT
 from tests.command_line import parsed
@@ -188,7 +189,7 @@ def test_commands_that_only_tell_are_run(line: str, capsys: pytest.CaptureFixtur
 
 def told_to_programs() -> set[str]:
     """Environment variables of external programs, and those for custom engines."""
-    text = Path(str(external.__file__)).read_text()
+    text = "".join(Path(str(each.__file__)).read_text() for each in (external, sockets))
     return {engines.FOLDERS, processes.COLLECTOR, *re.findall(rf'"({PREFIX}[A-Z_]+)"', text)}
 
 

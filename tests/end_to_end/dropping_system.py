@@ -2,7 +2,6 @@
 places: on arrival, as if the network had lost it; between arrival and results; and after its
 results were numbered, as if the network had lost them."""
 
-import os
 import sys
 from pathlib import Path
 
@@ -23,10 +22,10 @@ def main():
                 super().send(frame)
 
     number = received = 0
-    output = system.address("TIDEGAUGE_SOCKET_OUTPUT")
-    answers = DroppingAnswers(os.environ["TIDEGAUGE_SOCKET_ANSWERS"], output)
-    entry = system.address("TIDEGAUGE_SOCKET_INPUT")
-    for some in system.frames(os.environ["TIDEGAUGE_SOCKET_TRANSPORT"], entry):
+    output = system.address("OUTPUT")
+    answers = DroppingAnswers(system.transport("ANSWERS"), output)
+    entry = system.address("INPUT")
+    for some in system.frames(system.transport("TRANSPORT"), entry):
         for frame in some:
             head = system.HEAD.unpack_from(frame)
             stream, topic, begin = head[2], head[3], system.HEAD.size + head[7]

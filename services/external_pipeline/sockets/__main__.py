@@ -47,7 +47,7 @@ QUEUE_RECORDS = 100_000
 LINGER_MS = 2
 
 
-class Results:
+class ReceivedResults:
     """The results of a run: frames become records of its output topics. A stream is a stage."""
 
     def __init__(self, plan: EnginePlan, sockets: SocketPlan, receiver: Receiver) -> None:
@@ -163,7 +163,7 @@ def main() -> int:
             f"{plan.pipeline.name}: results cannot be received at {place}: {error}", file=sys.stderr
         )
         return EXIT_FAILED
-    results = Results(plan, sockets, receiver)
+    results = ReceivedResults(plan, sockets, receiver)
     try:
         environment = dict(os.environ) | variables(plan, Path(sys.argv[-1])) | of_sockets(plan)
         process = start(command, environment) if command else None
@@ -197,7 +197,7 @@ def of_sockets(plan: EnginePlan) -> dict[str, str]:
     }
 
 
-def receive(results: Results, process: "Popen[bytes] | None", stop: Event) -> int:
+def receive(results: ReceivedResults, process: "Popen[bytes] | None", stop: Event) -> int:
     """Receive results until `stop` or the program ends; returns the exit code. Raises
     KafkaException."""
     while not stop.is_set():
