@@ -65,7 +65,7 @@ PEERS = {
 # of.
 PLAIN = {"flink": "examples/plain_flink/pipeline.toml"}
 # They check Tidegauge, or are an example of measuring your own program.
-NO_ENGINES = ("calibration", "external-python", "floor")
+NO_ENGINES = ("calibration", "external-python", "floor", "socket-python")
 LIMITED = "_heap_limited_runs"
 TRIES = 2  # of an INVALID run
 PERCENTILES = ("p50", "p95", "p99")

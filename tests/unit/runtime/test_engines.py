@@ -197,6 +197,33 @@ def test_a_run_in_which_a_pipeline_publishes_nothing_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("changes", "others", "needs"),
+    [
+        ({}, (), "a transport: --transport tcp, udp or zeromq"),
+        ({"transport": "tcp"}, ("floor",), "to be the only pipeline of its run"),
+        ({"transport": "udp", "processing_time": True}, (), "a workload without processing_time"),
+    ],
+)
+def test_a_system_behind_sockets_is_measured_alone_and_over_the_network(changes, others, needs):
+    workload = WORKLOAD.model_copy(update=changes)
+    pipelines = [load_pipeline(name) for name in ("socket-python", *others)]
+    with pytest.raises(DefinitionError) as refused:
+        new_request(workload, pipelines, ("parse",), TRAFFIC)
+    beginning = f"socket-python is a system behind sockets and needs {needs}"
+    assert str(refused.value).startswith(beginning)
+
+
+def test_the_gateway_has_no_part_in_a_run_behind_sockets():
+    workload = WORKLOAD.model_copy(update={"transport": "tcp"})
+    behind = new_request(workload, [load_pipeline("socket-python")], ("parse",), TRAFFIC)
+    through = new_request(workload, [load_pipeline("external-python")], ("parse",), TRAFFIC)
+    assert (behind.has_gateway, through.has_gateway) == (False, True)
+    assert behind.counts_losses("parse")
+    assert through.counts_losses("join")
+    assert not through.counts_losses("tumbling")
+
+
+@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({"mode": "continuous"}, "no mode continuous and implementation customised and"),
