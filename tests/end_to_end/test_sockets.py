@@ -2,6 +2,8 @@
 was lost at each place."""
 
 import json
+import shutil
+import subprocess
 import tomllib
 
 import pytest
@@ -18,8 +20,8 @@ PIPELINE = """
 name = "{name}"
 summary = "-"
 engine = "socket"
-stages = ["ingest", "parse", "area"]
-command = ["python", "{program}"]
+stages = {stages}
+command = {command}
 answers = "{answers}"
 """
 WORKLOAD = """
@@ -36,6 +38,10 @@ judgement = { deadline_ms = 4_000, give_up_ms = 5_000 }
 validity = { max_send_delay_p99_ms = 60_000 }
 """
 RECORDS = 7 * 700
+EXAMPLE, DROPPING = (
+    ["python", str(ROOT / program)]
+    for program in ("examples/socket/system.py", "tests/end_to_end/dropping_system.py")
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,14 +52,15 @@ def tidegauge(tmp_path_factory):
         yield command
 
 
-def run(tidegauge, program, transport, answers="same"):
-    """The finished command, and the report of a run."""
-    name = f"by-{transport}-and-{answers}"
+def run(tidegauge, command, transport, answers="same", stages=STAGES):
+    """The finished command, the report of a run, and its stages."""
+    name = f"by-{transport}-and-{answers}-{len(stages)}"
     pipeline, path = tidegauge.data / f"{name}.toml", tidegauge.data / f"{name}.json"
-    pipeline.write_text(PIPELINE.format(name=name, program=ROOT / program, answers=answers))
+    texts = {"command": json.dumps(command), "stages": json.dumps(stages)}
+    pipeline.write_text(PIPELINE.format(name=name, answers=answers, **texts))
     done = tidegauge(
         *("run", str(tidegauge.data / "network.toml"), "--pipeline", str(pipeline)),
-        *("--transport", transport, "--report", str(path)),
+        *("--transport", transport, "--report", str(path), "--stages", ",".join(stages)),
     )
     assert path.exists(), done.stdout + done.stderr
     report = json.loads(path.read_text())
@@ -65,7 +72,7 @@ def run(tidegauge, program, transport, answers="same"):
     ("transport", "answers"), [("tcp", "same"), ("zeromq", "tcp"), ("tcp", "zeromq")]
 )
 def test_nothing_is_lost_by_transports_with_back_pressure(tidegauge, transport, answers):
-    done, report, stages = run(tidegauge, "examples/socket/system.py", transport, answers)
+    done, report, stages = run(tidegauge, EXAMPLE, transport, answers)
     assert done.returncode == 0, done.stdout + done.stderr
     assert report["input"]["records"] == 3 * 700
     nothing = {"lost": 0, "before": 0, "inside": 0, "after": 0}
@@ -81,8 +88,7 @@ def test_nothing_is_lost_by_transports_with_back_pressure(tidegauge, transport, 
 
 
 def test_what_is_dropped_on_purpose_is_what_is_lost_at_each_place(tidegauge):
-    program = "tests/end_to_end/dropping_system.py"
-    done, report, stages = run(tidegauge, program, "tcp")
+    done, report, stages = run(tidegauge, DROPPING, "tcp")
     dropped = {
         place: len(range(number, RECORDS, EVERY))
         for place, number in (("before", BEFORE), ("inside", INSIDE), ("after", AFTER))
@@ -104,6 +110,24 @@ def test_what_is_dropped_on_purpose_is_what_is_lost_at_each_place(tidegauge):
         f" WHERE run_id = '{report['run_id']}' AND stage = 'parse' FORMAT TSV",
     )
     assert rows.stdout.split() == ["tcp", str(lost), str(lost), "5", "5", "4"]
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go to build the example with")
+def test_the_example_in_go_publishes_every_record_unchanged(tidegauge, tmp_path):
+    program = tmp_path / "socket-go"
+    built = subprocess.run(
+        ["go", "build", "-o", program, "."],
+        cwd=ROOT / "examples" / "socket_go",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    done, _, stages = run(tidegauge, [str(program)], "tcp", stages=("ingest",))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(stages) == ["ingest"]
+    whole = {"due": RECORDS, "received": RECORDS, "lost": 0, "before": 0, "inside": 0, "after": 0}
+    assert stages["ingest"]["loss"] == whole
 
 
 def test_a_system_behind_sockets_needs_a_transport(tidegauge):
