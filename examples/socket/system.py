@@ -13,6 +13,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from schemas.codec import DecodeError, RecordSchemas, load_schema
@@ -117,7 +118,8 @@ class Answers:
         if self.transport == "tcp":
             self.waiting += LENGTH.pack(len(frame)) + frame
         else:
-            self.socket.send(frame)
+            with suppress(ConnectionRefusedError):  # of a datagram: nobody receives any more
+                self.socket.send(frame)
 
     def flush(self) -> None:
         if self.waiting:
