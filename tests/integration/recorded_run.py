@@ -128,6 +128,15 @@ def troubles(run_id: str, at_ms: int) -> Iterator[Event]:
     yield catalogue.DEAD_LETTER, letter | why
 
 
+def lost_frames(run_id: str, at_ms: int) -> Iterator[Event]:
+    """What a gateway reports of a run over UDP: three frames did not arrive."""
+    counts = {"sent": 1_003, "received": 1_000, "appended": 1_000, "lost": 3, "not_appended": 0}
+    head = {"run_id": run_id, "time": at_ms, "pipeline": "", "stage": "", "phase": ""}
+    detail = json.dumps({"transport": "udp"} | counts)
+    who = {"producer": "gateway", "event": "way_in", "detail": detail}
+    yield catalogue.LIFECYCLE, head | who
+
+
 def conclusions(run_id: str, at_ms: int) -> Iterator[Event]:
     """Conclusions of a search and a suite: two steps, the rate found, and two change points, one of
     which is an improvement."""

@@ -20,6 +20,7 @@ from tests.integration.dashboard_queries import (
 from tests.integration.recorded_run import (
     an_input_of_another_load,
     conclusions,
+    lost_frames,
     phase_ms,
     recorded,
     run_of,
@@ -46,6 +47,7 @@ def engine(events, module_engine):
     start_ms, end_ms = phase_ms(events, "measure")
     run_id, middle_ms = run_of(events), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
+    trouble += lost_frames(run_id, middle_ms)
     watched = watch_events(middle_ms)
     project(module_engine, [*events, *trouble, *watched, an_input_of_another_load(middle_ms)])
     return module_engine

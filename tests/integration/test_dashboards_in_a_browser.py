@@ -22,6 +22,7 @@ from tests.integration.kafka_broker import free_base_port
 from tests.integration.recorded_run import (
     an_input_of_another_load,
     conclusions,
+    lost_frames,
     phase_ms,
     recorded,
     run_of,
@@ -81,6 +82,7 @@ def site(recording, tmp_path_factory):
     start_ms, end_ms = phase_ms(recording, "measure")
     run_id, middle_ms = run_of(recording), (start_ms + end_ms) // 2
     trouble = [*troubles(run_id, middle_ms), *conclusions(run_id, middle_ms)]
+    trouble += lost_frames(run_id, middle_ms)
     project(engine, [*recording, *trouble, an_input_of_another_load(middle_ms), *history()])
     project(engine, watch_events(middle_ms))
     engine.close()
