@@ -9,7 +9,7 @@ from services.runtime.settings import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "deploy" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # Their commands depend on each other, so separate tests run these pages block by block.
-ONE_BY_ONE = ("write-a-domain.md", "watch-your-pipeline.md")
+ONE_BY_ONE = ("write-a-domain.md", "watch-your-pipeline.md", "export-a-watch.md")
 
 
 def blocks(page: Path, language: str) -> list[str]:

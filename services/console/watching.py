@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import IPv4Address
 from itertools import count
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -50,6 +52,9 @@ BEGIN_S = 80.0  # the last try to begin is after 69 s (services/watcher/processe
 END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
 PROJECTED_S = 10.0
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
+EXPORTER: Final = "services.watcher.exporting"
+LISTEN: Final = "127.0.0.1"
+EXPORT_PORT: Final = 9_707
 BEFORE_S = 600
 AFTER_S = 4_200  # records up to an hour ahead of the watcher's clock are read
 
@@ -71,6 +76,9 @@ class WatchOptions:
     infer: Sequence[str] | None = None
     kafka: str = ""
     registry: str = ""
+    export: bool = False
+    port: int | None = None
+    listen: str = ""
 
 
 @dataclass(frozen=True)
@@ -184,7 +192,7 @@ def watch(options: WatchOptions, settings: ServiceSettings, console: Console) ->
     _refuse(options)
     if options.infer:
         return _infer(options, settings)
-    if settings.store_url:
+    if settings.store_url and not options.export:
         raise DefinitionError(
             "The services run elsewhere (TIDEGAUGE_STORE_URL). Where their watcher runs:"
             " python -m services.watcher keep FILE.toml"
@@ -197,8 +205,9 @@ def watch(options: WatchOptions, settings: ServiceSettings, console: Console) ->
         _list(console, settings, options.json)
         return 0
     result = read_watch(options.file)
-    if options.duration is not None:
-        return gate(options, result, settings, console)
+    if options.export or options.duration is not None:
+        measure = _export if options.export else gate
+        return measure(options, result, settings, console)
     refuse_without_duration(options)
     stack, say, began = open_stack(settings, lasting_parts), teller(console), False
     following = Following(result, settings, console, watch_page(settings), stack.check)
@@ -226,10 +235,15 @@ def _refuse(options: WatchOptions) -> None:
     given += ["--threshold"] if options.thresholds else []
     given += ["--duration"] if options.duration is not None else []
     given += ["--detach"] if options.detach else []
+    given += ["--export"] if options.export else []
     if given and (options.infer or options.end):
         raise DefinitionError(f"{given[0]} is for watching a FILE.toml.")
     if given and options.file is None:
         raise DefinitionError(f"{given[0]} needs a FILE.toml.")
+    if (options.port is not None or options.listen) and not options.export:
+        raise DefinitionError(f"{'--listen' if options.listen else '--port'} needs --export.")
+    if options.export and options.detach:
+        raise DefinitionError("--export and --detach: an export is a process of its own.")
     if options.json and (options.file or options.infer or options.end):
         raise DefinitionError("--json is for the list of watches.")
     if not options.infer and (options.kafka or options.registry):
@@ -262,6 +276,53 @@ def _cluster(options: WatchOptions) -> Cluster:
     except ValidationError as error:
         raise DefinitionError(f"--registry: {first_mistake(error)}.") from error
     return result.model_copy(update={"registry": registry})
+
+
+def _export(options: WatchOptions, file: Watch, settings: ServiceSettings, console: Console) -> int:
+    """Become the process that exports a watch; with --duration, wait for its report and print it.
+    file: the watch as written in its file."""
+    try:
+        host = str(IPv4Address(options.listen or LISTEN))
+    except ValueError as error:
+        raise DefinitionError(
+            "--listen must be an IPv4 address of this machine, or 0.0.0.0 for all of them."
+        ) from error
+    port, folder = options.port or EXPORT_PORT, settings.data.absolute()
+
+    def command(data: Path, *more: str) -> list[str]:
+        return [sys.executable, "-m", EXPORTER, str(data), file.name, host, str(port), *more]
+
+    if options.duration is None:
+        refuse_without_duration(options)
+        keep_watch(folder / "export", file)
+        if is_quiet(console):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        environ = os.environ | settings.child_variables
+        os.execve(sys.executable, command(folder / "export"), environ)
+    result = in_one_run(checked(options, file), options.duration)
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix="export-", dir=folder) as name:
+        keep_watch(Path(name), result)
+        code, interrupted = _waited_for(command(Path(name), str(options.duration)), settings)
+        if code:
+            return EXIT_INTERRUPTED if interrupted else code
+        report = Report.model_validate_json((Path(name) / "report.json").read_bytes())
+    show_report(console, report)
+    for option, path, write in report_files(options):
+        if path is not None:
+            write_file(option, path, write(report))
+    return EXIT_INTERRUPTED if interrupted else exit_code(report)
+
+
+def _waited_for(command: list[str], settings: ServiceSettings) -> tuple[int, bool]:
+    """The exit code of a process, and whether it was interrupted: then it ends by itself."""
+    environ = os.environ | settings.child_variables
+    with subprocess.Popen(command, env=environ, stdout=sys.stderr) as process:
+        try:
+            return process.wait(), False
+        except KeyboardInterrupt:
+            process.terminate()
+            return process.wait(), True
 
 
 def _list(console: Console, settings: ServiceSettings, as_json: bool) -> None:

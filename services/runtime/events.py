@@ -4,7 +4,7 @@ Events are never dropped: if the client's bounded queue is full, publishing bloc
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
@@ -40,6 +40,24 @@ def dead_letter_of(message: Message, reason: str) -> DeadLetter:
     """An unusable record of Kafka."""
     place = message.partition(), message.offset()
     return DeadLetter(message.topic(), message.value(), reason, *place, message.key())
+
+
+class EventSink(Protocol):
+    """What takes the events of a part: the bus (`Events`), or the part's own process."""
+
+    failed: int
+
+    def publish(self, event: Event, *, flush: bool = True) -> None:
+        """Take an event."""
+
+    def publish_figures(self, topic: str, run_id: str, /, **fields: Any) -> None:
+        """Take figures of a run."""
+
+    def send(self, command: Command) -> None:
+        """Take a command."""
+
+    def flush(self, timeout_s: float = FLUSH_TIMEOUT_S) -> int:
+        """Wait until all of these are kept; returns the number of those that are not."""
 
 
 class Events:

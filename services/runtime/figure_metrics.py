@@ -53,6 +53,18 @@ class FigureCounts:
             for name in ("records", "bytes", "aborted"):
                 self.counters[f"topic_{name}"][labels] += fields[name]
 
+    def mean_bytes(self, is_input: bool) -> float | None:
+        """Mean size of the values of input or output records; None without any."""
+        records, bytes_ = (
+            sum(
+                count
+                for (_, pipeline, _), count in self.counters[name].items()
+                if is_input == (not pipeline)
+            )
+            for name in ("topic_records", "topic_bytes")
+        )
+        return bytes_ / records if records else None
+
     def saved(self) -> dict[str, Any]:
         """As JSON types, for `restored`."""
         return {

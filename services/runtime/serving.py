@@ -16,7 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from confluent_kafka import KafkaException
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
 from schemas.catalogue import Topic
 from schemas.commands import Command, Malformed
@@ -35,6 +36,8 @@ HEALTH_LOOK_S: Final = 5.0
 # standard input says that the broker is ready.
 WAITS, GO = "TIDEGAUGE_WAITS", b"\n"
 LOOK_S = 0.1
+HTML: Final = "text/html; charset=utf-8"
+NO_SCRIPTS: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
 
 
 class PortTakenError(OSError):
@@ -42,10 +45,15 @@ class PortTakenError(OSError):
 
 
 def serve_health(
-    host: str, port: int, is_ready: Callable[[], bool], silent_s: float = SILENT_S
+    host: str,
+    port: int,
+    is_ready: Callable[[], bool],
+    silent_s: float = SILENT_S,
+    page: Callable[[], str] | None = None,
 ) -> ThreadingHTTPServer:
     """Serve health and metrics in a daemon thread. Raises PortTakenError. silent_s: time in which a
-    client must send its request.
+    client must send its request. page: the HTML at `/`, without scripts; None for none. Metrics are
+    in the format of OpenMetrics for a client that asks for it, else in Prometheus' text format.
 
     On loopback, requests must name this machine or its address as Host: see hosts.py.
     """
@@ -58,7 +66,10 @@ def serve_health(
             if host in LOOPBACK and not is_known(self.headers.get("Host", ""), names, True):
                 self._answer(403, b"this is not a name of this machine\n")
             elif self.path == "/metrics":
-                self._answer(200, generate_latest(), CONTENT_TYPE_LATEST)
+                encode, kind = choose_encoder(self.headers.get("Accept", ""))
+                self._answer(200, encode(REGISTRY), kind)
+            elif self.path == "/" and page is not None:
+                self._answer(200, page().encode(), HTML)
             elif self.path == "/health/live":
                 self._answer(200, b"live\n")
             elif self.path == "/health/ready":
@@ -71,6 +82,8 @@ def serve_health(
             self.send_response(status)
             self.send_header("Content-Type", kind)
             self.send_header("X-Content-Type-Options", "nosniff")
+            if kind == HTML:
+                self.send_header("Content-Security-Policy", NO_SCRIPTS)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

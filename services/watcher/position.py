@@ -10,7 +10,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,16 @@ class CatchingUp:
         """Whether everything that may have been published is counted."""
         read = all(positions.get(place, end) >= end for place, end in self.ends.items())
         return read and before_ms >= self.began_ms
+
+
+class EventStore(Protocol):
+    """Where the events of a watch are kept, as positions refer to it."""
+
+    def ends(self) -> list[tuple[str, int, int]]:
+        """Name, part and end of each part of it."""
+
+    def published(self, producer: str, since: list[tuple[str, int, int]]) -> PublishedSince:
+        """Events of a producer after some ends, as returned by `ends`."""
 
 
 class ResultTopics:

@@ -21,7 +21,7 @@ from schemas.validation_errors import first_mistake
 from schemas.watch import Watch
 from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
-from services.runtime.events import Events
+from services.runtime.events import Events, EventSink
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
 from services.runtime.process import Clock, expect_batches, limit_arenas, now_ms, stop_on_signals
@@ -32,7 +32,7 @@ from services.runtime.transactions import CommitReader
 from services.watcher import position
 from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
-from services.watcher.position import CatchingUp, ResultTopics
+from services.watcher.position import CatchingUp, EventStore, ResultTopics
 from services.watcher.processes import MOST_REASON_BYTES, SHOWN
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
@@ -64,13 +64,14 @@ def commit_reader(client: dict[str, Any]) -> CommitReader | None:
 
 class WatchContext:
     """What a watch runs in: the settings of this machine, the bus, the watched cluster, the pace
-    and the clock (epoch ms)."""
+    and the clock (epoch ms). newest: the watch that was opened last."""
 
     def __init__(self, settings: ServiceSettings) -> None:
         self.settings = settings
-        self.results = ResultTopics(settings)
+        self.results: EventStore = ResultTopics(settings)
         self.pace = WatchPace()
         self.clock: Clock = now_ms
+        self.newest: Watching | None = None
 
     def open_reader(self, watch: Watch) -> tuple[WatchReader, GroupLagReader]:
         """Readers of the topics and of the lag of a watch. Raises KafkaException, OSError,
@@ -87,13 +88,13 @@ class WatchContext:
         )
         return reader, GroupLagReader(admin, watch.groups)
 
-    def open_events(self, producer: str) -> Events:
+    def open_events(self, producer: str) -> EventSink:
         """What publishes the results of a watch."""
         return Events(event_producer(self.settings, producer), producer)
 
-    def show(self, figures: dict[str, Any]) -> None:
-        """Hand figures to the parent, which reads all along. Raises OSError."""
-        sys.stdout.buffer.write(SHOWN + json.dumps(figures).encode() + b"\n")
+    def show(self, watching: Watching) -> None:
+        """Hand the figures to the parent, which reads all along. Raises OSError."""
+        sys.stdout.buffer.write(SHOWN + json.dumps(watching.shown()).encode() + b"\n")
         sys.stdout.buffer.flush()
 
     def environment(self) -> dict[str, Any]:
@@ -116,12 +117,21 @@ def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclud
     """Conclude what was left of a watch, then watch until told to stop. Exits as `main`."""
     try:
         end_left(name, context, stop)
-        if only_conclude:
-            return  # the parent does not know this watch
-        watch = wanted_watch(context.settings, name)
-        if watch is None or stop.is_set():
-            return
-        watching = open_watching(watch, context)
+        if not only_conclude:  # else the parent does not know this watch
+            watch_until(stop, name, context)
+    except ValidationError as error:
+        _end(name, first_mistake(error))
+    except REASONS_TO_END as error:
+        _end(name, said_by_kafka(error))
+
+
+def watch_until(stop: threading.Event, name: str, context: WatchContext) -> None:
+    """Watch until told to stop, and show the figures all along. Raises what REASONS_TO_END has."""
+    watch = wanted_watch(context.settings, name)
+    if watch is None or stop.is_set():
+        return
+    watching = open_watching(watch, context)
+    try:
         expect_batches()
         log.info("started", catching_up=watching.behind is not None)
         shown_s = time.monotonic()
@@ -129,14 +139,11 @@ def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclud
             watching.step()
             if time.monotonic() - shown_s >= watching.pace.show_s:
                 shown_s = time.monotonic()
-                context.show(watching.shown())
+                context.show(watching)
         if watching.behind is None:
             close(watching)
+    finally:
         watching.reader.close()
-    except ValidationError as error:
-        _end(name, first_mistake(error))
-    except REASONS_TO_END as error:
-        _end(name, said_by_kafka(error))
 
 
 def _end(name: str, reason: str) -> NoReturn:
@@ -251,7 +258,7 @@ def _ask_bus(watching: Watching, context: WatchContext, saved: position.Saved) -
 
 def _assembled(watch: Watch, context: WatchContext, since_ms: int) -> Watching:
     reader, lag = context.open_reader(watch)
-    return Watching(
+    context.newest = Watching(
         watch,
         context.settings,
         context.open_events(f"watch-{watch.name}"),
@@ -263,6 +270,7 @@ def _assembled(watch: Watch, context: WatchContext, since_ms: int) -> Watching:
         context.results,
         context.pace,
     )
+    return context.newest
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 the bus like the run of a load, so that all other services handle them alike.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,14 +33,14 @@ def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[Thresh
     if watched_s <= 0:
         absent.add(RATE)
     limits = (limit for limit in watch.limits if limit.figure not in absent)
-    rows = judged(limits, _figures(watch, totals, watched_s))
+    rows = judged(limits, figures_of(watch, totals, watched_s))
     if totals.unmeasured:
         why = {"reason": "has no latency: its timestamps cannot measure it"}
         return [row.model_copy(update=why) if row.value is None else row for row in rows]
     return rows
 
 
-def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
+def figures_of(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
     """The figures of a run."""
     verdicts = {verdict: totals.verdicts[verdict] for verdict in VERDICTS}
     measured = {LATEST: totals.latencies.counts(), VISIBLE: totals.visible.counts()}
@@ -50,7 +51,7 @@ def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
         outputs=sum(count for verdict, count in verdicts.items() if verdict != "missing"),
         records_per_second=_rate(totals.outputs, watched_s),
         latency_ms={
-            definition: Latency.model_validate(summary(counts))
+            definition: Latency.model_validate(_sizes(counts) | summary(counts))
             for definition, counts in measured.items()
             if counts
         },
@@ -58,6 +59,11 @@ def _figures(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
     source = Input(records=totals.inputs, records_per_second=_rate(totals.inputs, watched_s))
     pipelines = {watch.name: PipelineReport(stages={watch.stage: stage})}
     return Figures(input=source, pipelines=pipelines)
+
+
+def _sizes(counts: Counter[int]) -> dict[str, int]:
+    negative = sum(count for latency_ms, count in counts.items() if latency_ms < 0)
+    return {"count": counts.total(), "negative": negative}
 
 
 def _rate(records: int, watched_s: float) -> float | None:

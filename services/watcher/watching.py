@@ -16,14 +16,14 @@ from schemas.commands import FindChanges
 from schemas.events import Concluded, Conclusion, LifecycleEvent, WatchBegun, WatchTrouble
 from schemas.watch import Watch
 from services.runtime.counting import NotRepeatableError
-from services.runtime.events import Events
+from services.runtime.events import EventSink
 from services.runtime.figure_metrics import FigureCounts
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
 from services.watcher.cluster import GroupLagReader
 from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
-from services.watcher.position import SUMMED, CatchingUp, ResultTopics
+from services.watcher.position import SUMMED, CatchingUp, EventStore
 from services.watcher.reading import WatchReader
 from services.watcher.runs import WatchRuns
 from services.watcher.sampling import WHOLE
@@ -110,13 +110,13 @@ class Watching:
 
     watch: Watch
     settings: ServiceSettings
-    events: Events
+    events: EventSink
     reader: WatchReader
     watched: Watched
     runs: WatchRuns
     path: Path
     lag: GroupLagReader
-    results: ResultTopics
+    results: EventStore
     pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
     counts: FigureCounts = field(default_factory=FigureCounts)

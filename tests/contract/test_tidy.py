@@ -146,16 +146,17 @@ def stored(tree: ast.Module) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("program", "heavy"),
     [
-        ("services.console", {"numpy", "pyarrow"}),  # every command would wait for them
-        ("services.conductor", {"numpy", "pyarrow"}),
-        ("services.runner", {"numpy", "pyarrow"}),
-        ("services.generator", {"numpy", "pyarrow"}),
-        ("services.store", {"numpy", "pyarrow", "structlog"}),
-        ("services.external_pipeline", {"numpy", "pyarrow", "psutil", "structlog"}),
+        ("services.console.__main__", {"numpy", "pyarrow"}),  # every command would wait for them
+        ("services.conductor.__main__", {"numpy", "pyarrow"}),
+        ("services.runner.__main__", {"numpy", "pyarrow"}),
+        ("services.generator.__main__", {"numpy", "pyarrow"}),
+        ("services.store.__main__", {"numpy", "pyarrow", "structlog"}),
+        ("services.external_pipeline.__main__", {"numpy", "pyarrow", "psutil", "structlog"}),
+        ("services.watcher.exporting", {"pyspark", "chdb", "faust", "pandas", "pyarrow"}),
     ],
 )
 def test_a_program_starts_without_what_it_may_never_need(program: str, heavy: set[str]) -> None:
-    script = f"import sys; import {program}.__main__; print(*sys.modules)"
+    script = f"import sys; import {program}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )

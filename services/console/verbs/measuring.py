@@ -226,6 +226,7 @@ def study(
     ("./tidegauge watch orders.toml", "watch until Ctrl-C"),
     ("./tidegauge watch orders.toml --detach", "in the background"),
     ('./tidegauge watch orders.toml --duration 120 --threshold "p99_ms <= 500"', "gate a CI job"),
+    ("./tidegauge watch orders.toml --export", "without a stack; figures for Prometheus"),
     ("./tidegauge watch", "list the watches"),
     ("./tidegauge watch --end orders", "end a watch; its runs are kept"),
 )
@@ -237,6 +238,13 @@ def study(
     metavar="S",
     help="watch for so many seconds, then print a report; exit codes as of `run`",
 )
+@option(
+    "--export",
+    is_flag=True,
+    help="watch in this process alone, without the stack, and serve metrics and a page",
+)
+@option("--port", type=click.IntRange(1, 65_535), metavar="N", help="of --export (default: 9707)")
+@option("--listen", default="", metavar="ADDRESS", help="of --export (default: 127.0.0.1)")
 @judging
 @option("--json", is_flag=True, help="the list of watches as JSON")
 @option("--end", metavar="NAME", help="end a watch that runs in the background")
@@ -256,7 +264,8 @@ def watch(session: ConsoleSession, **options: Any) -> int:
     latency, missing and duplicate outputs; every hour is a run. Writes nothing to these topics and
     joins no consumer group. Starts the stack if it is not running. With --detach the watch runs
     until it is ended, with --duration for some seconds, which are one run with a report and an exit
-    code. docs/watch-your-pipeline.md is a tutorial.
+    code. With --export nothing else is started: one process watches, keeps its position in a file,
+    and serves its figures at /metrics and as a page. docs/watch-your-pipeline.md is a tutorial.
 
     FILE.toml names the topics to watch (default: list the watches).
     """

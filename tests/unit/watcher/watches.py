@@ -119,8 +119,8 @@ class Context(process.WatchContext):
     def open_events(self, _producer):
         return self.bus
 
-    def show(self, figures):
-        self.shown.append(figures)
+    def show(self, watching):
+        self.shown.append(watching.shown())
 
     def environment(self):
         return {}
