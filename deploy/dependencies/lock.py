@@ -118,6 +118,12 @@ def subset(pins: tuple[Pin, ...], wanted: Iterable[str]) -> tuple[Pin, ...]:
     return tuple(pin for pin in pins if pin.name in chosen)
 
 
+def needed_by(project: str) -> tuple[str, ...]:
+    """Names of the packages that a `pyproject.toml` needs without extras."""
+    named = tomllib.loads(project)["project"]["dependencies"]
+    return tuple(re.split(r"[^A-Za-z0-9._-]", each, maxsplit=1)[0] for each in named)
+
+
 def third_party(root: Path, service: str) -> frozenset[str]:
     """Top-level names of all modules that are neither ours nor in the standard library.
 

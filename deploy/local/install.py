@@ -1,6 +1,7 @@
 """Install `.venv` from `requirements.lock` and `.jars` from `ivy.lock`; idempotent.
 
     python3 -m deploy.local.install
+    python3 -m deploy.local.install watch    for `watch --export` alone: .venv-watch, and no jars
 
 Run by `./tidegauge` with the system Python, so this module needs the standard library only. An
 interrupted installation is resumed by the next one: everything without a stamp is rebuilt from the
@@ -37,6 +38,8 @@ EXIT_FAILED = 2
 EXIT_INTERRUPTED = 130
 BUILD_LOCK = "deploy/local/build.lock"  # build tools of packages published as source
 NEEDED_FREE_BYTES = 3 * 1024**3
+NEEDED_FREE_BYTES_WATCH = 1024**3
+WATCH, WATCH_LOCK = ".venv-watch", ".jars/watch.lock"
 # Messages of pip and uv for network failures; pip's last line only says that nothing was found.
 NETWORK_FAILURES = (
     "Failed to establish a new connection",
@@ -82,7 +85,7 @@ def main() -> int:
     """Install what is missing below the root of the repository."""
     os.umask(os.umask(OTHERS_WRITE) | OTHERS_WRITE)
     try:
-        install(ROOT)
+        (install_watch if sys.argv[1:] == ["watch"] else install)(ROOT)
     except InstallError as error:
         say(str(error))
         return EXIT_FAILED
@@ -109,6 +112,25 @@ def install(root: Path) -> None:
             run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)
         for folder in (root / ".venv", root / ".jars"):
             close_to_writers(folder)
+
+
+def install_watch(root: Path) -> None:
+    """Bring `.venv-watch` of the repository `root` up to date: the packages of the lock that the
+    project needs without extras. Raises InstallError."""
+    from deploy.dependencies.lock import needed_by, read_lock, subset  # not in the wheel
+
+    check_addresses(os.environ)
+    (root / ".jars").mkdir(exist_ok=True)
+    with closing(locked(root / ".jars" / "install.lock")):
+        stamp = root / WATCH / "installed.lock"
+        if not has_python(root / WATCH):
+            stamp.unlink(missing_ok=True)
+        if not same(root / "requirements.lock", stamp):
+            pins = read_lock((root / "requirements.lock").read_text())
+            chosen = subset(pins, needed_by((root / "pyproject.toml").read_text()))
+            (root / WATCH_LOCK).write_text("".join(pin.text for pin in chosen))
+            install_packages(root, WATCH, WATCH_LOCK, NEEDED_FREE_BYTES_WATCH)
+        close_to_writers(root / WATCH)
 
 
 def close_to_writers(folder: Path) -> None:
@@ -181,16 +203,22 @@ def same(wanted: Path, stamp: Path) -> bool:
     return stamp.is_file() and stamp.read_bytes() == wanted.read_bytes()
 
 
-def venv_python(root: Path) -> Path:
-    """The interpreter of the repository's environment."""
-    return root / ".venv" / "bin" / "python"
+def venv_python(root: Path, folder: str = ".venv") -> Path:
+    """The interpreter of an environment of the repository."""
+    return root / folder / "bin" / "python"
 
 
-def install_packages(root: Path) -> None:
-    """Install exactly the locked packages into `.venv`, with hashes verified."""
-    venv = root / ".venv"
+def install_packages(
+    root: Path,
+    folder: str = ".venv",
+    lock: str = "requirements.lock",
+    free_bytes: int = NEEDED_FREE_BYTES,
+) -> None:
+    """Install exactly the packages of a lock into an environment, with hashes verified. free_bytes:
+    disk space that this needs."""
+    venv = root / folder
     stamp = venv / "installed.lock"
-    check_room(root)
+    check_room(root, free_bytes)
     uv = shutil.which("uv")
     # An environment that uv has created has no pip, which would have to install uv.
     can_be_updated = stamp.exists() and (uv is not None or (venv / "bin" / "pip").exists())
@@ -198,33 +226,34 @@ def install_packages(root: Path) -> None:
         shutil.rmtree(venv)
     stamp.unlink(missing_ok=True)
     if not venv.exists():
-        say("creating .venv for the Python packages (first use; about 1.5 GB, a minute or two)")
-        make_venv(root, uv)
+        size = "1.5 GB, a minute or two" if folder == ".venv" else "150 MB"
+        say(f"creating {folder} for the Python packages (first use; about {size})")
+        make_venv(root, uv, folder)
     else:
         say("updating the Python packages")
-    uv = uv or install_uv(root)
-    into = ["--require-hashes", "--python", str(venv_python(root))]
+    uv = uv or install_uv(root, folder)
+    into = ["--require-hashes", "--python", str(venv_python(root, folder))]
     # Isolated builds would fetch build tools of any version, without hashes.
     build = [uv, "pip", "install", *into, "-r", BUILD_LOCK]
     run("installing the build tools", build, root)
-    sync = [uv, "pip", "sync", *into, "--no-build-isolation", "requirements.lock"]
+    sync = [uv, "pip", "sync", *into, "--no-build-isolation", lock]
     run("installing the Python packages", sync, root)
     shutil.copyfile(root / "requirements.lock", stamp.with_suffix(".new"))
     stamp.with_suffix(".new").replace(stamp)
 
 
-def make_venv(root: Path, uv: str | None) -> None:
+def make_venv(root: Path, uv: str | None, folder: str) -> None:
     """Create an empty environment of the running interpreter, with venv if there is no uv."""
     if uv is not None:
-        command = [uv, "venv", "--python", sys.executable, ".venv"]
+        command = [uv, "venv", "--python", sys.executable, folder]
     elif importable("ensurepip"):
-        command = [sys.executable, "-m", "venv", ".venv"]
+        command = [sys.executable, "-m", "venv", folder]
     else:
         raise InstallError(
             "this Python cannot create environments; install its venv package"
             " (python3-venv on Debian and Ubuntu) or uv"
         )
-    run("creating .venv", command, root)
+    run(f"creating {folder}", command, root)
 
 
 def importable(module: str) -> bool:
@@ -233,20 +262,21 @@ def importable(module: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-def install_uv(root: Path) -> str:
-    """Install the locked uv into the environment; returns its path."""
-    command = [str(venv_python(root)), "-m", "pip", "install", "--quiet", "--require-hashes"]
+def install_uv(root: Path, folder: str) -> str:
+    """Install the locked uv into an environment; returns its path."""
+    python = venv_python(root, folder)
+    command = [str(python), "-m", "pip", "install", "--quiet", "--require-hashes"]
     run("installing uv", [*command, "-r", "deploy/local/uv.lock"], root)
-    return str(venv_python(root).with_name("uv"))
+    return str(python.with_name("uv"))
 
 
-def check_room(root: Path) -> None:
+def check_room(root: Path, free_bytes: int) -> None:
     """Raise InstallError if there is too little disk space for the packages."""
     free = shutil.disk_usage(root).free
-    if free < NEEDED_FREE_BYTES:
+    if free < free_bytes:
         raise InstallError(
             f"only {free // 1024**2} MB are free in {root};"
-            f" the installation needs {NEEDED_FREE_BYTES // 1024**2} MB"
+            f" the installation needs {free_bytes // 1024**2} MB"
         )
 
 

@@ -12,14 +12,18 @@ elsewhere, because the installation must not be written to:
 import os
 import sys
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 EXIT_FAILED = 2
+OF_THE_STACK = "pyspark"  # installed with `tidegauge[run]`
+EXPORT = "--export"  # a watch that needs no stack
 
 
 def main() -> None:
-    """Fetch missing jars, then carry out the command. Exits the process."""
+    """Fetch missing jars if the stack can be started, then carry out the command. Exits the
+    process."""
     sys.path.insert(0, str(ROOT))
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *([before] if before else [])])
@@ -27,7 +31,8 @@ def main() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jars = Path(os.environ.setdefault("TIDEGAUGE_JARS", str(cache / "tidegauge" / "jars")))
     os.environ.setdefault("TIDEGAUGE_INSTALLED_ENGINES", str(cache / "tidegauge" / "engines"))
-    _fetch_jars(jars)
+    if find_spec(OF_THE_STACK) is not None and EXPORT not in sys.argv[1:]:
+        _fetch_jars(jars)
 
     from services.console.__main__ import main as console
 

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from http.client import HTTPException
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NoReturn
@@ -124,7 +125,10 @@ class Results:
     def sql(self, query: str, **parameters: object) -> Rows:
         """The result of any query. Parameters fill `{name:Type}` placeholders. Raises
         ConnectError."""
-        import pyarrow as pa  # the command line also imports this package and does not need it
+        try:
+            import pyarrow as pa  # the command line also imports this package, and needs none
+        except ModuleNotFoundError as error:
+            raise ConnectError("Results need pyarrow: pip install 'tidegauge[run]'") from error
 
         fields = {f"param_{name}": str(value) for name, value in parameters.items()}
         fields |= {"default_format": "ArrowStream", "database": "tidegauge"}
@@ -292,6 +296,8 @@ class _Store:
     def __init__(self, root: Path, folder: Path) -> None:
         if not (folder / "clickhouse").is_dir():
             raise ConnectError(f"There are no results in {folder}; start with: ./tidegauge run")
+        if find_spec("chdb") is None:
+            raise ConnectError("A store needs chdb: pip install 'tidegauge[run]'")
         host, base_port = os.environ.get("TIDEGAUGE_HOST") or "127.0.0.1", _free_base_port()
         self.address = f"http://{host}:{base_port + STORE_PORT}"
         log = folder / "logs" / "store-python.log"

@@ -15,6 +15,7 @@ from services.console.files import begin_files, tell_unfinished
 from services.console.verbs import tidegauge
 
 EXIT_MISTAKE = 2
+OURS = ("", "schemas", "services", "analysis", "deploy", "domains")
 
 
 def main(arguments: list[str]) -> int:
@@ -83,6 +84,10 @@ def _reason(error: Exception) -> list[str]:
     if isinstance(error, OSError):  # such as a full disk, or a folder of another user
         where = f"{error.filename}: " if error.filename else ""
         return [f"tidegauge: {where}{error.strerror or error}."]
+    missing = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    if missing not in OURS:
+        needed = f"This needs {missing}, a package of the stack"
+        return [f"tidegauge: {needed}: pip install 'tidegauge[run]'"]
     if isinstance(error, StackError):
         return [*(f"  {line}" for line in error.log_tail), f"tidegauge: {error}"]
     if isinstance(error, InstallError):

@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Final
 
 from deploy.local.broker import known_to
 from deploy.local.parts import StackPart, stack_parts
@@ -25,6 +27,15 @@ STORE_READY_S = 30.0
 STOP_TIMEOUT_S = 10.0
 
 
+NEEDED: Final = "chdb"  # of the packages of a stack, the one that nothing else needs
+
+
+def check_packages() -> None:
+    """Raises ModuleNotFoundError if the packages of a stack are not installed."""
+    if find_spec(NEEDED) is None:
+        raise ModuleNotFoundError(name=NEEDED)
+
+
 def open_stack(
     settings: ServiceSettings,
     parts: Callable[[ServiceSettings], tuple[StackPart, ...]] = stack_parts,
@@ -35,6 +46,7 @@ def open_stack(
     """
     if settings.store_url:
         return RemoteStack(settings)
+    check_packages()
     return Stack(settings, parts(settings))
 
 
@@ -132,6 +144,7 @@ def store_session(settings: ServiceSettings, is_running: Callable[[], bool]) -> 
         return
     if not (settings.data / "clickhouse").is_dir():
         raise QueryError(f"There are no results in {settings.data}; start with: ./tidegauge run")
+    check_packages()
     make_private(settings.data, lambda _text: None)
     check_ports(settings, ["store"])
     log = settings.data / "logs" / "store-offline.log"
