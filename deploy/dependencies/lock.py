@@ -27,6 +27,7 @@ PACKAGE_OF = {
     "faust": "faust-streaming",
     "google": "protobuf",
     "mode": "mode-streaming",
+    "opentelemetry": "opentelemetry-exporter-otlp-proto-http",
     "yaml": "pyyaml",
     "zmq": "pyzmq",
 }

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from ipaddress import IPv4Address
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -79,6 +81,7 @@ class WatchOptions:
     export: bool = False
     port: int | None = None
     listen: str = ""
+    otlp: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,8 +243,10 @@ def _refuse(options: WatchOptions) -> None:
         raise DefinitionError(f"{given[0]} is for watching a FILE.toml.")
     if given and options.file is None:
         raise DefinitionError(f"{given[0]} needs a FILE.toml.")
-    if (options.port is not None or options.listen) and not options.export:
-        raise DefinitionError(f"{'--listen' if options.listen else '--port'} needs --export.")
+    of_export = {"--listen": options.listen, "--port": options.port, "--otlp": options.otlp}
+    for option, value in of_export.items():
+        if value and not options.export:
+            raise DefinitionError(f"{option} needs --export.")
     if options.export and options.detach:
         raise DefinitionError("--export and --detach: an export is a process of its own.")
     if options.json and (options.file or options.infer or options.end):
@@ -288,9 +293,11 @@ def _export(options: WatchOptions, file: Watch, settings: ServiceSettings, conso
             "--listen must be an IPv4 address of this machine, or 0.0.0.0 for all of them."
         ) from error
     port, folder = options.port or EXPORT_PORT, settings.data.absolute()
+    _check_otlp(options.otlp)
 
     def command(data: Path, *more: str) -> list[str]:
-        return [sys.executable, "-m", EXPORTER, str(data), file.name, host, str(port), *more]
+        served = (file.name, host, str(port), options.otlp)
+        return [sys.executable, "-m", EXPORTER, str(data), *served, *more]
 
     if options.duration is None:
         refuse_without_duration(options)
@@ -312,6 +319,26 @@ def _export(options: WatchOptions, file: Watch, settings: ServiceSettings, conso
         if path is not None:
             write_file(option, path, write(report))
     return EXIT_INTERRUPTED if interrupted else exit_code(report)
+
+
+def _check_otlp(url: str) -> None:
+    """Raises DefinitionError if an address cannot be that of a collector, or the packages that
+    push to it are missing."""
+    if not url:
+        return
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname)
+        is_address &= not (parts.username or parts.password or parts.query or parts.fragment)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise DefinitionError(
+            "--otlp must be the address of a collector, such as http://localhost:4318; a login is"
+            " in OTEL_EXPORTER_OTLP_HEADERS."
+        )
+    if find_spec("opentelemetry") is None:
+        raise DefinitionError("--otlp needs the packages of: pip install 'tidegauge[otlp]'")
 
 
 def _waited_for(command: list[str], settings: ServiceSettings) -> tuple[int, bool]:

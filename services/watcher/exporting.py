@@ -1,5 +1,5 @@
 """A watch as one process, without a bus and a store, which `./tidegauge watch FILE.toml --export`
-becomes: `python -m services.watcher.exporting FOLDER NAME ADDRESS PORT [SECONDS]`.
+becomes: `python -m services.watcher.exporting FOLDER NAME ADDRESS PORT [OTLP [SECONDS]]`.
 
 It runs the watch NAME of the data folder FOLDER by the code of the watcher's own process, with
 counts in memory in place of the bus, and serves the figures: `/metrics`, and a page for people.
@@ -18,7 +18,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from html import escape
@@ -344,6 +344,7 @@ def keep_watching(context: ExportContext, begin_s: float | None) -> None:
                 raise DefinitionError(f"watch {name}: {state.problem}") from error
         if not has_begun and begin_s is not None and time.monotonic() - first_s > begin_s:
             raise DefinitionError(f"The watch {name} did not begin: {state.problem}")
+        context.metrics.stop(name)
         state.events.publish(WatchTrouble(kind="ended", watch=name, reason=state.problem))
         context.stop.wait(pause_s)
         pause_s = min(2 * pause_s, MOST_PAUSE_S)
@@ -360,9 +361,25 @@ def _is_final(error: Exception) -> bool:
     return isinstance(error, ValueError)
 
 
-def export(context: ExportContext, host: str, port: int, seconds: float | None) -> None:
+@contextmanager
+def pushing(context: ExportContext, otlp: str) -> Iterator[None]:
+    """Push the metrics to a collector while the context is open. otlp: its address, or empty."""
+    if not otlp:
+        yield
+        return
+    from services.watcher.otlp import OtlpPush, exporter_to  # packages of an extra
+
+    push = OtlpPush(exporter_to(otlp), context.metrics, tell)
+    try:
+        yield
+    finally:
+        push.close()
+
+
+def export(context: ExportContext, host: str, port: int, otlp: str, seconds: float | None) -> None:
     """Serve the figures of a watch until told to stop; with `seconds` until it ends, and write its
-    report. Raises DefinitionError, PortTakenError, OSError."""
+    report. otlp: address of a collector to push them to, or empty. Raises DefinitionError,
+    PortTakenError, OSError."""
     state, folder = context.state, context.settings.data
     name = state.watch.name
 
@@ -373,7 +390,8 @@ def export(context: ExportContext, host: str, port: int, seconds: float | None) 
         server = serve_health(host, port, is_ready, page=lambda: page(state))
         REGISTRY.register(context.metrics)
         tell(f"Its figures: http://{host}:{port}/ and for Prometheus: http://{host}:{port}/metrics")
-        keep_watching(context, BEGIN_S if seconds is not None else None)
+        with pushing(context, otlp):
+            keep_watching(context, BEGIN_S if seconds is not None else None)
         if seconds is not None:
             if position_path(folder, name).exists():  # a problem kept it from its end
                 end_left(name, context, threading.Event())
@@ -381,8 +399,9 @@ def export(context: ExportContext, host: str, port: int, seconds: float | None) 
         server.shutdown()
 
 
-def main(folder: str, name: str, host: str, port: str, seconds: str = "") -> None:
+def main(folder: str, name: str, host: str, port: str, *more: str) -> None:
     """Export one watch. Exits with one sentence if that is impossible."""
+    otlp, seconds, *_ = *more, "", ""
     settings = load_settings(ServiceSettings).model_copy(update={"data": Path(folder)})
     configure_logs("export", "error")
     limit_arenas()
@@ -396,7 +415,7 @@ def main(folder: str, name: str, host: str, port: str, seconds: str = "") -> Non
 
         signal.signal(signal.SIGTERM, request_stop)
         signal.signal(signal.SIGINT, request_stop)
-        export(context, host, int(port), lasts_s)
+        export(context, host, int(port), otlp, lasts_s)
     except (DefinitionError, PortTakenError, *REASONS_TO_END) as error:
         print(f"tidegauge: {_words(error)}", file=sys.stderr)
         sys.exit(EXIT_USAGE)

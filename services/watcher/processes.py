@@ -57,26 +57,33 @@ class _Child:
 
 
 class WatchMetrics(Collector):
-    """The latest figures of each watch. Set and read by different threads."""
+    """The latest figures of each watch, and whether it runs. Set and read by different threads."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._shown: dict[str, dict[str, Any]] = {}
+        self._is_up: dict[str, bool] = {}
 
     def set(self, name: str, shown: dict[str, Any]) -> None:
-        """Replace the figures of a watch."""
+        """Replace the figures of a watch, which runs."""
         with self._lock:
-            self._shown[name] = shown
+            self._shown[name], self._is_up[name] = shown, True
+
+    def stop(self, name: str) -> None:
+        """Note that a watch does not run. Its figures stay."""
+        with self._lock:
+            self._is_up[name] = False
 
     def keep(self, names: Iterable[str]) -> None:
         """Forget all other watches."""
         with self._lock:
             self._shown = {name: self._shown[name] for name in names if name in self._shown}
+            self._is_up = {name: self._is_up[name] for name in names if name in self._is_up}
 
     def collect(self) -> Iterator[Metric]:
         """The metrics now."""
         with self._lock:
-            shown = dict(self._shown)
+            shown, is_up = dict(self._shown), dict(self._is_up)
         counts: dict[Labels, FigureCounts] = {
             (name,): FigureCounts.restored(each["figures"]) for name, each in shown.items()
         }
@@ -92,13 +99,18 @@ class WatchMetrics(Collector):
             "Records between what a consumer group has committed and the end of a topic",
             labels=["watch", "group", "topic"],
         )
+        up = GaugeMetricFamily(
+            "tidegauge_watch_up", "Whether it runs and could read its topics", labels=["watch"]
+        )
+        for name, runs in is_up.items():
+            up.add_metric([name], runs)
         for name, each in shown.items():
             if each["lag_ms"] is not None:
                 lag.add_metric([name], each["lag_ms"] / 1000)
             valid.add_metric([name], each["is_valid"])
             for group_id, topic, records in each["lags"]:
                 group.add_metric([name, group_id, topic], records)
-        yield from (lag, valid, group)
+        yield from (up, lag, valid, group)
 
     def describe(self) -> list[Metric]:
         """None: their labels are those of the watches."""
@@ -202,6 +214,8 @@ class WatchProcesses:
             )
             log.warning("watch_ended", **event.detail)
             self._events.publish(event)
+            if not child.is_concluding:
+                self.metrics.stop(name)
         elif child.again_s is not None and now_s >= child.again_s:
             child.process = self._start(name, child.is_concluding)
             child.began_s, child.again_s, child.rest = now_s, None, b""

@@ -245,6 +245,7 @@ def study(
 )
 @option("--port", type=click.IntRange(1, 65_535), metavar="N", help="of --export (default: 9707)")
 @option("--listen", default="", metavar="ADDRESS", help="of --export (default: 127.0.0.1)")
+@option("--otlp", default="", metavar="URL", help="of --export: also push to a collector by OTLP")
 @judging
 @option("--json", is_flag=True, help="the list of watches as JSON")
 @option("--end", metavar="NAME", help="end a watch that runs in the background")
