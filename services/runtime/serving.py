@@ -4,6 +4,7 @@
 the store have their own web servers and serve the same paths there.
 """
 
+import errno
 import os
 import select
 import socket
@@ -41,7 +42,7 @@ NO_SCRIPTS: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancest
 
 
 class PortTakenError(OSError):
-    """Another process listens on a port that a service needs."""
+    """A service cannot listen on its port, for example because another process does."""
 
 
 def serve_health(
@@ -94,7 +95,8 @@ def serve_health(
     try:
         server = _HealthServer((host, port), Handler)
     except OSError as error:
-        raise PortTakenError(f"port {port} on {host} is taken: {error.strerror}") from error
+        problem = "is taken" if error.errno == errno.EADDRINUSE else "cannot be used"
+        raise PortTakenError(f"port {port} on {host} {problem}: {error.strerror}") from error
     threading.Thread(target=server.serve_forever, name="health", daemon=True).start()
     return server
 

@@ -3,6 +3,7 @@
 A load writes records of 100 bytes to a topic with four partitions, and 10 ms later one with the
 same key to another. Then, alternately, each in its own process:
 - ours: a watch as the watcher starts it, publishing to a bus on the same broker;
+- exported: the same watch as `watch --export` runs it, scraped every five seconds;
 - the peer: a consumer of confluent-kafka with the same settings, which counts messages.
 A figure is the processor time of the process over a period, including the client's threads, after
 the watch has read its initial data. The cases are the intended uses of a watch: 10,000 records/s
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.request import urlopen
 
 import psutil
 
@@ -34,6 +36,8 @@ SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
 PARTITIONS = 4
 NEAR_MS = 3_000  # a smaller lag counts as caught up
 TIMEOUT_S = 240
+EXPORTER = "services.watcher.exporting"
+SCRAPE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -84,27 +88,32 @@ def _measure_case(
     say: Callable[[str], None],
     found: Measured,
 ) -> None:
-    ours, peers = [], []
+    ours, exported, peers = [], [], []
     with running_load(settings.bootstrap, case.topics, case.rate, case.format, PARTITIONS):
         filled_s = time.monotonic() + min(case.remember_s, 6 * SECONDS)
         while time.monotonic() < filled_s:
             time.sleep(0.5)  # the load writes the data that a new watch reads first
         for number in range(ROUNDS):
-            ours.append(_ours(case, settings, scratch / f"{case.name}-{number}"))
+            data = scratch / f"{case.name}-{number}"
+            ours.append(_ours(case, settings, data, "services.watcher.process"))
+            exported.append(_ours(case, settings, data / "export", EXPORTER))
             peers.append(_peer(case, settings))
             say(
                 f"{case.name}, round {number + 1}: {ours[-1].cores:.3f} of a core and "
-                f"{ours[-1].memory_mb:.0f} MB; the client alone {peers[-1].cores:.3f}"
+                f"{ours[-1].memory_mb:.0f} MB; exported {exported[-1].cores:.3f} and "
+                f"{exported[-1].memory_mb:.0f} MB; the client alone {peers[-1].cores:.3f}"
             )
     cores, alone = ([one.cores for one in side] for side in (ours, peers))
     found.figures.update(averaged(f"watch_{case.name}_cores", cores))
     found.figures.update(averaged(f"client_{case.name}_cores", alone))
     found.figures[f"watch_{case.name}_memory_mb"] = max(one.memory_mb for one in ours)
+    found.figures.update(averaged(f"exporter_{case.name}_cores", [one.cores for one in exported]))
+    found.figures[f"exporter_{case.name}_memory_mb"] = max(one.memory_mb for one in exported)
     found.ratios.update(ratio(f"client_to_watch_{case.name}", alone, cores))
 
 
-def _ours(case: Case, settings: ServiceSettings, data: Path) -> Used:
-    """A watch that has caught up."""
+def _ours(case: Case, settings: ServiceSettings, data: Path, module: str) -> Used:
+    """A watch that has caught up, in the process that a module starts."""
     is_json = case.format == "json"
     shape = {"format": case.format, "identity": ["value.order.id" if is_json else "key"]}
     watch = Watch.model_validate(
@@ -127,10 +136,15 @@ def _ours(case: Case, settings: ServiceSettings, data: Path) -> Used:
         "TIDEGAUGE_KAFKA_BOOTSTRAP": settings.kafka_bootstrap,
         "TIDEGAUGE_DATA": str(data),
     }
-    with _process("services.watcher.process", (watch.name,), variables) as process:
+    arguments, address = (watch.name,), ""
+    if module == EXPORTER:
+        port = settings.port("watcher")
+        arguments = (str(data), watch.name, "127.0.0.1", str(port))
+        address = f"http://127.0.0.1:{port}/metrics"
+    with _process(module, arguments, variables) as process:
         _await_caught_up(position_path(data, watch.name))
         before = _exact(position_path(data, watch.name))
-        used = _used(process)
+        used = _used(process, address)
     judged = _exact(position_path(data, watch.name)) - before
     assert judged >= 0.8 * case.rate * case.share * SECONDS, f"only {judged} outputs were judged"
     return used
@@ -148,13 +162,17 @@ def _peer(case: Case, settings: ServiceSettings) -> Used:
     return used
 
 
-def _used(process: "subprocess.Popen[bytes]") -> Used:
-    """Resource usage of a process over the next SECONDS."""
+def _used(process: "subprocess.Popen[bytes]", address: str = "") -> Used:
+    """Resource usage of a process over the next SECONDS. address: of its metrics, or empty."""
     seen = psutil.Process(process.pid)
+    scraped_s = time.monotonic()
     began_s, before = time.monotonic(), sum(seen.cpu_times()[:2])
     memory = []
     while time.monotonic() < began_s + SECONDS:
         memory.append(seen.memory_info().rss)
+        if address and time.monotonic() - scraped_s >= SCRAPE_S:
+            scraped_s = time.monotonic()
+            urlopen(address, timeout=TIMEOUT_S).read()
         time.sleep(0.25)  # the duration of the measurement
     assert process.poll() is None, "it has ended"
     seconds = time.monotonic() - began_s

@@ -4,6 +4,7 @@ read them. The rules are those of promlint, which promtool uses."""
 import re
 
 import pytest
+import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
@@ -11,9 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
+from services.console.watching import EXPORT_PORT
 from services.evaluator.run.live_figures import LiveFigures
 from services.runtime.figure_metrics import BUCKETS_MS, FigureCounts
+from services.runtime.settings import ROOT
 from services.watcher.processes import WatchMetrics
+from tests.documentation import blocks
 
 pytestmark = pytest.mark.unit
 # Words of a name that promlint refuses: units that are not base units, their short forms, types.
@@ -111,3 +115,23 @@ def test_a_watch_that_does_not_run_says_so_and_keeps_its_figures():
     assert [sample.value for sample in families["tidegauge_watch_valid"]] == [1]
     metrics.keep([])
     assert {family.name for family in metrics.collect() if family.samples} == set()
+
+
+def test_the_page_about_them_names_all_and_no_others():
+    text = (ROOT / "docs" / "export-a-watch.md").read_text()
+    families = list(of_a_watch().collect())
+    shown = {each.name + ("_total" if each.type == "counter" else "") for each in families}
+    samples = {sample.name for each in families for sample in each.samples}
+    pushed = {"tidegauge_output_latency"}
+    named = set(re.findall(r"\btidegauge_\w+", text))
+    assert shown <= named
+    assert named <= shown | samples | pushed
+
+
+def test_the_rules_and_the_scrape_of_the_page_are_yaml():
+    page = ROOT / "docs" / "export-a-watch.md"
+    scrape, rules = (yaml.safe_load(text) for text in blocks(page, "yaml"))
+    (job,) = scrape["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"localhost:{EXPORT_PORT}"]}]
+    (group,) = rules["groups"]
+    assert [rule["alert"] for rule in group["rules"]] == ["OutputsMissing", "WatchNotValid"]
