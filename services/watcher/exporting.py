@@ -50,7 +50,7 @@ from services.runtime.files import write_whole
 from services.runtime.kafka import said_by_kafka
 from services.runtime.limits import limits
 from services.runtime.logs import configure_logs
-from services.runtime.process import limit_arenas, now_ms
+from services.runtime.process import limit_arenas, map_large_blocks, now_ms
 from services.runtime.serving import PortTakenError, serve_health
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.position import PublishedSince
@@ -405,6 +405,7 @@ def main(folder: str, name: str, host: str, port: str, *more: str) -> None:
     settings = load_settings(ServiceSettings).model_copy(update={"data": Path(folder)})
     configure_logs("export", "error")
     limit_arenas()
+    map_large_blocks()
     lasts_s = float(seconds) if seconds else None
     try:
         watch = kept_watch(settings.data, name)
