@@ -18,7 +18,6 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 
 from services.runtime.settings import ROOT
 from tests.integration.watched_pipeline import Load, make_topics
-from tests.unit.watcher.test_otlp import OtlpReceiver
 
 pytestmark = pytest.mark.integration
 DEADLINE_S = 120
@@ -223,26 +222,6 @@ def test_one_watch_is_exported_by_one_process(broker, tmp_path):
             )
             assert done.returncode == 2
             assert reason in done.stderr
-
-
-def test_figures_are_pushed_to_a_collector_to_the_last(broker, tmp_path):
-    make_topics(broker.bootstrap, **{"pushed-in": 1, "pushed-out": 1})
-    path, port, receiver = watch_file(tmp_path, broker, "pushed"), free_port(), OtlpReceiver()
-    load = Load(broker.bootstrap, pairs("pushed"), count=50, per_second=1_000)
-    load.start()
-    load.join()
-    with exported(path, tmp_path, port, "--otlp", receiver.url) as process:
-        await_that(process, tmp_path, lambda: verdicts(port).get("missing") == 5)
-    receiver.shutdown()
-    points = receiver.metrics()["tidegauge_verdicts"].sum.data_points
-    counts = {
-        point.attributes[-1].value.string_value: point.as_double or point.as_int for point in points
-    }
-    assert {name: count for name, count in counts.items() if count} == {
-        "exact": 45,
-        "missing": 5,
-        "duplicate": 2,
-    }
 
 
 def test_an_interrupt_ends_a_limited_time_with_its_report(broker, tmp_path):
