@@ -392,12 +392,17 @@ class RunConclusion(EventPart):
 
 
 class GroupLag(ReportPart):
-    """Unread records of a consumer group in a topic: the maximum, and at the end."""
+    """How far a consumer group is behind in a topic: unread records, and the age in seconds of the
+    oldest record that it reads next, each at most and at the end. caught_up_in_s: time until it has
+    read all, at the end. Times are None if unknown, or if it does not catch up."""
 
     group: str
     topic: str
     max: int
     last: int
+    max_s: Number | None = None
+    last_s: Number | None = None
+    caught_up_in_s: Number | None = None
 
 
 class Described(ReportPart):

@@ -97,19 +97,59 @@ ALTER TABLE tidegauge.broker_requests
     COMMENT COLUMN mean_ms 'Mean time of a request since the start of the broker, milliseconds',
     COMMENT COLUMN p99_ms '99th percentile of the time of a request, weighted towards the last minutes, milliseconds';
 
-CREATE OR REPLACE VIEW tidegauge.consumer_lag AS
+CREATE OR REPLACE VIEW tidegauge.consumer_partition_lag AS
 SELECT
     run_id,
     m.time AS time,
     labels['group'] AS group_id,
     labels['topic'] AS topic,
-    count() AS partitions,
-    toInt64(sum(value)) AS records_behind,
-    toInt64(max(value)) AS most_of_a_partition
+    toInt32OrZero(labels['partition']) AS partition,
+    labels['member'] AS member,
+    toInt64(maxIf(value, name = 'kafka_consumergroup_lag')) AS records_behind,
+    maxOrNullIf(toInt64(value), name = 'kafka_consumergroup_current_offset') AS committed_offset,
+    fromUnixTimestamp64Milli(maxOrNullIf(
+        toInt64(round(1000 * value)), name = 'kafka_consumergroup_next_record_timestamp_seconds'
+    ), 'UTC') AS next_record_at,
+    maxOrNullIf(value, name = 'kafka_consumergroup_lag_seconds') AS seconds_behind,
+    maxOrNullIf(value, name = 'kafka_consumergroup_catch_up_seconds') AS caught_up_in_s
 FROM tidegauge.results_metrics AS m
-WHERE name = 'kafka_consumergroup_lag'
+WHERE name IN (
+    'kafka_consumergroup_lag',
+    'kafka_consumergroup_current_offset',
+    'kafka_consumergroup_next_record_timestamp_seconds',
+    'kafka_consumergroup_lag_seconds',
+    'kafka_consumergroup_catch_up_seconds'
+)
+GROUP BY run_id, time, group_id, topic, partition, member
+COMMENT 'How far each consumer group is behind in each partition: in records and, for groups of a watch, in time; only groups that commit offsets';
+
+ALTER TABLE tidegauge.consumer_partition_lag
+    COMMENT COLUMN run_id 'The run',
+    COMMENT COLUMN time 'When it was asked',
+    COMMENT COLUMN group_id 'The consumer group',
+    COMMENT COLUMN topic 'The topic it reads',
+    COMMENT COLUMN partition 'The partition',
+    COMMENT COLUMN member 'Id of the member that the partition is assigned to; empty without one, and for groups of no watch',
+    COMMENT COLUMN records_behind 'Records between the committed offset and the end of the partition',
+    COMMENT COLUMN committed_offset 'The committed offset; NULL for groups of no watch',
+    COMMENT COLUMN next_record_at 'Timestamp of the record that the group reads next; NULL if there is none, or it is unknown',
+    COMMENT COLUMN seconds_behind 'Age of that record, 0 if there is none; NULL if it is unknown',
+    COMMENT COLUMN caught_up_in_s 'Seconds until the group has read the partition, at the rates of the last minute; NULL if it does not catch up, or the rates are unknown';
+
+CREATE OR REPLACE VIEW tidegauge.consumer_lag AS
+SELECT
+    run_id,
+    l.time AS time,
+    group_id,
+    topic,
+    count() AS partitions,
+    sum(l.records_behind) AS records_behind,
+    max(l.records_behind) AS most_of_a_partition,
+    if(count(l.seconds_behind) = count(), max(l.seconds_behind), NULL) AS seconds_behind,
+    if(count(l.caught_up_in_s) = count(), max(l.caught_up_in_s), NULL) AS caught_up_in_s
+FROM tidegauge.consumer_partition_lag AS l
 GROUP BY run_id, time, group_id, topic
-COMMENT 'Records between the committed offset of a consumer group and the end of the topic; only groups that commit offsets';
+COMMENT 'How far each consumer group is behind in each topic: records between its committed offsets and the end and, for groups of a watch, time; only groups that commit offsets';
 
 ALTER TABLE tidegauge.consumer_lag
     COMMENT COLUMN run_id 'The run',
@@ -118,4 +158,6 @@ ALTER TABLE tidegauge.consumer_lag
     COMMENT COLUMN topic 'The topic it reads',
     COMMENT COLUMN partitions 'Number of partitions with a committed offset',
     COMMENT COLUMN records_behind 'Records between the committed offsets and the ends of the partitions',
-    COMMENT COLUMN most_of_a_partition 'The same of the partition with the most';
+    COMMENT COLUMN most_of_a_partition 'The same of the partition with the most',
+    COMMENT COLUMN seconds_behind 'Age of the oldest record that it reads next, 0 if there is none; NULL if that of a partition is unknown',
+    COMMENT COLUMN caught_up_in_s 'Seconds until it has read all partitions, at the rates of the last minute; NULL if it does not catch up, or the rates are unknown';

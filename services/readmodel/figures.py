@@ -102,12 +102,17 @@ class Sent:
 
 @dataclass(frozen=True)
 class GroupLagRow:
-    """Unread records of a consumer group in a topic: the maximum, and at the end."""
+    """How far a consumer group is behind in a topic, maximum and at the end: unread records, age of
+    the oldest record that it reads next and time until it has read all, seconds; None if
+    unknown."""
 
     group: str
     topic: str
     max: int
     last: int
+    max_s: float | None
+    last_s: float | None
+    caught_up_in_s: float | None
 
 
 @dataclass(frozen=True)
@@ -350,12 +355,15 @@ def mean_bytes(url: str, run_id: str) -> dict[str, Number | None]:
 
 
 def group_lags(url: str, run_id: str) -> list[GroupLagRow]:
-    """Unread records of each consumer group that a watch observed, by topic."""
+    """How far each consumer group that a watch observed is behind, by topic."""
     return query_as(
         GroupLagRow,
         url,
         'SELECT group_id AS "group", topic, max(records_behind) AS max,'
-        " argMax(records_behind, l.time) AS last FROM tidegauge.consumer_lag AS l"
+        " argMax(records_behind, l.time) AS last, max(seconds_behind) AS max_s,"
+        " argMax(tuple(seconds_behind), l.time).1 AS last_s,"
+        " argMax(tuple(l.caught_up_in_s), l.time).1 AS caught_up_in_s"
+        " FROM tidegauge.consumer_lag AS l"
         " WHERE run_id = {run_id:String} GROUP BY group_id, topic ORDER BY group_id, topic",
         run_id=run_id,
     )

@@ -30,8 +30,9 @@ from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.transactions import CommitReader
 from services.watcher import position
-from services.watcher.cluster import GroupLagReader, bounds_of, client_properties, offsets_at
+from services.watcher.cluster import bounds_of, client_properties, offsets_at
 from services.watcher.decoding import RegistrySilentError
+from services.watcher.group_lag import FETCHING, GroupLagReader, NextRecords
 from services.watcher.position import CatchingUp, EventStore, ResultTopics
 from services.watcher.processes import MOST_REASON_BYTES, SHOWN
 from services.watcher.reading import READING, WatchReader
@@ -86,7 +87,8 @@ class WatchContext:
             outputs=outputs,
             commits=commit_reader(client),
         )
-        return reader, GroupLagReader(admin, watch.groups)
+        next_records = NextRecords(lambda: Consumer(client | FETCHING))
+        return reader, GroupLagReader(admin, next_records, watch.groups)
 
     def open_events(self, producer: str) -> EventSink:
         """What publishes the results of a watch."""

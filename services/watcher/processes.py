@@ -28,6 +28,7 @@ MOST_PAUSE_S: Final = 60.0
 MOST_REASON_BYTES: Final = 1_000
 LASTING_S: Final = 120.0  # a process that ran this long started well
 STOP_TIMEOUT_S: Final = 8.0
+GROUP: Final = ("watch", "group", "topic")
 SHOWN: Final = b"\x1e"  # before a line of figures; all else is the reason for the end
 MOST_READ: Final = 1 << 20
 log = structlog.get_logger()
@@ -97,7 +98,18 @@ class WatchMetrics(Collector):
         group = GaugeMetricFamily(
             "tidegauge_group_lag_records",
             "Records between what a consumer group has committed and the end of a topic",
-            labels=["watch", "group", "topic"],
+            labels=GROUP,
+        )
+        behind = GaugeMetricFamily(
+            "tidegauge_group_lag_seconds",
+            "Age of the oldest record of a topic that a consumer group reads next; 0 without one",
+            labels=GROUP,
+        )
+        catch_up = GaugeMetricFamily(
+            "tidegauge_group_catch_up_seconds",
+            "Time until a consumer group has read a topic, at the rates of the last minute; none "
+            "if it does not catch up",
+            labels=GROUP,
         )
         up = GaugeMetricFamily(
             "tidegauge_watch_up", "Whether it runs and could read its topics", labels=["watch"]
@@ -108,9 +120,11 @@ class WatchMetrics(Collector):
             if each["lag_ms"] is not None:
                 lag.add_metric([name], each["lag_ms"] / 1000)
             valid.add_metric([name], each["is_valid"])
-            for group_id, topic, records in each["lags"]:
-                group.add_metric([name, group_id, topic], records)
-        yield from (up, lag, valid, group)
+            for group_id, topic, *values in each["lags"]:
+                for family, value in zip((group, behind, catch_up), values, strict=True):
+                    if value is not None:
+                        family.add_metric([name, group_id, topic], value)
+        yield from (up, lag, valid, group, behind, catch_up)
 
     def describe(self) -> list[Metric]:
         """None: their labels are those of the watches."""

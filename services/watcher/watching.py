@@ -3,9 +3,8 @@
 import math
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +20,8 @@ from services.runtime.figure_metrics import FigureCounts
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
-from services.watcher.cluster import GroupLagReader
 from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
+from services.watcher.group_lag import GroupLagReader, ObservedGroup
 from services.watcher.position import SUMMED, CatchingUp, EventStore
 from services.watcher.reading import WatchReader
 from services.watcher.runs import WatchRuns
@@ -120,7 +119,7 @@ class Watching:
     pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
     counts: FigureCounts = field(default_factory=FigureCounts)
-    _lags: dict[tuple[str, str], int] = field(default_factory=dict)  # by group and topic
+    _lags: dict[str, ObservedGroup] = field(default_factory=dict)  # by group
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
     _lost: list[Trouble] = field(default_factory=list)  # that may concern further runs
@@ -170,7 +169,7 @@ class Watching:
             "figures": self.counts.saved(),
             "lag_ms": max(0, now_ms() - before_ms) if before_ms else None,
             "is_valid": not self.runs.reasons.get(self._run()),
-            "lags": [[*place, records] for place, records in self._lags.items()],
+            "lags": [astuple(each) for lag in self._lags.values() for each in lag.topics()],
         }
 
     def save(self) -> None:
@@ -406,15 +405,12 @@ class Watching:
         if self.watch.groups and time.monotonic() - self._asked_s > ASK_LAG_S:
             self._asked_s = time.monotonic()
             self.lag.ask()
-        fields = self.lag.answer()
-        if fields is not None:
-            lags: Counter[tuple[str, str]] = Counter()
-            for labels, lag in zip(fields["labels"], fields["values"], strict=True):
-                lags[labels["group"], labels["topic"]] += int(lag)
-            self._lags = dict(lags)
-            run_id = self.runs.id_of(self.watched.counting.run_of(now_ms()))
+        for lag in self.lag.answer():
+            self._lags[lag.group] = lag
+            run_id = self.runs.id_of(self.watched.counting.run_of(lag.asked_ms))
             source = f"watch-{self.watch.name}"
-            self.events.publish_figures(catalogue.METRICS, run_id, source=source, **fields)
+            for fields in lag.events():
+                self.events.publish_figures(catalogue.METRICS, run_id, source=source, **fields)
 
     def _tell_troubles(self) -> None:
         now_s = time.monotonic()

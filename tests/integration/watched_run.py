@@ -9,7 +9,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from schemas import catalogue
 from schemas.events import Conclusion, LifecycleEvent, WatchTrouble
 from schemas.watch import Watch
-from services.watcher.cluster import LAG
+from services.runtime.kafka import LAG
 from services.watcher.counting import WatchFigures
 from services.watcher.runs import WatchRuns, run_id_of
 from services.watcher.watched import Watched

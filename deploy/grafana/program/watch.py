@@ -72,6 +72,7 @@ def build() -> dash.Dashboard:
         _verdicts(),
         _aborted(),
         _lag(),
+        _lag_in_time(),
         _slices(),
         _offenders(),
         _runs(),
@@ -202,6 +203,7 @@ def _slices() -> table.Panel:
             "By partition of the output topics and, if a topic of the watch has `by`, by values of "
             "that field, in the minutes of the time range. The slowest are first.",
             "ms",
+            width=24,
             empty="No output has a latency in this time range.",
         ),
         f"""
@@ -248,6 +250,28 @@ def _lag() -> timeseries.Panel:
         f"""
 SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
     max(records_behind) AS records_behind
+FROM consumer_lag
+WHERE {RUNS_CHOSEN} AND $__timeFilter(time)
+GROUP BY time, series
+ORDER BY time, series
+""",
+        {},
+        interval="5s",
+    )
+
+
+def _lag_in_time() -> timeseries.Panel:
+    return graph(
+        About(
+            "Consumer group lag in time",
+            "Age of the oldest record that a group reads next in a topic, 0 if there is none, for "
+            "groups named by a watch.",
+            "s",
+            empty='No watch names a consumer group. Add groups = ["…"] to its file.',
+        ),
+        f"""
+SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
+    max(seconds_behind) AS seconds_behind
 FROM consumer_lag
 WHERE {RUNS_CHOSEN} AND $__timeFilter(time)
 GROUP BY time, series

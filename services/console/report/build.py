@@ -6,7 +6,7 @@ have expired.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
 from analysis.comparability import Request, domain_of, identity_of
@@ -374,7 +374,7 @@ def _watched_input(url: str, run_id: str, span: Span | None) -> Input:
 def _with_amounts(url: str, report: Report) -> Report:
     """The report with what only that of a watch has."""
     groups = [
-        GroupLag(group=row.group, topic=row.topic, max=row.max, last=row.last)
+        GroupLag(**{name: value for name, value in asdict(row).items() if value is not None})
         for row in figures.group_lags(url, report.run_id)
     ]
     sizes = figures.mean_bytes(url, report.run_id)

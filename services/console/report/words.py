@@ -9,6 +9,7 @@ from analysis.thresholds import left_to_thresholds, not_exact
 from schemas.protocol import FAILED_VERDICTS, floor_run_id
 from schemas.report import (
     BaselineComparison,
+    GroupLag,
     Input,
     Latency,
     Loss,
@@ -376,11 +377,24 @@ def watch_sentences(report: Report) -> list[str]:
 def _amounts(report: Report) -> list[str]:
     known = {side: mean for side, mean in report.mean_bytes.items() if mean is not None}
     sizes = " and ".join(f"{mean:.0f} bytes per {side}" for side, mean in known.items())
-    lags = [
-        f"{lag.group} was at most {lag.max} records behind on {lag.topic}, {lag.last} at the end."
-        for lag in report.groups
-    ]
+    lags = [sentence for lag in report.groups for sentence in _lag_sentences(lag)]
     return [*([f"Values have {sizes} on average."] if sizes else []), *lags]
+
+
+def _lag_sentences(lag: GroupLag) -> Iterator[str]:
+    yield f"{lag.group} was at most {lag.max} records behind on {lag.topic}, {lag.last} at the end."
+    if lag.max_s is None:
+        return
+    last = "unknown" if lag.last_s is None else f"{lag.last_s:.3f} s"
+    when = ""
+    if lag.last:
+        when = ", and it did not catch up"
+        if lag.caught_up_in_s is not None:
+            when = f", and it would have caught up in {lag.caught_up_in_s:.0f} s"
+    yield (
+        f"The oldest record that it had to read next was at most {lag.max_s:.3f} s old, {last} at "
+        f"the end{when}."
+    )
 
 
 def _not_judged(row: NotJudged) -> str:

@@ -157,7 +157,8 @@ def line(records, **fields):
     counts = FigureCounts()
     of = {"topic": "in", "pipeline": "", "stage": "", "bytes": 1, "aborted": 0}
     counts.add(catalogue.THROUGHPUT, of | {"records": records})
-    shown = {"figures": counts.saved(), "lag_ms": 1_500, "is_valid": True, "lags": [["g", "in", 3]]}
+    lags = [["g", "in", 3, 0.125, 7.5], ["g", "other", 4, None, None]]
+    shown = {"figures": counts.saved(), "lag_ms": 1_500, "is_valid": True, "lags": lags}
     return SHOWN + json.dumps(shown | fields).encode() + b"\n"
 
 
@@ -170,6 +171,11 @@ def test_the_figures_of_a_process_are_those_of_its_last_whole_line(started, proc
     assert samples["tidegauge_watch_lag_seconds", "w"] == 1.5
     assert samples["tidegauge_watch_valid", "w"] == 0
     assert samples["tidegauge_group_lag_records", "g", "in", "w"] == 3
+    assert samples["tidegauge_group_lag_records", "g", "other", "w"] == 4
+    assert samples["tidegauge_group_lag_seconds", "g", "in", "w"] == 0.125
+    assert samples["tidegauge_group_catch_up_seconds", "g", "in", "w"] == 7.5
+    unknown = {"tidegauge_group_lag_seconds", "tidegauge_group_catch_up_seconds"}
+    assert not {(name, "g", "other", "w") for name in unknown} & samples.keys()
     started.processes[0].stdout = io.BytesIO(line(9)[20:])
     processes.tick()
     assert scraped(processes)["tidegauge_topic_records_total", "", "", "in", "w"] == 9

@@ -5,7 +5,8 @@ import json
 from schemas import catalogue
 from services.definitions.watches import keep_watch
 from services.watcher import process
-from services.watcher.cluster import BrokerClocks, GroupLagReader
+from services.watcher.cluster import BrokerClocks
+from services.watcher.group_lag import GroupLagReader, NextRecords
 from services.watcher.position import PublishedSince
 from services.watcher.watching import WatchPace
 from tests.unit.watcher.records import a_watch, message
@@ -114,7 +115,7 @@ class Context(process.WatchContext):
         self.watches.append(watch)
         reader = self.reader()
         reader.end_ms = self.end_ms
-        return reader, GroupLagReader(None, watch.groups)
+        return reader, GroupLagReader(None, NextRecords(None), watch.groups)
 
     def open_events(self, _producer):
         return self.bus
