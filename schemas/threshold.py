@@ -165,21 +165,24 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
     return threshold
 
 
-def parse_watch_threshold(text: str, watch: str, stage: str, kind: str) -> Threshold:
-    """Parse a threshold on the runs of a watch with one stage and a kind of relation. Raises
-    ValueError also for what such a run does not have."""
-    threshold = parse_threshold(text, stage)
+def parse_watch_threshold(text: str, watch: str, stages: tuple[str, ...], kind: str) -> Threshold:
+    """Parse a threshold on the runs of a watch with some stages, of which the first need not be
+    named, and a kind of relation. Raises ValueError also for what such a run does not have."""
+    threshold = parse_threshold(text, stages[0])
     if threshold.of_baseline or threshold.abort:
         raise ValueError(f"{threshold.text!r}: a watch has neither baseline nor abort")
     if threshold.pipeline not in ("", watch):
         raise ValueError(f"{threshold.text!r}: the pipeline of this watch is {watch}")
-    if threshold.subject not in (EVERY_STAGE, stage, PIPELINE, INPUT):
-        raise ValueError(f"{threshold.text!r}: the stage of this watch is {stage}")
+    if threshold.subject not in (EVERY_STAGE, *stages, PIPELINE, INPUT):
+        named = f"stage of this watch is {stages[0]}"
+        if len(stages) > 1:
+            named = f"stages of this watch are {', '.join(stages)}"
+        raise ValueError(f"{threshold.text!r}: the {named}")
     left_out = {"wrong", LOST} | ({"missing"} if kind == "filter" else set())
     of_stage = (each for each in OF_STAGE if each not in left_out)
     of_input = (f"{INPUT}.{each}" for each in OF_INPUT if not each.startswith("send_delay_"))
     allowed = (*of_stage, *of_input)
-    is_of_stage = threshold.subject in (EVERY_STAGE, stage)
+    is_of_stage = threshold.subject in (EVERY_STAGE, *stages)
     figure = threshold.figure if is_of_stage else f"{threshold.subject}.{threshold.figure}"
     if threshold.definition not in OF_WATCH:
         figure = f"{threshold.definition}.{figure}"

@@ -197,6 +197,14 @@ class Relation(Model):
         return self
 
 
+class Hop(Model):
+    """A part of a path: a stage of its own in all results. inputs, outputs: topics of the file."""
+
+    name: Stage
+    inputs: tuple[Topic, ...] = Field(min_length=1, max_length=8)
+    outputs: tuple[Topic, ...] = Field(min_length=1, max_length=8)
+
+
 class Watch(Model):
     """A watch file.
 
@@ -208,6 +216,8 @@ class Watch(Model):
     max_records: number of inputs remembered, and of outputs that wait for one; above it the share
     of identities is halved, until few are remembered for a while. groups: consumer groups whose lag
     is reported. thresholds: limits on the figures of every run, as in schemas/threshold.py.
+    hops: parts of the path from inputs to outputs, each judged by the same relation; through: the
+    topics between them.
     """
 
     name: WatchName
@@ -216,6 +226,8 @@ class Watch(Model):
     registry: Registry | None = None
     inputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
     outputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
+    through: tuple[WatchedTopic, ...] = Field((), max_length=16)
+    hops: tuple[Hop, ...] = Field((), max_length=16)
     relation: Relation = Relation()
     stage: Stage = "output"
     begin: Literal["now", "earliest"] = "now"
@@ -231,8 +243,26 @@ class Watch(Model):
         """The parsed thresholds. Raises ValueError."""
         kind = self.relation.kind
         return tuple(
-            parse_watch_threshold(line, self.name, self.stage, kind) for line in self.thresholds
+            parse_watch_threshold(line, self.name, self.stages, kind) for line in self.thresholds
         )
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Names of the stages: of the whole, then of the hops."""
+        return (self.stage, *(hop.name for hop in self.hops))
+
+    @property
+    def sides(self) -> tuple[WatchedTopic, ...]:
+        """All topics: inputs, those between, outputs."""
+        return (*self.inputs, *self.through, *self.outputs)
+
+    def of_hop(self, hop: Hop) -> "Watch":
+        """The same watch of one hop alone, whose latency is not split by a field."""
+        sides = {side.topic: side.model_copy(update={"by": ""}) for side in self.sides}
+        fields: dict[str, Any] = {"stage": hop.name, "hops": (), "through": ()}
+        for side in ("inputs", "outputs"):
+            fields[side] = tuple(sides[topic] for topic in getattr(hop, side))
+        return self.model_copy(update=fields)
 
     @property
     def inputs_per_output(self) -> int:
@@ -243,7 +273,7 @@ class Watch(Model):
 
     def topics(self) -> tuple[str, ...]:
         """All topics, inputs first."""
-        return tuple(each.topic for each in (*self.inputs, *self.outputs))
+        return tuple(each.topic for each in self.sides)
 
     @property
     def cluster(self) -> Cluster:
@@ -255,7 +285,7 @@ class Watch(Model):
         fields = self.model_dump(mode="json", exclude={"kafka": {"properties"}})
         if self.registry is not None:
             fields["registry"] = {"url": self.registry.url}
-        for side in (*fields["inputs"], *fields["outputs"]):
+        for side in (*fields["inputs"], *fields["through"], *fields["outputs"]):
             del side["schemas"], side["schema_ids"]
         return fields
 
@@ -265,17 +295,18 @@ class Watch(Model):
         for topic in topics:
             if topics.count(topic) > 1:
                 raise ValueError(f"the topic {topic} is named twice")
-        for side in (*self.inputs, *self.outputs):
+        for side in self.sides:
             of_values = side.format == "avro-confluent" and side.needs_values
             framed = of_values or side.key == "avro-confluent"
             if framed and not side.schema_ids and self.registry is None:
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
-        fields = {side.by for side in (*self.inputs, *self.outputs) if side.by}
+        fields = {side.by for side in self.sides if side.by}
         if len(fields) > 1:
             raise ValueError(f"latency can be split by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join needs at least two inputs")
         self._check_times()
+        self._check_hops()
         _ = self.limits  # raises for an invalid threshold
         return self
 
@@ -288,6 +319,33 @@ class Watch(Model):
             if not bool(output.start) == bool(output.end) == is_window or output.time:
                 raise ValueError(
                     f"{output.topic} needs start and end if and only if kind = 'window'"
+                )
+
+    def _check_hops(self) -> None:
+        if self.hops and self.relation.kind not in ("one_to_one", "filter"):
+            raise ValueError("hops need kind = 'one_to_one' or 'filter'")
+        if len(set(self.stages)) < len(self.stages):
+            raise ValueError(f"the stages {', '.join(self.stages)} need different names")
+        starts, ends = ({side.topic for side in each} for each in (self.inputs, self.outputs))
+        known = set(self.topics())
+        read = {topic for hop in self.hops for topic in hop.inputs}
+        written = {topic for hop in self.hops for topic in hop.outputs}
+        for hop in self.hops:
+            for topic in (*hop.inputs, *hop.outputs):
+                if topic not in known:
+                    raise ValueError(
+                        f"the hop {hop.name} has the topic {topic}, which is not in inputs, "
+                        "through or outputs"
+                    )
+            if repeated := {*hop.inputs} & ({*hop.outputs} | ends):
+                raise ValueError(f"{min(repeated)} cannot be an input of the hop {hop.name}")
+            if {*hop.outputs} & starts:
+                raise ValueError(f"{min({*hop.outputs} & starts)} cannot be an output of a hop")
+        for side in self.through:
+            if side.topic not in read & written:
+                raise ValueError(
+                    f"{side.topic} in through needs a hop with it in outputs, and one with it in "
+                    "inputs"
                 )
 
 

@@ -105,10 +105,11 @@ class Following:
         """Start or update the watch, and print what it reads. what: such as `runs for 60 s`; empty
         for `starts` or `continues`."""
         is_new = keep_watch(self.settings.data, self.watch)
-        inputs = ", ".join(each.topic for each in self.watch.inputs)
-        outputs = ", ".join(output.topic for output in self.watch.outputs)
+        watch = self.watch
+        sides = (side for side in (watch.inputs, watch.through, watch.outputs) if side)
+        topics = " → ".join(", ".join(each.topic for each in side) for side in sides)
         what = what or ("starts" if is_new else "continues")
-        say_unless_quiet(self.console, f"The watch {self.watch.name} {what}: {inputs} → {outputs}")
+        say_unless_quiet(self.console, f"The watch {watch.name} {what}: {topics}")
         say_unless_quiet(self.console, f"Watch it at {self.page}")
 
     def follow(self, most_s: float = math.inf, reason: str = "") -> None:
@@ -176,10 +177,10 @@ class Following:
 
     def _figures(self) -> str:
         """The last ten seconds in one line."""
-        url, name = store_url(self.settings), self.watch.name
+        url, of = store_url(self.settings), (self.watch.name, self.watch.stage)
         try:
-            recent = runs.recent_outputs(url, name, SHOWN_S)
-            faults = runs.recent_faults(url, name, SHOWN_S)
+            recent = runs.recent_outputs(url, *of, SHOWN_S)
+            faults = runs.recent_faults(url, *of, SHOWN_S)
         except QueryError as error:
             return f"The store does not answer: {error}"
         wrong = ", ".join(f"{count} {verdict}" for verdict, count in faults.items() if count)

@@ -283,7 +283,7 @@ def positions(data: Path) -> set[str]:
 
 def _with_schemas(watch: Watch, folder: Path) -> Watch:
     fields: dict[str, Any] = json.loads(_json(watch))
-    for side in (*fields["inputs"], *fields["outputs"]):
+    for side in (*fields["inputs"], *fields["through"], *fields["outputs"]):
         is_avro = side["format"] in AVRO or side["key"] in AVRO
         read = _avro_schema if is_avro else _text
         if side["format"] in PROTOBUF:

@@ -329,8 +329,8 @@ def runs_of_watch(url: str, watch: str) -> dict[str, bool]:
     return {row["run_id"]: bool(row["concluded"]) for row in rows}
 
 
-def recent_outputs(url: str, watch: str, seconds: int) -> RecentOutputs | None:
-    """The outputs of the last seconds, with their latency `latest`; None without any."""
+def recent_outputs(url: str, watch: str, stage: str, seconds: int) -> RecentOutputs | None:
+    """The outputs of a stage in the last seconds, with their latency `latest`; None without any."""
     rows = query_as(
         RecentOutputs,
         url,
@@ -338,23 +338,26 @@ def recent_outputs(url: str, watch: str, seconds: int) -> RecentOutputs | None:
         " quantileExactWeighted(0.5)(latency_ms, l.count) AS p50_ms,"
         " quantileExactWeighted(0.99)(latency_ms, l.count) AS p99_ms, max(latency_ms) AS max_ms"
         " FROM tidegauge.results_latency AS l WHERE pipeline = {name:String}"
-        " AND startsWith(run_id, 'watch-') AND definition = 'latest'"
+        " AND stage = {stage:String} AND startsWith(run_id, 'watch-') AND definition = 'latest'"
         " AND l.time > now64(3) - toIntervalSecond({seconds:UInt32}) HAVING outputs > 0",
         name=watch,
+        stage=stage,
         seconds=str(seconds),
     )
     return rows[0] if rows else None
 
 
-def recent_faults(url: str, watch: str, seconds: int) -> dict[str, int]:
-    """Outputs of the last seconds by verdict other than exact."""
+def recent_faults(url: str, watch: str, stage: str, seconds: int) -> dict[str, int]:
+    """Outputs of a stage in the last seconds by verdict other than exact."""
     rows = query(
         url,
         "SELECT sum(v.missing) AS missing, sum(v.late) AS late, sum(v.duplicate) AS duplicate,"
         " sum(v.unexpected) AS unexpected FROM tidegauge.results_verdicts AS v"
-        " WHERE pipeline = {name:String} AND startsWith(run_id, 'watch-')"
+        " WHERE pipeline = {name:String} AND stage = {stage:String}"
+        " AND startsWith(run_id, 'watch-')"
         " AND v.time > now64(3) - toIntervalSecond({seconds:UInt32})",
         name=watch,
+        stage=stage,
         seconds=str(seconds),
     )
     return {verdict: int(count) for verdict, count in rows[0].items()}

@@ -36,6 +36,8 @@ def digest(watch: Watch) -> str:
     and thresholds may change."""
     anonymous = watch.model_copy(update={"kafka": WatchedKafka(bootstrap=watch.kafka.bootstrap)})
     omitted = {"summary", "registry", "groups", "thresholds"}
+    if not watch.hops:  # in releases up to 0.1.0 there are none
+        omitted |= {"through", "hops"}
     fields = anonymous.model_dump(mode="json", exclude=omitted)
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 

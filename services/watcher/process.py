@@ -79,7 +79,7 @@ class WatchContext:
         ValueError for properties that cannot be used."""
         client = client_properties(watch.kafka, watch.name, self.settings)
         admin = AdminClient(client | SILENT)
-        outputs = tuple(each.topic for each in watch.outputs)
+        outputs = tuple(each.topic for each in (*watch.through, *watch.outputs))
         reader = WatchReader(
             lambda: Consumer(client | READING),
             admin,

@@ -66,10 +66,13 @@ class Removed:
 
 
 class Removals:
-    """Removed records of one watch. began_ms: when this process began."""
+    """Removed records of one watch. began_ms: when this process began. between: topics that are
+    both outputs and inputs, whatever a call says."""
 
-    def __init__(self, relation: Relation, began_ms: int) -> None:
-        self._relation, self._began_ms = relation, began_ms
+    def __init__(
+        self, relation: Relation, began_ms: int, between: frozenset[str] = frozenset()
+    ) -> None:
+        self._relation, self._began_ms, self._between = relation, began_ms, between
         wait_ms = relation.deadline_ms + relation.remember_ms
         self._removed = {True: Removed(wait_ms), False: Removed(relation.give_up_ms)}
         self._compacted: frozenset[str] = frozenset()
@@ -85,11 +88,12 @@ class Removals:
     def expect_cut(self, place: Place, is_input: bool, is_empty: bool) -> None:
         """Note that a partition that is read from its beginning has lost its first records, or all
         of them."""
-        self._topics[is_input].setdefault(place[0], DELETED)
+        for side in self._sides(place, is_input):
+            self._topics[side].setdefault(place[0], DELETED)
+            if is_empty:
+                self._removed[side].add(FIRST_MS, self._began_ms)
         self._last_ms[place] = FIRST_MS
-        if is_empty:
-            self._removed[is_input].add(FIRST_MS, self._began_ms)
-        else:
+        if not is_empty:
             self._next[place] = CUT
 
     def read(self, place: Place, is_input: bool, offsets: Ints, times: Ints) -> tuple[int, int]:
@@ -99,19 +103,26 @@ class Removals:
         self._next[place] = int(offsets[-1]) + 1
         begin_ms = self._last_ms.get(place, int(times[0]))
         self._last_ms[place] = int(times[-1])
+        sides = self._sides(place, is_input)
         if expected == CUT:
-            self._removed[is_input].add(FIRST_MS, int(times[0]))
+            for side in sides:
+                self._removed[side].add(FIRST_MS, int(times[0]))
             expected = int(offsets[0])
         missing = offsets - np.append(expected - 1, offsets[:-1]) - 1
         is_gap = (missing > 0) & (times < self._began_ms)
         if place[0] not in self._compacted or not is_gap.any():
             return 0, 0
-        self._topics[is_input][place[0]] = COMPACTED
+        for side in sides:
+            self._topics[side][place[0]] = COMPACTED
         before_ms = np.append(begin_ms, times[:-1])
         for row in np.flatnonzero(is_gap).tolist():
             ends = (int(before_ms[row]), int(times[row]))
-            self._removed[is_input].add(min(ends), max(ends))
+            for side in sides:
+                self._removed[side].add(min(ends), max(ends))
         return int(missing[is_gap].sum()), int(times[is_gap][-1])
+
+    def _sides(self, place: Place, is_input: bool) -> tuple[bool, ...]:
+        return (True, False) if place[0] in self._between else (is_input,)
 
     def how(self, topic: str) -> str:
         """How records of a topic were removed."""

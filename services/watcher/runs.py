@@ -3,7 +3,7 @@ the bus like the run of a load, so that all other services handle them alike.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -21,44 +21,54 @@ from services.watcher.records import NONE_MS
 MOST_REASONS: Final = 20
 
 
-def judged_run(watch: Watch, totals: RunTotals, watched_s: float) -> list[ThresholdResult]:
-    """One row for each threshold. watched_s: the part of the run that was watched, seconds.
+def judged_run(
+    watch: Watch, totals: RunTotals, watched_s: float, hops: Sequence[RunTotals] = ()
+) -> list[ThresholdResult]:
+    """One row for each threshold. watched_s: the part of the run that was watched, seconds. hops:
+    totals of each.
 
     Figures that cannot exist are left out: latency if no output was expected and none arrived, and
     rates of a run that was not watched. Latency that the timestamps do not measure is unknown.
     """
     absent: set[str] = set()
-    if not any(totals.verdicts.values()):
+    if not any(count for each in (totals, *hops) for count in each.verdicts.values()):
         absent.update(LATENCY_FIGURES)
     if watched_s <= 0:
         absent.add(RATE)
     limits = (limit for limit in watch.limits if limit.figure not in absent)
-    rows = judged(limits, figures_of(watch, totals, watched_s))
+    rows = judged(limits, figures_of(watch, totals, watched_s, hops))
     if totals.unmeasured:
         why = {"reason": "has no latency: its timestamps cannot measure it"}
         return [row.model_copy(update=why) if row.value is None else row for row in rows]
     return rows
 
 
-def figures_of(watch: Watch, totals: RunTotals, watched_s: float) -> Figures:
+def figures_of(
+    watch: Watch, totals: RunTotals, watched_s: float, hops: Sequence[RunTotals] = ()
+) -> Figures:
     """The figures of a run."""
+    source = Input(records=totals.inputs, records_per_second=_rate(totals.inputs, watched_s))
+    stages = {
+        name: _stage_report(each, watched_s, is_measured=not totals.unmeasured)
+        for name, each in zip(watch.stages, (totals, *hops), strict=True)
+    }
+    return Figures(input=source, pipelines={watch.name: PipelineReport(stages=stages)})
+
+
+def _stage_report(totals: RunTotals, watched_s: float, is_measured: bool) -> StageReport:
+    """The figures of a stage. is_measured: whether the timestamps measure latency."""
     verdicts = {verdict: totals.verdicts[verdict] for verdict in VERDICTS}
     measured = {LATEST: totals.latencies.counts(), VISIBLE: totals.visible.counts()}
-    if totals.unmeasured:
-        measured.clear()
-    stage = StageReport(
+    return StageReport(
         verdicts=verdicts,
         outputs=sum(count for verdict, count in verdicts.items() if verdict != "missing"),
         records_per_second=_rate(totals.outputs, watched_s),
         latency_ms={
             definition: Latency.model_validate(_sizes(counts) | summary(counts))
             for definition, counts in measured.items()
-            if counts
+            if counts and is_measured
         },
     )
-    source = Input(records=totals.inputs, records_per_second=_rate(totals.inputs, watched_s))
-    pipelines = {watch.name: PipelineReport(stages={watch.stage: stage})}
-    return Figures(input=source, pipelines=pipelines)
 
 
 def _sizes(counts: Counter[int]) -> dict[str, int]:
@@ -128,8 +138,8 @@ class WatchRuns:
                     "give_up_ms": relation.give_up_ms,
                 },
             ),
-            pipelines=(WatchedPipeline(name=self.watch.name, stages=(self.watch.stage,)),),
-            stages=(self.watch.stage,),
+            pipelines=(WatchedPipeline(name=self.watch.name, stages=self.watch.stages),),
+            stages=self.watch.stages,
             environment=self.environment,
         )
         yield WatchBegun(run_id=run_id, run=begun)
@@ -157,17 +167,22 @@ class WatchRuns:
         watched_ms: tuple[int, int],
         details: dict[str, Any],
         ended: bool = False,
+        *,
+        hops: Sequence[RunTotals] = (),
     ) -> Iterator[RunJudged | Concluded]:
         """The events that end a run. watched_ms: begin and end of the time that the watch has
         judged; of it the whole seconds within the run count. details: further ones. ended: whether
-        the watch ends."""
+        the watch ends. hops: totals of each."""
         self.concluded.add(run)
         from_ms = max(watched_ms[0] // 1000 * 1000, self.end_ms(run - 1))
         until_ms = min(-(-watched_ms[1] // 1000) * 1000, self.end_ms(run))
-        verdicts = {each: totals.verdicts[each] for each in VERDICTS}
+        verdicts = {
+            stage: {each: of_stage.verdicts[each] for each in VERDICTS}
+            for stage, of_stage in zip(self.watch.stages, (totals, *hops), strict=True)
+        }
         refused = totals.refused
-        clean = verdicts["exact"] > 0 and not refused
-        clean &= not any(verdicts[each] for each in FAILED_VERDICTS)
+        clean = totals.verdicts["exact"] > 0 and not refused
+        clean &= not any(of[each] for of in verdicts.values() for each in FAILED_VERDICTS)
         reasons = self.reasons.pop(run, [])
         watched: dict[str, Any] = {
             "inputs": totals.inputs,
@@ -180,11 +195,11 @@ class WatchRuns:
         }
         detail: dict[str, Any] = {
             "clean": clean,
-            "verdicts": {self.watch.name: {self.watch.stage: verdicts}},
+            "verdicts": {self.watch.name: verdicts},
             "watch": watched | details,
         }
         if self.watch.thresholds:
-            rows = judged_run(self.watch, totals, (until_ms - from_ms) / 1000)
+            rows = judged_run(self.watch, totals, (until_ms - from_ms) / 1000, hops)
             detail["thresholds"] = [row.as_json() for row in rows]
         run_id = self.id_of(run)
         yield RunJudged(run_id=run_id, invalid_reasons=tuple(reasons), **detail)
@@ -208,9 +223,9 @@ class WatchRuns:
         self.reasons = {int(run): known for run, known in saved["reasons"].items()}
         self.beginning = saved["beginning"]
 
-    def forget(self, counting: Counting, before_ms: int) -> int:
-        """Remove runs that were concluded long ago. Returns the end of the newest of them, or
-        NONE_MS."""
+    def forget(self, counting: Counting, before_ms: int, hops: Sequence[Counting] = ()) -> int:
+        """Remove runs that were concluded long ago, also from the counts of hops. Returns the end
+        of the newest of them, or NONE_MS."""
         closed_ms = NONE_MS
         wait_ms = 2 * self.watch.relation.remember_ms
         for run in sorted(self.concluded):
@@ -218,8 +233,9 @@ class WatchRuns:
                 closed_ms = self.end_ms(run)
                 self.concluded.discard(run)
                 self.begun.discard(run)
-        for run in [total for total in counting.totals if self.end_ms(total) <= closed_ms]:
-            del counting.totals[run]  # also of verdicts after the conclusion
+        for each in (counting, *hops):
+            for run in [total for total in each.totals if self.end_ms(total) <= closed_ms]:
+                del each.totals[run]  # also of verdicts after the conclusion
         for run in [reason for reason in self.reasons if self.end_ms(reason) <= closed_ms]:
             del self.reasons[run]
         return closed_ms

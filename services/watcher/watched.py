@@ -1,6 +1,6 @@
 """One watch without Kafka: records in, events out once all records before a time are read."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -51,8 +51,77 @@ FIRST_MS: Final = 946_684_800_000  # the year 2000: no record is earlier
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
 
+class JudgedStage:
+    """A stage of a watch: its topics, records that wait until earlier ones have been read, ledger
+    and counts."""
+
+    def __init__(
+        self,
+        watch: Watch,
+        place_of: Callable[[int], Place],
+        is_create: Callable[[Codes], npt.NDArray[np.bool_]],
+        topics_of: Callable[[Codes], Ints] | None,
+    ) -> None:
+        self.inputs = frozenset(each.topic for each in watch.inputs)
+        self.outputs = frozenset(each.topic for each in watch.outputs)
+        self.unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
+        self.joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, topics_of)
+        is_window = watch.relation.kind == "window"
+        self.ledger = Windows(watch.relation) if is_window else WatchLedger(watch.relation)
+        self.counting = Counting(watch, place_of, is_create)
+
+    @property
+    def remembered(self) -> int:
+        """Groups of inputs, inputs that wait for others, and outputs that wait for an input."""
+        return len(self.ledger) + len(self.joining.waiting) + len(self.ledger.waiting)
+
+    def take(self, topic: str, records: RecordColumns) -> None:
+        """Add records of a topic, if it is one of this stage."""
+        for is_input, topics in ((True, self.inputs), (False, self.outputs)):
+            if topic in topics:
+                self.unread[is_input].append(records)
+
+    def early(self, is_input: bool, before_ms: int, sampling: Sampling) -> RecordColumns:
+        """Remove and return the records of a side before a time, in order."""
+        whole = joined(self.unread[is_input])
+        early = whole.time_ms < before_ms
+        self.unread[is_input] = [whole.take(~early)]
+        mine = whole.take(early & sampling.is_taken(whole.hash))
+        return mine.take(np.lexsort((mine.offset, mine.place, mine.time_ms)))
+
+    def judge(self, before_ms: int, sampling: Sampling) -> VerdictColumns:
+        """The verdicts on everything before a time."""
+        inputs = self.early(True, before_ms, sampling)
+        outputs = self.early(False, before_ms, sampling)
+        groups = self.joining.complete(inputs, before_ms)
+        return self.ledger.judge(groups, outputs, before_ms)
+
+    def limit_unread(self, sampling: Sampling) -> None:
+        """Remove what is not sampled from the records that wait."""
+        for is_input, parts in self.unread.items():
+            whole = joined(parts)
+            self.unread[is_input] = [whole.take(sampling.is_limited(whole.hash))]
+
+    def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
+        """Arrays, and the totals as JSON, for `restore`."""
+        arrays = self.ledger.saved() | self.joining.saved()
+        for is_input, parts in self.unread.items():
+            arrays |= saved_records(joined(parts), f"unread_{int(is_input)}")
+        latencies, totals = self.counting.saved()
+        return arrays | latencies, totals
+
+    def restore(self, arrays: dict[str, npt.NDArray[Any]], totals: dict[str, Any]) -> None:
+        """Restore saved state."""
+        self.counting.restore(arrays, totals)
+        self.ledger.restore(arrays)
+        self.joining.restore(arrays)
+        for side in self.unread:
+            self.unread[side] = [restored_records(arrays, f"unread_{int(side)}")]
+
+
 class Watched:
-    """A watch in progress.
+    """A watch in progress. Records are read and extracted once, and judged by each stage: the
+    whole, and its hops.
 
     since_ms: earlier inputs are known but not judged, so that their outputs are not unexpected.
     closed_ms: earlier records are refused, as their runs are concluded and removed.
@@ -66,7 +135,8 @@ class Watched:
         self.since_ms = since_ms
         self.closed_ms = NONE_MS
         self.live_from: dict[Place, int] = {}
-        self.removals = Removals(watch.relation, clock())
+        between = frozenset(each.topic for each in watch.through)
+        self.removals = Removals(watch.relation, clock(), between)
         self._clock = clock
         self.before_ms = 0
         self.sampling = Sampling(watch)
@@ -74,22 +144,22 @@ class Watched:
         self.refused: dict[tuple[str, str], RefusedRecords] = {}
         self._places: list[tuple[str, int, bool]] = []  # whether it has CreateTime
         self._codes: dict[tuple[str, int, bool], int] = {}
-        topics = (*watch.inputs, *watch.outputs)
-        self._extractors = {topic.topic: Extractor(topic, watch.registry) for topic in topics}
-        self.inputs = frozenset(each.topic for each in watch.inputs)
-        by_topic = None if watch.relation.inputs else self._topics_of
-        self._joining = Joining(watch.inputs_per_output, watch.relation.give_up_ms, by_topic)
-        is_window = watch.relation.kind == "window"
-        self.ledger = Windows(watch.relation) if is_window else WatchLedger(watch.relation)
-        self.counting = Counting(watch, self._place_of, self._is_create)
+        self._extractors = {each.topic: Extractor(each, watch.registry) for each in watch.sides}
+        places = (self._place_of, self._is_create)
+        self._main = JudgedStage(watch, *places, None if watch.relation.inputs else self._topics_of)
+        self._hops = [JudgedStage(watch.of_hop(hop), *places, None) for hop in watch.hops]
+        self._stages = (self._main, *self._hops)
+        self.inputs = self._main.inputs
+        self.ledger, self.counting = self._main.ledger, self._main.counting
+        self.hops = [hop.counting for hop in self._hops]
         self._kept = self.sampling.taken
         self._crowded_ms: int | None = None  # when many inputs were remembered, or the first look
-        self._unread = {True: [no_records()], False: [no_records()]}  # inputs, outputs
 
     @property
     def unread(self) -> int:
         """Number of records that wait until earlier ones have been read."""
-        return sum(len(part) for side in self._unread.values() for part in side)
+        sides = (side for stage in self._stages for side in stage.unread.values())
+        return sum(len(part) for side in sides for part in side)
 
     def take(
         self, topic: str, messages: list[Message], visible_ms: Ints | None = None
@@ -162,8 +232,9 @@ class Watched:
         """Count records of aborted transactions of an output topic, by second (epoch ms), of those
         that begin after the watch began."""
         for second, records in by_second.items():
-            if second >= self.since_ms:
-                self.counting.add_aborted(topic, second, records)
+            for stage in self._stages:
+                if second >= self.since_ms and topic in stage.outputs:
+                    stage.counting.add_aborted(topic, second, records)
 
     def _take(
         self, topic: str, messages: list[Message], times: Ints, codes: Codes, visible: Ints
@@ -187,18 +258,18 @@ class Watched:
         windows = np.zeros((len(result.rows), 1), np.int64)
         if result.times_us:
             windows = np.array(result.times_us, np.int64)
-        self._unread[topic in self.inputs].append(
-            RecordColumns(
-                result.hash[mine],
-                times[rows],
-                codes[rows],
-                np.fromiter(map(Message.offset, counted), np.int64, len(rows)),
-                by,
-                windows[mine, 0],
-                windows[mine, -1],
-                visible[rows],
-            )
+        columns = RecordColumns(
+            result.hash[mine],
+            times[rows],
+            codes[rows],
+            np.fromiter(map(Message.offset, counted), np.int64, len(rows)),
+            by,
+            windows[mine, 0],
+            windows[mine, -1],
+            visible[rows],
         )
+        for stage in self._stages:
+            stage.take(topic, columns)
 
     def advance(self, before_ms: int) -> Iterator[WatchFigures]:
         """Judge everything before a time up to which all has been read. The sum of events depends
@@ -208,29 +279,37 @@ class Watched:
             yield from self._judge(end_ms)
         yield from self._judge(before_ms)
         self.counting.slices.values.turn(self.before_ms)
-        yield from self.counting.throughput_events()
+        yield from self.throughput()
+
+    def throughput(self) -> Iterator[WatchFigures]:
+        """Throughput since the last call."""
+        for stage in self._stages:
+            yield from stage.counting.throughput_events()
+
+    def slices(self) -> Iterator[WatchFigures]:
+        """Latencies by partition and field since the last call."""
+        for stage in self._stages:
+            yield from stage.counting.slices.take()
 
     def _judge(self, before_ms: int) -> Iterator[WatchFigures]:
         self._keep()
         self.before_ms = max(self.before_ms, before_ms)
-        inputs = self._read(True, self.before_ms)
-        outputs = self._read(False, self.before_ms)
-        groups = self._joining.complete(inputs, self.before_ms)
-        judged = self.ledger.judge(groups, outputs, self.before_ms)
-        about_ms = judged.about_ms
-        mine = (about_ms >= self.since_ms) & self.sampling.is_counted(judged.hash, about_ms)
-        judged = judged.take(mine)
-        unpaired = self.removals.may_explain(judged)
-        self._leave_unpaired(judged.take(unpaired))
+        for stage in self._stages:
+            judged = stage.judge(self.before_ms, self.sampling)
+            about_ms = judged.about_ms
+            mine = (about_ms >= self.since_ms) & self.sampling.is_counted(judged.hash, about_ms)
+            judged = judged.take(mine)
+            unpaired = self.removals.may_explain(judged)
+            self._leave_unpaired(stage, judged.take(unpaired))
+            yield from stage.counting.events(judged.take(~unpaired))
         self.removals.forget(self.before_ms)
-        yield from self.counting.events(judged.take(~unpaired))
 
-    def _leave_unpaired(self, judged: VerdictColumns) -> None:
-        """Count outputs and inputs whose counterpart may have been removed."""
+    def _leave_unpaired(self, stage: JudgedStage, judged: VerdictColumns) -> None:
+        """Count outputs and inputs of a stage whose counterpart may have been removed."""
         for code, rows in by_value(judged.place.astype(np.int64)):
             of_place = judged.take(rows)
             topic, partition = self._place_of(code)
-            reason = self.removals.why(topic in self.inputs)
+            reason = self.removals.why(topic in stage.inputs)
             row = UnjudgedRow(
                 topic, "unpaired", reason, len(of_place), partition, int(of_place.offset[0])
             )
@@ -239,30 +318,38 @@ class Watched:
     def end(self) -> None:
         """Count what is not judged because the watch ends: records with later timestamps."""
         now = self._clock()
-        for parts in self._unread.values():
-            late = joined(parts)
-            late = late.take(late.time_ms > max(now, self.before_ms) + EARLIER_MS)
-            for code, rows in by_value(late.place.astype(np.int64)):
-                topic, partition = self._place_of(code)
-                of_place = late.take(rows)
-                first = int(of_place.offset.min())
-                row = UnjudgedRow(topic, "outside", AFTER, len(of_place), partition, first)
-                self.counting.leave_out(row, np.full(len(of_place), self.before_ms))
+        counted: set[str] = set()
+        for stage in self._stages:
+            for parts in stage.unread.values():
+                self._leave_late(joined(parts), now, counted)
+            counted |= stage.inputs | stage.outputs
+
+    def _leave_late(self, late: RecordColumns, now: int, counted: set[str]) -> None:
+        """Count records with timestamps after the end, except those of topics that are counted."""
+        late = late.take(late.time_ms > max(now, self.before_ms) + EARLIER_MS)
+        for code, rows in by_value(late.place.astype(np.int64)):
+            topic, partition = self._place_of(code)
+            if topic in counted:
+                continue
+            of_place = late.take(rows)
+            first = int(of_place.offset.min())
+            row = UnjudgedRow(topic, "outside", AFTER, len(of_place), partition, first)
+            self.counting.leave_out(row, np.full(len(of_place), self.before_ms))
 
     def _keep(self) -> None:
         """Remove identities that are no longer sampled."""
         if self.sampling.taken < self._kept:
-            self._joining.keep(self.sampling.taken)
-            self.ledger.keep(self.sampling.taken)
+            for stage in self._stages:
+                stage.joining.keep(self.sampling.taken)
+                stage.ledger.keep(self.sampling.taken)
         self._kept = self.sampling.taken
 
     def halve(self) -> None:
         """Halve the sampled identities from now on."""
         self.sampling.halve()
         self._keep()
-        for is_input, parts in self._unread.items():
-            whole = joined(parts)
-            self._unread[is_input] = [whole.take(self.sampling.is_limited(whole.hash))]
+        for stage in self._stages:
+            stage.limit_unread(self.sampling)
 
     def double(self) -> ShareChange | None:
         """After `halve`, double the sampled identities if less than a quarter of `max_records`
@@ -282,16 +369,14 @@ class Watched:
 
     @property
     def _remembered(self) -> int:
-        """Groups of inputs, inputs that wait for others, and outputs that wait for an input."""
-        return len(self.ledger) + len(self._joining.waiting) + len(self.ledger.waiting)
+        return sum(stage.remembered for stage in self._stages)
 
     def saved(self) -> tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]:
         """Arrays and JSON, for `restore`."""
-        arrays = self.ledger.saved() | self._joining.saved()
-        for is_input, parts in self._unread.items():
-            arrays |= saved_records(joined(parts), f"unread_{int(is_input)}")
-        latencies, totals = self.counting.saved()
-        arrays |= latencies
+        arrays, totals = self._main.saved()
+        of_hops = [hop.saved() for hop in self._hops]
+        for number, (columns, _) in enumerate(of_hops):
+            arrays |= {f"hop_{number}_{name}": column for name, column in columns.items()}
         rest = {
             "since_ms": self.since_ms,
             "before_ms": self.before_ms,
@@ -301,6 +386,7 @@ class Watched:
             "places": self._places,
             "values": self.counting.slices.values.names,
             "totals": totals,
+            "hops": [totals_of_hop for _, totals_of_hop in of_hops],
             "live_from": [[*place, offset] for place, offset in self.live_from.items()],
             "removals": self.removals.saved(),
         }
@@ -317,27 +403,24 @@ class Watched:
             self._code((topic, partition, is_create == [True]))
         self.live_from = {(each, n): offset for each, n, offset in rest["live_from"]}
         self.removals.restore(rest["removals"])
-        self.counting.restore(arrays, rest["totals"])
+        self._main.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
-        self.ledger.restore(arrays)
-        self._joining.restore(arrays)
-        for side in self._unread:
-            self._unread[side] = [restored_records(arrays, f"unread_{int(side)}")]
-
-    def _read(self, is_input: bool, before_ms: int) -> RecordColumns:
-        """Remove and return the records of a side before a time, in order."""
-        whole = joined(self._unread[is_input])
-        early = whole.time_ms < before_ms
-        self._unread[is_input] = [whole.take(~early)]
-        mine = whole.take(early & self.sampling.is_taken(whole.hash))
-        return mine.take(np.lexsort((mine.offset, mine.place, mine.time_ms)))
+        for number, hop in enumerate(self._hops):
+            head = f"hop_{number}_"
+            columns = {
+                name.removeprefix(head): arrays[name] for name in arrays if name.startswith(head)
+            }
+            hop.restore(columns, rest["hops"][number])
 
     def _count(self, topic: str, times: Ints, messages: list[Message]) -> None:
         lengths = np.fromiter(sizes(messages), np.int64, len(messages))
         judged = times >= self.since_ms
         if judged.any():
-            is_input = topic in self.inputs
-            self.counting.add_records(topic, is_input, times[judged], lengths[judged])
+            for stage in self._stages:
+                # A topic between hops is counted once, as an output.
+                is_input = stage is self._main and topic in stage.inputs
+                if is_input or topic in stage.outputs:
+                    stage.counting.add_records(topic, is_input, times[judged], lengths[judged])
 
     def _refuse_times(
         self,

@@ -159,7 +159,7 @@ class Watching:
             if self.behind is None:
                 self.save()
             else:
-                self._publish(self.watched.counting.slices.take())
+                self._publish(self.watched.slices())
                 self._saved_s = time.monotonic()
 
     def shown(self) -> dict[str, Any]:
@@ -254,7 +254,7 @@ class Watching:
         if self.behind is None:
             for run in runs.due(watched.before_ms):
                 self._conclude(run)
-            closed_ms = runs.forget(watched.counting, watched.before_ms)
+            closed_ms = runs.forget(watched.counting, watched.before_ms, watched.hops)
             watched.closed_ms = max(watched.closed_ms, closed_ms)
 
     def _begin(self, runs: set[int]) -> None:
@@ -266,8 +266,7 @@ class Watching:
 
     def _publish_counts(self) -> None:
         """Publish the counts that are not published when they are made."""
-        counting = self.watched.counting
-        events = [*counting.throughput_events(), *counting.slices.take()]
+        events = [*self.watched.throughput(), *self.watched.slices()]
         self._begin({event.run for event in events})
         self._publish(events)
 
@@ -299,9 +298,12 @@ class Watching:
         """Publish the events that end a run, except those that the process before has published
         without the other."""
         watched, run_id = self.watched, self.runs.id_of(run)
-        totals, watched_ms = watched.counting.end(run), (watched.since_ms, watched.before_ms)
+        totals, *hops = (each.end(run) for each in (watched.counting, *watched.hops))
+        watched_ms = (watched.since_ms, watched.before_ms)
+        for hop in hops:
+            totals.unmeasured = totals.unmeasured or hop.unmeasured
         circumstances = self._circumstances(run, totals)
-        for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended):
+        for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended, hops=hops):
             if (run_id, _name(event)) not in self._told:
                 self._publish_event(event)
         self._concluded = run_id
@@ -398,8 +400,8 @@ class Watching:
         self._note(behind.published.events)
         for run in self.runs.begun:
             self.runs.object(run, f"{NOT_RECOUNTED}: {reason}." if reason else f"{NOT_RECOUNTED}.")
-        list(self.watched.counting.slices.take())
-        list(self.watched.counting.throughput_events())
+        list(self.watched.slices())
+        list(self.watched.throughput())
 
     def _tell_lag(self) -> None:
         if self.watch.groups and time.monotonic() - self._asked_s > ASK_LAG_S:

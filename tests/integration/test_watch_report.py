@@ -21,7 +21,13 @@ from services.readmodel.timelines import read_timelines
 from services.runtime import clickhouse
 from services.runtime.settings import ServiceSettings
 from tests.integration.store_engine import project, store_in_process
-from tests.integration.watched_run import begun_events, copied_events, run_id, watch_events
+from tests.integration.watched_run import (
+    begun_events,
+    copied_events,
+    path_events,
+    run_id,
+    watch_events,
+)
 from tests.unit.requests import a_lifecycle_event
 
 pytestmark = pytest.mark.integration
@@ -215,3 +221,51 @@ def test_it_is_part_of_the_history():
         ("orders", "middle_ms", 5.5),
         ("orders", "p99_ms", 250.0),
     ]
+
+
+@pytest.fixture
+def path(engine, monkeypatch):
+    store_in_process(engine, monkeypatch)
+    project(engine, path_events(START_MS))
+    return build_report("", run_id(START_MS))
+
+
+def test_a_report_has_the_whole_path_and_each_hop(path):
+    stages = path.pipelines["orders"].stages
+    faults = {
+        name: (cell.verdicts["exact"], cell.verdicts["missing"], cell.verdicts["duplicate"])
+        for name, cell in stages.items()
+    }
+    assert faults == {"whole": (2, 2, 1), "price": (3, 1, 0), "pack": (2, 1, 1)}
+    longest = {name: cell.latency_ms["latest"].max for name, cell in stages.items()}
+    assert longest == {"whole": 21, "price": 7, "pack": 15}
+    assert path.input.records == 4
+    judged = {row.threshold: (row.value, row.passed) for row in path.thresholds or ()}
+    assert judged == {"pack.missing <= 0": (1, False), "price.max_ms <= 10": (7, True)}
+
+
+def test_a_report_says_how_far_a_group_was_behind_in_time(path, engine):
+    (lag,) = path.as_json()["groups"]
+    assert lag == {
+        **{"group": "shop", "topic": "orders", "max": 3, "last": 3},
+        **{"max_s": 1.25, "last_s": 0.375},
+    }
+    console = Console(record=True, width=160)
+    show_report(console, path)
+    text = " ".join(console.export_text().split())
+    assert (
+        "The oldest record that it had to read next was at most 1.250 s old, 0.375 s at the end, "
+        "and it did not catch up." in text
+    )
+    rows = engine.rows(
+        "SELECT partition, member, records_behind, committed_offset, seconds_behind,"
+        " toUnixTimestamp64Milli(next_record_at) AS next_ms, caught_up_in_s"
+        " FROM tidegauge.consumer_partition_lag ORDER BY time, partition LIMIT 2"
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        (0, "m-1", 3, 7, 1.25, START_MS - 1_250, 12.5),
+        (1, "m-2", 0, 9, 0.0, None, 0.0),
+    ]
+    columns = "records_behind, seconds_behind, caught_up_in_s"
+    rows = engine.rows(f"SELECT {columns} FROM tidegauge.consumer_lag ORDER BY time")
+    assert [tuple(row.values()) for row in rows] == [(3, 1.25, 12.5), (3, 0.375, None)]

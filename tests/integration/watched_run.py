@@ -11,6 +11,7 @@ from schemas.events import Conclusion, LifecycleEvent, WatchTrouble
 from schemas.watch import Watch
 from services.runtime.kafka import LAG
 from services.watcher.counting import WatchFigures
+from services.watcher.group_lag import ObservedGroup, PartitionLag
 from services.watcher.runs import WatchRuns, run_id_of
 from services.watcher.watched import Watched
 from services.watcher.watching import said_of_times
@@ -26,6 +27,20 @@ WATCH = Watch.model_validate(
         "begin": "earliest",
         "run_s": 3_600,
         "thresholds": ["p99_ms <= 100", "missing <= 1", "records_per_second >= 5"],
+    }
+)
+PATH = Watch.model_validate(
+    {
+        "name": "orders",
+        "stage": "whole",
+        "inputs": [{"topic": "orders"}],
+        "through": [{"topic": "priced"}],
+        "outputs": [{"topic": "shipped"}],
+        "hops": [
+            {"name": "price", "inputs": ["orders"], "outputs": ["priced"]},
+            {"name": "pack", "inputs": ["priced"], "outputs": ["shipped"]},
+        ],
+        "thresholds": ["pack.missing <= 0", "price.max_ms <= 10"],
     }
 )
 PRODUCER = "watch-orders"
@@ -91,6 +106,38 @@ def begun_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
     run = start_ms // (1000 * WATCH.run_s)
     for event in WatchRuns(WATCH, {"host": "here"}).begin(run):
         yield _record(event, 1000 * run * WATCH.run_s)
+
+
+def path_events(start_ms: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(topic, record) of a run of a path: of four orders one stops at each hop, and one is shipped
+    twice. The group `shop` is behind in time."""
+    watched, runs = Watched(PATH, 0, clock=lambda: start_ms), WatchRuns(PATH, {})
+    sent = {"orders": ((0, 0), (1, 0), (2, 0), (3, 0)), "priced": ((0, 5), (1, 6), (2, 7))}
+    sent["shipped"] = ((0, 20), (1, 21), (1, 30))
+    for topic, records in sent.items():
+        messages = [
+            message(topic, b"", b"%d" % name, start_ms + ms, offset=number)
+            for number, (name, ms) in enumerate(records)
+        ]
+        watched.take(topic, messages)
+    run = watched.counting.run_of(start_ms)
+    counted = [*watched.advance(start_ms + 1_000_000), *watched.slices()]
+    totals, *hops = (each.end(run) for each in (watched.counting, *watched.hops))
+    judged = {"share": 1.0, "times": said_of_times(watched.timestamp_types(0), [1], None)}
+    concluded = runs.conclude(run, totals, (0, start_ms + 1_000), judged, hops=hops)
+    for event in runs.begin(run):
+        yield _record(event, 1000 * run * WATCH.run_s)
+    for event in [*counted, *concluded]:
+        yield _record(event, start_ms)
+    for second, behind_ms, left in ((0, 1_250, 12.5), (5, 375, None)):
+        lags = (
+            PartitionLag("orders", 0, "m-1", 7, 3, start_ms - behind_ms, behind_ms, left),
+            PartitionLag("orders", 1, "m-2", 9, 0, None, 0, 0.0),
+        )
+        for fields in ObservedGroup("shop", start_ms + 1_000 * second, lags).events():
+            about = {"source": PRODUCER} | fields
+            head = {"run_id": run_id_of(PATH, run), "producer": PRODUCER}
+            yield catalogue.METRICS, head | about
 
 
 def run_id(start_ms: int) -> str:

@@ -73,6 +73,7 @@ def build() -> dash.Dashboard:
         _aborted(),
         _lag(),
         _lag_in_time(),
+        _stages(),
         _slices(),
         _offenders(),
         _runs(),
@@ -174,7 +175,8 @@ def _bytes() -> timeseries.Panel:
 
 
 def _by_topic(about: About, column: str) -> timeseries.Panel:
-    """A column of the topics per second. Of a topic in several watches, that of one watch."""
+    """A column of the topics per second. Of a topic in several watches, that of one watch; of one
+    that a hop and the whole have as output, that of one of these."""
     return graph(
         about,
         f"""
@@ -187,10 +189,36 @@ FROM
         sum({column}) AS amount
     FROM throughput_by_second
     WHERE {RUNS_CHOSEN} AND $__timeFilter(second) AND {column} > 0
-    GROUP BY time, series, extract(run_id, '^watch-(.+)-[0-9]{{8}}-[0-9]{{6}}')
+    GROUP BY time, series, stage, extract(run_id, '^watch-(.+)-[0-9]{{8}}-[0-9]{{6}}')
 )
 GROUP BY time, series
 ORDER BY time, series
+""",
+        {},
+    )
+
+
+def _stages() -> table.Panel:
+    return rows(
+        About(
+            "Verdicts by stage",
+            "Of the whole and of each hop: a record is missing at the hop where it stopped, and "
+            "a duplicate at the hop where it was published again.",
+            "short",
+            width=24,
+            height=6,
+            empty=NO_WATCH,
+        ),
+        f"""
+SELECT
+    pipeline AS watch,
+    stage,
+    {sql.verdict_sums(("exact", *(name for name in recurring.FAILED if name != "wrong")))}
+FROM results_verdicts AS v
+WHERE {CHOSEN} AND $__timeFilter(second)
+GROUP BY watch, stage
+ORDER BY watch, stage
+LIMIT 200
 """,
         {},
     )
@@ -296,6 +324,7 @@ def _offenders() -> table.Panel:
 SELECT
     second,
     pipeline AS watch,
+    stage,
     JSONExtractString(sample, 'verdict') AS verdict,
     JSONExtractString(sample, 'topic') AS topic,
     JSONExtractInt(sample, 'partition') AS partition,
