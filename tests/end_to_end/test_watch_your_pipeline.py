@@ -94,9 +94,10 @@ def test_the_page_leads_to_reports_of_ones_own_topics(reader: Reader) -> None:
     )
     reader.type(INFER)
     guessed = read_watch(reader.folder / "orders.toml")
-    login, shown, windows, limits = (tomllib.loads(text) for text in blocks(PAGE, "toml"))
+    login, shown, windows, path, limits = (tomllib.loads(text) for text in blocks(PAGE, "toml"))
     assert Watch.model_validate(shown | login).registry.user == "watcher"
     assert Watch.model_validate(shown | windows).relation.kind == "window"
+    assert Watch.model_validate(path).stages == ("whole", "price", "pack")
     assert len(Watch.model_validate(shown | limits).limits) == 3
     assert [one.identity for one in guessed.inputs] == [tuple(shown["inputs"][0]["identity"])]
     assert [one.identity for one in guessed.outputs] == [tuple(shown["outputs"][0]["identity"])]
