@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 from confluent_kafka import KafkaException
@@ -371,24 +372,8 @@ class Agent:
                 again = member.state == "down"
                 member.state, member.detail = "ready", member.with_version(line.detail)
                 self._publish_ready(PipelineUp if again else PipelineReady, session, member)
-        elif isinstance(line, ProgressLine):
-            if line.stage in session.plan.request.stages_of(member.pipeline):
-                fields = line.model_dump(exclude={"event", "detail"})
-                detail = json.dumps(line.detail)
-                self._events.publish_figures(
-                    catalogue.PIPELINE, session.run_id, pipeline=name, **fields, detail=detail
-                )
-        elif isinstance(line, TasksLine):
-            self._events.publish_figures(
-                catalogue.PIPELINE,
-                session.run_id,
-                pipeline=name,
-                stage="",
-                batch_id=NO_BATCH,
-                input_rows=0,
-                scheduler_delays_ms=line.delays_ms,
-                scheduler_delay_tasks=line.tasks,
-            )
+        elif isinstance(line, ProgressLine | TasksLine):
+            self._publish_progress(session, member, line)
         elif isinstance(line, ResultsLine):
             self._publish_results(session, name, line)
         elif isinstance(line, UndecodableLine):
@@ -400,6 +385,22 @@ class Agent:
             process = member.process
             if process is None or not self._start_again(session, member, process, reason):
                 self._fail(session, member, f"{where}: {reason}", line.stage)
+
+    def _publish_progress(
+        self, session: RunPipelines, member: Member, line: ProgressLine | TasksLine
+    ) -> None:
+        fields: dict[str, Any]
+        if isinstance(line, TasksLine):
+            fields = {"stage": "", "batch_id": NO_BATCH, "input_rows": 0}
+            fields["scheduler_delays_ms"] = line.delays_ms
+            fields["scheduler_delay_tasks"] = line.tasks
+        elif line.stage in session.plan.request.stages_of(member.pipeline):
+            fields = line.model_dump(exclude={"event"}) | {"detail": json.dumps(line.detail)}
+        else:
+            return
+        self._events.publish_figures(
+            catalogue.PIPELINE, session.run_id, pipeline=member.pipeline.name, **fields
+        )
 
     def _publish_results(self, session: RunPipelines, name: str, line: ResultsLine) -> None:
         workload, stages = session.plan.request.workload, session.plan.request.stages

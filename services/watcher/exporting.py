@@ -171,10 +171,19 @@ class ExportContext(WatchContext):
         if watching.behind is None:
             self._figures = state.events.counts.saved()
         shown = watching.shown() | {"figures": self._figures}
-        for group, topic, records in shown["lags"]:
+        for group, topic, records, age_s, catch_up_s in shown["lags"]:
             known = state.lags.get((group, topic))
             most = max(records, known.max if known else 0)
-            state.lags[group, topic] = GroupLag(group=group, topic=topic, max=most, last=records)
+            ages = [each for each in (known.max_s if known else None, age_s) if each is not None]
+            state.lags[group, topic] = GroupLag(
+                group=group,
+                topic=topic,
+                max=most,
+                last=records,
+                max_s=max(ages, default=None),
+                last_s=age_s,
+                caught_up_in_s=catch_up_s,
+            )
         self.metrics.set(name, shown)
         state.report, state.problem = (
             report_so_far(state.watch, watching.watched, watching.runs),
@@ -238,7 +247,8 @@ def report_of(
     span = conclusion.watch or WatchReport()
     run = watched.counting.run_of(span.from_ms)
     seconds = (span.until_ms - span.from_ms) / 1000
-    figures = figures_of(watch, watched.counting.totals[run], seconds)
+    hops = [hop.totals[run] for hop in watched.hops]
+    figures = figures_of(watch, watched.counting.totals[run], seconds, hops)
     return Report(
         run_id=run_id,
         workload=watch.name,
@@ -262,8 +272,18 @@ def page(state: ExportedState) -> str:
     elif not state.problem:
         parts.append("<p>It is beginning.</p>")
     if lags := [*state.lags.values()]:
-        behind = [(lag.group, lag.topic, _number(lag.last)) for lag in lags]
-        parts.append(_table("Consumer groups", ("group", "topic", "records behind"), behind))
+        behind = [
+            (
+                lag.group,
+                lag.topic,
+                _number(lag.last),
+                _number(lag.last_s),
+                _number(lag.caught_up_in_s),
+            )
+            for lag in lags
+        ]
+        heads = ("group", "topic", "records behind", "seconds behind", "caught up in, s")
+        parts.append(_table("Consumer groups", heads, behind))
     if troubles := [*state.events.troubles]:
         rows = [(_time(at_ms), text) for at_ms, text in reversed(troubles)]
         parts.append(_table("Problems, the newest first", ("UTC", "problem"), rows))
@@ -273,7 +293,7 @@ def page(state: ExportedState) -> str:
 
 def _run_parts(report: Report) -> Iterator[str]:
     (pipeline,) = report.pipelines.values()
-    ((name, stage),) = pipeline.stages.items()
+    whole, *_hops = pipeline.stages.values()
     span = report.watch or WatchReport()
     judged = f"from {_time(span.from_ms)} until {_time(span.until_ms)} UTC"
     yield f"<p>Run <code>{escape(report.run_id)}</code>, judged {judged}.</p>"
@@ -284,17 +304,18 @@ def _run_parts(report: Report) -> Iterator[str]:
         yield f"<p class=bad>INVALID:</p><ul class=bad>{reasons}</ul>"
     rates = [
         ("inputs", report.input.records, report.input.records_per_second),
-        ("outputs", stage.outputs, stage.records_per_second),
+        ("outputs", whole.outputs, whole.records_per_second),
     ]
     rows = [(side, *map(_number, amounts)) for side, *amounts in rates]
     yield _table("Records", ("", "records", "per second"), rows)
-    rows = [(verdict, _number(stage.verdicts.get(verdict, 0))) for verdict in VERDICTS]
-    yield _table(f"Outputs of {name}", ("verdict", "outputs"), rows)
-    rows = [
-        (definition, *(_number(latency.of(each)) for each in SHOWN_LATENCIES))
-        for definition, latency in stage.latency_ms.items()
-    ]
-    yield _table("Latency, ms", ("", *SHOWN_LATENCIES), rows)
+    for name, stage in pipeline.stages.items():
+        rows = [(verdict, _number(stage.verdicts.get(verdict, 0))) for verdict in VERDICTS]
+        yield _table(f"Outputs of {name}", ("verdict", "outputs"), rows)
+        rows = [
+            (definition, *(_number(latency.of(each)) for each in SHOWN_LATENCIES))
+            for definition, latency in stage.latency_ms.items()
+        ]
+        yield _table(f"Latency of {name}, ms", ("", *SHOWN_LATENCIES), rows)
 
 
 def _table(title: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
