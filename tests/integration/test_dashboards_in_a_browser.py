@@ -112,7 +112,7 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
     start_ms, end_ms = phase_ms(recording, "measure")
     # Wider than the run, to include earlier events; high enough for every panel.
     times = f"from={start_ms - 3_000_000}&to={end_ms + 600_000}&refresh="
-    browser.look(1280, 3000)
+    browser.look(1280, 4000)
     browser.complaints.clear()
     browser.open(f"{site}/dashboards/d/{dashboard['uid']}?{times}")
     browser.wait_until(SETTLED)
@@ -130,7 +130,7 @@ def test_every_panel_is_drawn_and_nothing_is_complained_of(
         picture = pictures / f"{dashboard['uid']}-{name}.png"
         browser.screenshot(picture)
         assert picture.stat().st_size > 20_000
-    browser.look(1280, 3000)
+    browser.look(1280, 4000)
     browser.evaluate(ANNOTATIONS_OFF)
     browser.wait_until(SETTLED)
     assert browser.evaluate(BLANK) == []
@@ -163,7 +163,7 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
     dashboard, state, site, browser, pictures
 ):
     from_ms, to_ms = STATES[state]
-    browser.look(1280, 3000)
+    browser.look(1280, 4000)
     browser.complaints.clear()
     browser.open(f"{site}/dashboards/d/{dashboard['uid']}?from={from_ms}&to={to_ms}&refresh=")
     browser.wait_until(SETTLED)
@@ -187,7 +187,7 @@ def test_without_data_a_panel_says_why_and_over_a_month_it_is_drawn(
 def test_a_month_opens_on_what_has_data(uid, site, browser):
     """History selects a workload and a stage with measurements."""
     from_ms, to_ms = STATES["history"]
-    browser.look(1280, 3000)
+    browser.look(1280, 4000)
     browser.open(f"{site}/dashboards/d/{uid}?from={from_ms}&to={to_ms}&refresh=")
     browser.wait_until(SETTLED)
     assert [found for _number, found, _message in browser.evaluate(SAID)].count("drawn") >= 4
@@ -216,7 +216,7 @@ LIMITED = """
 @pytest.mark.parametrize("name", ["live", "run", "history"])
 def test_a_limit_is_drawn_beside_the_percentile_that_it_limits(name, site, recording, browser):
     start_ms, end_ms = phase_ms(recording, "measure")
-    browser.look(1280, 3000)
+    browser.look(1280, 4000)
     times = f"from={start_ms - 60_000}&to={end_ms + 60_000}&refresh="
     browser.open(f"{site}/dashboards/d/tidegauge-{name}?{times}")
     browser.wait_until(SETTLED)
