@@ -626,9 +626,10 @@ class Report(ReportPart):
     """The result of a run. valid: whether its figures count, else invalid_reasons say why not.
     steady, disturbed: None if unknown. floor: latency of a plain copy just before the run, floor_s:
     how long it was to be measured. services: use by service. left_out: results of what is not in
-    the run's plan. identity: what comparable runs share, by name. Of a watch: mean_bytes of its
-    values, and the lag of groups. interleaved: None unless pipelines took turns. scalability,
-    repetition, sweep, baseline: results of commands about several runs."""
+    the run's plan. identity: what comparable runs share, by name. mean_bytes: of the values of
+    `input` and `output`. groups: consumer groups of a watch, and their lag. interleaved: None
+    unless pipelines took turns. scalability, repetition, sweep, baseline: results of commands about
+    several runs."""
 
     run_id: str
     workload: str = ""

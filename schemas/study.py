@@ -25,6 +25,7 @@ PREFIXES: Final = {
 FIGURES: Final = (
     *(f"{prefix}{name}_ms" for prefix in PREFIXES for name in LATENCIES),
     "sustainable_per_second",
+    "sustainable_gbit_per_second",
     "first_output_s",
     "caught_up_s",
     "peak_outputs_per_second",

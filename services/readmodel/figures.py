@@ -342,7 +342,7 @@ def input_records(url: str, run_id: str) -> int:
 
 
 def mean_bytes(url: str, run_id: str) -> dict[str, Number | None]:
-    """Mean size of the values of `input` and `output` of a watch's run; None without any."""
+    """Mean size of the values of `input` and `output` of a run, bytes; None without any."""
     rows = query(
         url,
         "SELECT if(pipeline = '', 'input', 'output') AS side, sum(t.bytes) / sum(t.records) AS mean"

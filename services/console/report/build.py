@@ -98,6 +98,7 @@ def build_report(url: str, run_id: str) -> Report:
         late=Late.model_validate(above["late"]),
         room={name: Room.model_validate(part) for name, part in above["room"].items()},
         heap={name: Heap.model_validate(part) for name, part in above["heap"].items()},
+        mean_bytes=figures.mean_bytes(url, run_id),
         floor=_floor(url, run_id),
         floor_s=request["workload"].get("floor_s", 0),
         environment=request["environment"],
@@ -113,7 +114,7 @@ def build_report(url: str, run_id: str) -> Report:
         identity=identity_of(request),
     )
     if is_watch:
-        report = _with_amounts(url, report)
+        report = _with_groups(url, report)
     return with_interleaved(url, request, report)
 
 
@@ -371,14 +372,13 @@ def _watched_input(url: str, run_id: str, span: Span | None) -> Input:
     )
 
 
-def _with_amounts(url: str, report: Report) -> Report:
-    """The report with what only that of a watch has."""
+def _with_groups(url: str, report: Report) -> Report:
+    """The report of a watch with the consumer groups that it observed."""
     groups = [
         GroupLag(**{name: value for name, value in asdict(row).items() if value is not None})
         for row in figures.group_lags(url, report.run_id)
     ]
-    sizes = figures.mean_bytes(url, report.run_id)
-    return report.model_copy(update={"mean_bytes": sizes, "groups": groups})
+    return report.model_copy(update={"groups": groups})
 
 
 def _floor(url: str, run_id: str) -> Latency | None:

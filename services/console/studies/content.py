@@ -59,6 +59,7 @@ OF_FAULTS = {
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Figure = Callable[[Report, PipelineReport, StageReport], Number | None]
 Row = tuple[str, ...]
+BITS, GIGA = 8, 1e9
 COMMON = 0.99  # of higher percentiles, those of too few outputs are left empty
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
 TITLES: dict[str, str] = {
@@ -73,6 +74,7 @@ TITLES: dict[str, str] = {
         for each in LATENCIES
     },
     "sustainable_per_second": "sustainable, records/s",
+    "sustainable_gbit_per_second": "sustainable, Gbit/s of values",
     "first_output_s": "first output, s",
     "caught_up_s": "caught up, s",
     "peak_outputs_per_second": "peak, outputs/s",
@@ -588,6 +590,13 @@ def _scheduler_delay(name: str) -> Figure:
     return lambda _report, pipeline, _cell: _of(pipeline.scheduler_delay_ms, name)
 
 
+def _sustainable_gbit(
+    report: Report, _pipeline: PipelineReport, _cell: StageReport
+) -> Number | None:
+    rate, size = report.search.rate_per_second, report.mean_bytes.get("input")
+    return None if rate is None or size is None else rate * size * BITS / GIGA
+
+
 FIGURES: dict[str, Figure] = {
     **{
         f"{prefix}{each}_ms": _latency(definition, each)
@@ -595,6 +604,7 @@ FIGURES: dict[str, Figure] = {
         for each in LATENCIES
     },
     "sustainable_per_second": lambda report, _pipeline, _cell: report.search.rate_per_second,
+    "sustainable_gbit_per_second": _sustainable_gbit,
     "first_output_s": _recovery("first_output_s", max),
     "caught_up_s": _recovery("high_for_s", max),
     "peak_outputs_per_second": _recovery("peak_per_second", max),
