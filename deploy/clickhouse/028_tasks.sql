@@ -1,4 +1,4 @@
--- How long Spark's scheduler delays tasks, as its listener bus says.
+-- How long an engine's scheduler delays tasks, as the engine reports it.
 
 ALTER TABLE tidegauge.results_pipeline
     ADD COLUMN IF NOT EXISTS scheduler_delays_ms Array(Int64)
@@ -37,7 +37,7 @@ INNER JOIN phases AS b USING (run_id)
 ARRAY JOIN arrayZip(scheduler_delays_ms, scheduler_delay_tasks) AS each
 WHERE p.time >= b.measured_from AND p.time < b.measured_until
 GROUP BY run_id, p.pipeline
-COMMENT 'Scheduler delay of the tasks of a pipeline that ended in the measured phase, as Spark defines it: time from the launch of a task until its end in which it was neither prepared nor run, nor its result written or fetched';
+COMMENT 'Scheduler delay of the tasks of a pipeline that ended in the measured phase, time from the launch of a task until its end in which it was neither prepared nor run, nor its result written or fetched';
 
 ALTER TABLE tidegauge.scheduler_delays
     COMMENT COLUMN run_id 'The run',

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 EXIT_FAILED = 2
-OF_THE_STACK = "pyspark"  # installed with `tidegauge[run]`
+OF_THE_STACK = "chdb"  # installed with `tidegauge[run]`
 EXPORT = "--export"  # a watch that needs no stack
 
 

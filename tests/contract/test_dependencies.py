@@ -165,6 +165,8 @@ def test_no_program_runs_code_that_comes_as_data() -> None:
     ]
     assert len(sources) > 100
     found = {str(path.relative_to(ROOT)): dangers(path.read_text()) for path in sources}
-    assert {name: what for name, what in found.items() if what} == {
+    # A policy of the user's own, of a file with the digest that the command line has read.
+    own = {"services/conductor/search/own_policy.py": ["exec", "compile"]}
+    assert {name: what for name, what in found.items() if what} == own | {
         name: ["pickle"] for name in PICKLE_OF_THEIR_OWN
     }

@@ -38,12 +38,15 @@ class Row:
     reason: str = ""
 
 
+OURS = ("calibration", "socket")  # engines that run no product of others
+
+
 def measured_pipelines() -> tuple[str, ...]:
     """Every pipeline of Spark and of an engine in `engines/`, but those that check Tidegauge."""
     found = []
     for name in names(PIPELINES_DIR):
         engine = load_engine(load_pipeline(name).engine)
-        is_measured = engine.folder.parent == ROOT / "engines" and engine.spec.name != "calibration"
+        is_measured = engine.folder.parent == ROOT / "engines" and engine.spec.name not in OURS
         if engine.spec.name == "spark" or is_measured:
             found.append(name)
     return tuple(found)

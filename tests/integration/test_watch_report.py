@@ -142,7 +142,7 @@ def test_timestamps_that_cannot_measure_latency_give_no_figure(engine, monkeypat
 
 
 def test_its_hours_are_compared(found, ask):
-    compared = comparing.compared("", [found["run_id"]], [found["run_id"]])
+    compared = comparing.compared(comparing.StoredRuns(""), [found["run_id"]], [found["run_id"]])
     (one,) = comparing.as_json(compared)["comparisons"]
     assert found["identity"] == {
         "watch": "orders",

@@ -326,12 +326,12 @@ ORDER BY time, series
 def _scheduler_delays() -> timeseries.Panel:
     return graph(
         About(
-            "Scheduler delay of Spark",
-            "Delay of the tasks that ended in each interval, as Spark's listener bus says: time "
+            "Scheduler delay of tasks",
+            "Delay of the tasks that ended in each interval, as the engine reports it: time "
             "from the launch of a task until its end in which it was neither prepared nor run, nor "
             "its result fetched.",
             "ms",
-            empty="No pipeline of Spark in batches ran in this time range.",
+            empty="No engine reported the delay of its tasks in this time range.",
         ),
         """
 SELECT

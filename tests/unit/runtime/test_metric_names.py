@@ -44,7 +44,7 @@ def figures():
 
 def of_a_watch():
     metrics = WatchMetrics()
-    lags = [["shop", "orders", 3]]
+    lags = [["shop", "orders", 3, 1.5, 20.0]]
     shown = {"figures": figures().saved(), "lag_ms": 1_500, "is_valid": True, "lags": lags}
     metrics.set("orders", shown)
     return metrics

@@ -6,8 +6,8 @@ from schemas.events import WatchTrouble
 from services.definitions.watches import keep_watch
 from services.runtime.settings import ServiceSettings
 from services.watcher import process
-from services.watcher.cluster import GroupLagReader
 from services.watcher.exporting import ExportContext, ExportedEvents, ExportedState, page
+from services.watcher.group_lag import GroupLagReader, NextRecords
 from tests.unit.watcher.records import message
 from tests.unit.watcher.watches import Reader, shop
 
@@ -18,7 +18,7 @@ class Exported(ExportContext):
     """An exported watch of a cluster that is a list."""
 
     def open_reader(self, watch):
-        return Reader(), GroupLagReader(None, watch.groups)
+        return Reader(), GroupLagReader(None, NextRecords(None), watch.groups)
 
 
 @pytest.fixture
