@@ -627,9 +627,9 @@ class Report(ReportPart):
     steady, disturbed: None if unknown. floor: latency of a plain copy just before the run, floor_s:
     how long it was to be measured. services: use by service. left_out: results of what is not in
     the run's plan. identity: what comparable runs share, by name. mean_bytes: of the values of
-    `input` and `output`. groups: consumer groups of a watch, and their lag. interleaved: None
-    unless pipelines took turns. scalability, repetition, sweep, baseline: results of commands about
-    several runs."""
+    `input`, and of a watch of `output`. groups: consumer groups of a watch, and their lag.
+    interleaved: None unless pipelines took turns. scalability, repetition, sweep, baseline: results
+    of commands about several runs."""
 
     run_id: str
     workload: str = ""

@@ -98,7 +98,7 @@ def build_report(url: str, run_id: str) -> Report:
         late=Late.model_validate(above["late"]),
         room={name: Room.model_validate(part) for name, part in above["room"].items()},
         heap={name: Heap.model_validate(part) for name, part in above["heap"].items()},
-        mean_bytes=figures.mean_bytes(url, run_id),
+        mean_bytes=_mean_bytes(url, run_id, is_watch=is_watch),
         floor=_floor(url, run_id),
         floor_s=request["workload"].get("floor_s", 0),
         environment=request["environment"],
@@ -370,6 +370,12 @@ def _watched_input(url: str, run_id: str, span: Span | None) -> Input:
         records_per_second=records / _seconds(span) if span else 0.0,
         send_delay_ms=SendDelay(p50=None, p99=None, max=None),
     )
+
+
+def _mean_bytes(url: str, run_id: str, *, is_watch: bool) -> dict[str, Number | None]:
+    """Of a load only of its input: the outputs of different pipelines and stages have no mean."""
+    sizes = figures.mean_bytes(url, run_id)
+    return sizes if is_watch else {"input": sizes["input"]}
 
 
 def _with_groups(url: str, report: Report) -> Report:
