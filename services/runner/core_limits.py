@@ -82,8 +82,10 @@ def core_limit(cores: float | None, groups: Sequence[tuple[int, Path]] | None = 
 def _new_group(cores: float, groups: Sequence[tuple[int, Path]]) -> Path | None:
     quota_us = max(LEAST_QUOTA_US, round(cores * PERIOD_US))
     for version, parent in groups:
-        for left in parent.glob(f"{PREFIX}*"):
-            _removed(left)  # of a runner that was killed
+        for left in parent.glob(f"{PREFIX}*-*"):
+            # That of a runner which still runs is empty until its program has entered.
+            if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+                _removed(left)
         folder = parent / f"{PREFIX}{os.getpid()}-{next(_numbers)}"
         try:
             folder.mkdir()

@@ -69,9 +69,13 @@ def test_the_kernel_confines_a_program_and_the_group_goes_with_it():
 
 
 def test_groups_of_a_killed_runner_are_removed_by_the_next(tmp_path):
-    (tmp_path / "tidegauge-1-0").mkdir()
-    (tmp_path / "tidegauge-2-0").mkdir()
-    (tmp_path / "tidegauge-2-0" / "process").touch()  # the kernel refuses one in use
-    core_limit(0.5, [(2, tmp_path)])
-    assert not (tmp_path / "tidegauge-1-0").exists()
-    assert (tmp_path / "tidegauge-2-0").exists()
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    left, used = tmp_path / f"tidegauge-{ended.pid}-0", tmp_path / f"tidegauge-{ended.pid}-1"
+    running = tmp_path / f"tidegauge-{os.getppid()}-0"
+    for folder in (left, used, running):
+        folder.mkdir()
+    (used / "process").touch()  # the kernel refuses one in use
+    first, second = (core_limit(0.5, [(2, tmp_path)]).group for _ in range(2))
+    assert not left.exists()
+    assert all(folder.exists() for folder in (used, running, first, second))
