@@ -448,9 +448,11 @@ class PhaseFigures:
                     lag_records=Lag(max=self._lag.get(pipeline.name)),
                     stages={
                         stage: self._stage(
-                            pipeline.name, stage, final, early and not final
-                        ).model_copy(
-                            update={"lost": (lost or {}).get(pipeline.name, {}).get(stage)}
+                            pipeline.name,
+                            stage,
+                            final,
+                            (lost or {}).get(pipeline.name, {}).get(stage),
+                            early=early and not final,
                         )
                         for stage in self._request.stages_of(pipeline)
                     },
@@ -473,7 +475,13 @@ class PhaseFigures:
         )
 
     def _stage(
-        self, pipeline: str, stage: str, final: dict[str, dict[str, dict[str, int]]], early: bool
+        self,
+        pipeline: str,
+        stage: str,
+        final: dict[str, dict[str, dict[str, int]]],
+        lost: int | None,
+        *,
+        early: bool,
     ) -> StageReport:
         seconds = self._seconds_of(pipeline)
         counts = dict(final.get(pipeline, {}).get(stage, {}))
@@ -481,6 +489,7 @@ class PhaseFigures:
         return StageReport(
             verdicts=self._verdicts[pipeline, stage] if early else counts,
             outputs=arrived if counts else None,
+            lost=lost,
             records_per_second=self._outputs[pipeline, stage] / seconds if seconds else None,
             latency_ms={
                 definition: Latency.model_validate(summary(counted))

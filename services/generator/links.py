@@ -2,7 +2,6 @@
 
 import socket
 import time
-from collections.abc import Callable
 from typing import Protocol
 
 from schemas.frame import LENGTH, MAX_DATAGRAM_BYTES, ZEROMQ_USER
@@ -14,6 +13,7 @@ RECONNECT_S = 0.2
 CONNECT_S = 5.0
 AT_ONCE = 200  # frames between two clock readings
 REST_BYTES = 256 * 1024
+ENDS, END_EVERY_S = 5, 0.02
 
 
 class Link(Protocol):
@@ -25,16 +25,27 @@ class Link(Protocol):
         """Send one frame; returns whether it was accepted."""
 
     def send_all(self, frames: Frames) -> int:
-        """Send several frames with few system calls; returns how many were accepted."""
+        """Send several frames, with few system calls where that can be; returns how many were
+        accepted."""
+        for number in range(len(frames)):
+            if not self.send(frames.frame(number)):
+                return number
+        return len(frames)
 
     def flush(self) -> bool:
         """Send the rest of an accepted frame; returns whether nothing is left."""
+        return True
+
+    def send_last(self, frame: bytes) -> None:
+        """Send the frame that says how many there were."""
+        self.send(frame)
+        self.flush()
 
     def close(self) -> None:
         """Close the connection."""
 
 
-class TcpLink:
+class TcpLink(Link):
     """A connection that is reopened when it breaks; frames in flight are lost. greeting: the first
     frame of each connection. is_later: the peer opens its port later, so it is not waited for."""
 
@@ -109,7 +120,7 @@ class TcpLink:
             self._socket.close()
 
 
-class UdpLink:
+class UdpLink(Link):
     """One datagram per frame."""
 
     def __init__(self, address: tuple[str, int]) -> None:
@@ -129,17 +140,17 @@ class UdpLink:
             self.last_error = f"a datagram was refused: {error}"
         return True
 
-    def send_all(self, frames: Frames) -> int:
-        return _one_by_one(self.send, frames)
-
-    def flush(self) -> bool:
-        return True
+    def send_last(self, frame: bytes) -> None:
+        """See Link. It is repeated, because datagrams may be lost."""
+        for _ in range(ENDS):
+            self.send(frame)
+            time.sleep(END_EVERY_S)
 
     def close(self) -> None:
         self._socket.close()
 
 
-class ZeromqLink:
+class ZeromqLink(Link):
     """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects. tag: of the
     run, the password; None for a peer that asks for none. is_later: as for TCP."""
 
@@ -172,22 +183,9 @@ class ZeromqLink:
             return False
         return True
 
-    def send_all(self, frames: Frames) -> int:
-        return _one_by_one(self.send, frames)
-
-    def flush(self) -> bool:
-        return True
-
     def close(self) -> None:
         self._socket.close()
         self._context.term()
-
-
-def _one_by_one(send: Callable[[memoryview], bool], frames: Frames) -> int:
-    for number in range(len(frames)):
-        if not send(frames.frame(number)):
-            return number
-    return len(frames)
 
 
 def open_link(transport: str, address: tuple[str, int], greeting: bytes, tag: bytes) -> Link:

@@ -40,7 +40,6 @@ BATCH_RECORDS = 2_000  # a fraction of the limit in flight, so that batches over
 Delivered = Callable[[int, int, int], None]
 POLL_S = 0.1
 UDP_QUIET_S = 2.0  # datagrams that have not arrived by then are lost
-ENDS, END_EVERY_S = 5, 0.02  # END frames are repeated because datagrams may be lost
 
 
 class ProducerBackend(Protocol):
@@ -145,8 +144,8 @@ class FrameBackend:
         self._tag, self._stream = frame_tag(settings, run_id), stream
         hello = encode(Frame(self._tag, stream, HELLO, 0, time.time_ns()))
         self._link = open_link(transport, settings.gateway_address, hello, self._tag)
-        self._is_udp = transport == "udp"
-        self._patience_s = UDP_QUIET_S if self._is_udp else settings.generator_delivery_timeout_s
+        is_udp = transport == "udp"
+        self._patience_s = UDP_QUIET_S if is_udp else settings.generator_delivery_timeout_s
         self._numbers = {topic: number for number, topic in enumerate(topics)}
         self._sequence = 0
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
@@ -247,20 +246,13 @@ class FrameBackend:
         with self._link_lock:
             if not self._is_ended and self._link.flush():
                 self._is_ended = True
-                self._tell_end()
+                end = Frame(self._tag, self._stream, END, self._sequence, time.time_ns())
+                self._link.send_last(encode(end))
         while (left := self._left()) and time.monotonic() < until_s:
             if time.monotonic() - self._grown_s > self._patience_s:
                 self.purge()
             time.sleep(min(POLL_S, timeout_s))
         return left
-
-    def _tell_end(self) -> None:
-        frame = encode(Frame(self._tag, self._stream, END, self._sequence, time.time_ns()))
-        for _ in range(ENDS if self._is_udp else 1):
-            self._link.send(frame)
-            self._link.flush()
-            if self._is_udp:
-                time.sleep(END_EVERY_S)
 
     def _left(self) -> int:
         with self._lock:

@@ -26,7 +26,6 @@ from services.generator.settings import GeneratorSettings
 from services.runtime.kafka import frame_tag, idempotent_producer
 
 ROOM_S = 0.005
-ENDS, END_EVERY_S = 5, 0.02  # END frames are repeated because datagrams may be lost
 
 
 class SocketBackend:
@@ -50,7 +49,6 @@ class SocketBackend:
         hello = encode(Frame(self._tag, 0, HELLO, 0, time.monotonic_ns()))
         address = settings.host, settings.port("system_frames")
         self._link = open_system_link(transport, address, hello)
-        self._ends = ENDS if transport == "udp" else 1
         self._places = {topic: (0, number) for number, topic in enumerate(topics)}
         self._sent = self._probes = 0  # frames
         self._delivered: Callable[[int, int, int], None] = lambda *_: None
@@ -127,19 +125,12 @@ class SocketBackend:
         while not self._is_ended and time.monotonic() < until_s:
             if self._link.flush():
                 self._is_ended = True
-                self._tell_end()
+                end = Frame(self._tag, 0, END, self._sent, time.monotonic_ns())
+                self._link.send_last(encode(end))
             else:
                 self._producer.poll(ROOM_S)
         waiting: int = self._producer.flush(max(0.0, until_s - time.monotonic()))
         return waiting + (not self._is_ended)
-
-    def _tell_end(self) -> None:
-        end = encode(Frame(self._tag, 0, END, self._sent, time.monotonic_ns()))
-        for number in range(self._ends):
-            if number:
-                time.sleep(END_EVERY_S)
-            self._link.send(end)
-            self._link.flush()
 
     def purge(self) -> None:
         """See ProducerBackend."""

@@ -223,7 +223,7 @@ class RunFigures:
             aborted=aborted,
             cost_ms=costs[-1] if costs else None,
             lost=loss.lost if loss else None,
-            loss=_loss(loss) if loss else None,
+            loss=Loss.model_validate(loss, from_attributes=True) if loss else None,
             socket_ns=Latency.model_validate({"count": behind.count} | behind.figures)
             if behind
             else None,
@@ -261,17 +261,6 @@ class RunFigures:
                 ),
             }
         )
-
-
-def _loss(row: figures.LossRow) -> Loss:
-    return Loss(
-        due=row.due,
-        received=row.received,
-        lost=row.lost,
-        before=row.before,
-        inside=row.inside,
-        after=row.after,
-    )
 
 
 def read_facts(
