@@ -235,7 +235,7 @@ ORDER BY time, series
 
 def _processes() -> timeseries.Panel:
     """One worker of an engine may be idle while another is busy."""
-    return graph(
+    return _by_process(
         About(
             "CPU cores by process of a pipeline",
             "Cores used by each process of a pipeline, by the name of its program.",
@@ -243,25 +243,13 @@ def _processes() -> timeseries.Panel:
             width=24,
             empty="No pipeline ran in this time range.",
         ),
-        """
-SELECT
-    $__timeInterval(r.time) AS time,
-    concat(r.pipeline, ' ', process.1) AS series,
-    sum(process.2) / $__interval_s AS value
-FROM results_resources AS r
-ARRAY JOIN arrayZip(mapKeys(cpu_seconds_by_process), mapValues(cpu_seconds_by_process)) AS process
-WHERE pipeline != '' AND $__timeFilter(r.time)
-GROUP BY time, series
-ORDER BY time, series
-""",
-        {},
-        interval="2s",
+        "arrayZip(mapKeys(cpu_seconds_by_process), mapValues(cpu_seconds_by_process))",
     )
 
 
 def _process_traffic() -> timeseries.Panel:
     """What is received is above zero, what is sent below."""
-    return graph(
+    return _by_process(
         About(
             "Network by process of a pipeline",
             "Bytes per second over the TCP connections of each process of a pipeline, also to "
@@ -271,14 +259,7 @@ def _process_traffic() -> timeseries.Panel:
             width=24,
             empty="No pipeline ran in this time range, or its network is not counted.",
         ),
-        """
-SELECT
-    $__timeInterval(r.time) AS time,
-    concat(r.pipeline, ' ', process.1) AS series,
-    sum(process.2) / $__interval_s AS value
-FROM results_resources AS r
-ARRAY JOIN
-    arrayConcat(
+        """arrayConcat(
         arrayMap(
             (name, bytes) -> (concat(name, ' received'), bytes),
             mapKeys(received_bytes_by_process),
@@ -289,7 +270,22 @@ ARRAY JOIN
             mapKeys(sent_bytes_by_process),
             mapValues(sent_bytes_by_process)
         )
-    ) AS process
+    )""",
+    )
+
+
+def _by_process(about: About, amounts: str) -> timeseries.Panel:
+    """Amounts per second of each process of a pipeline. amounts: an expression for pairs of name
+    and amount in an interval."""
+    return graph(
+        about,
+        f"""
+SELECT
+    $__timeInterval(r.time) AS time,
+    concat(r.pipeline, ' ', process.1) AS series,
+    sum(process.2) / $__interval_s AS value
+FROM results_resources AS r
+ARRAY JOIN {amounts} AS process
 WHERE pipeline != '' AND $__timeFilter(r.time)
 GROUP BY time, series
 ORDER BY time, series

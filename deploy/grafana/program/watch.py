@@ -267,39 +267,37 @@ def _verdicts() -> timeseries.Panel:
 
 
 def _lag() -> timeseries.Panel:
-    return graph(
-        About(
-            "Consumer group lag",
-            "Records between the committed offset of a group and the end of the topic, for groups "
-            "named by a watch.",
-            "short",
-            empty='No watch names a consumer group. Add groups = ["…"] to its file.',
-        ),
-        f"""
-SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
-    max(records_behind) AS records_behind
-FROM consumer_lag
-WHERE {RUNS_CHOSEN} AND $__timeFilter(time)
-GROUP BY time, series
-ORDER BY time, series
-""",
-        {},
-        interval="5s",
+    return _of_groups(
+        "Consumer group lag",
+        "Records between the committed offset of a group and the end of the topic, for groups "
+        "named by a watch.",
+        "short",
+        "records_behind",
     )
 
 
 def _lag_in_time() -> timeseries.Panel:
+    return _of_groups(
+        "Consumer group lag in time",
+        "Age of the oldest record that a group reads next in a topic, 0 if there is none, for "
+        "groups named by a watch.",
+        "s",
+        "seconds_behind",
+    )
+
+
+def _of_groups(title: str, description: str, unit: str, column: str) -> timeseries.Panel:
+    """A column of the view consumer_lag over time, by group and topic."""
     return graph(
         About(
-            "Consumer group lag in time",
-            "Age of the oldest record that a group reads next in a topic, 0 if there is none, for "
-            "groups named by a watch.",
-            "s",
+            title,
+            description,
+            unit,
             empty='No watch names a consumer group. Add groups = ["…"] to its file.',
         ),
         f"""
 SELECT $__timeInterval(time) AS time, concat(group_id, ' ', topic) AS series,
-    max(seconds_behind) AS seconds_behind
+    max({column}) AS {column}
 FROM consumer_lag
 WHERE {RUNS_CHOSEN} AND $__timeFilter(time)
 GROUP BY time, series
