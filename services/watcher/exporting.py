@@ -61,6 +61,7 @@ from services.watcher.watched import Watched
 from services.watcher.watching import Watching, WatchPace
 
 REPORT: Final = "report.json"
+SHOW_S: Final = 0.5  # between figures: whoever asks gets the newest ones
 MOST_TROUBLES: Final = 20
 MOST_SNAPSHOTS: Final = 2  # a position is that of the newest, or of the one before if it was lost
 BEGIN_S: Final = 80.0  # of a watch that ends: for this long it may wait for its topics
@@ -154,7 +155,7 @@ class ExportContext(WatchContext):
     ) -> None:
         super().__init__(settings)
         self.state, self.results = state, state.events
-        self.pace = WatchPace(show_s=0.0)
+        self.pace = WatchPace(show_s=SHOW_S)
         self.metrics = WatchMetrics()
         self.stop = threading.Event()
         self._seconds = seconds
@@ -185,10 +186,8 @@ class ExportContext(WatchContext):
                 caught_up_in_s=catch_up_s,
             )
         self.metrics.set(name, shown)
-        state.report, state.problem = (
-            report_so_far(state.watch, watching.watched, watching.runs),
-            "",
-        )
+        state.report = report_so_far(state.watch, watching.watched, watching.runs)
+        state.problem = ""
         since_ms = watching.watched.since_ms
         if self._seconds is not None and now_ms() >= since_ms + 1000 * self._seconds:
             self.end()
@@ -293,7 +292,7 @@ def page(state: ExportedState) -> str:
 
 def _run_parts(report: Report) -> Iterator[str]:
     (pipeline,) = report.pipelines.values()
-    whole, *_hops = pipeline.stages.values()
+    whole = next(iter(pipeline.stages.values()))
     span = report.watch or WatchReport()
     judged = f"from {_time(span.from_ms)} until {_time(span.until_ms)} UTC"
     yield f"<p>Run <code>{escape(report.run_id)}</code>, judged {judged}.</p>"
