@@ -4,7 +4,7 @@ import pytest
 
 from schemas.report import ArrivedFrames, Input, PipelineReport, Report, StageReport
 from services.console.report.words import way_in_sentences
-from services.console.studies.content import figure_of
+from services.console.studies.figures import figure_of
 
 pytestmark = pytest.mark.unit
 

@@ -5,7 +5,7 @@ from math import inf
 import pytest
 
 from schemas.study import FIGURES as KNOWN
-from services.console.studies.content import FIGURES, figure_of, title_of, values_of_faults
+from services.console.studies.figures import FIGURES, figure_of, title_of, values_of_faults
 from tests.unit.console.studies.reports import cell, report
 
 pytestmark = pytest.mark.unit
