@@ -28,6 +28,7 @@ TITLES: dict[str, str] = {
             ("mean_of_inputs_", "of inputs"),
             ("window_time_", "of windows"),
             ("visible_", "committed"),
+            ("processing_time_", "from the hand-over"),
         )
         for each in LATENCIES
     },

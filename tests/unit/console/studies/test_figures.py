@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from schemas.study import FIGURES as KNOWN
+from schemas.study import PREFIXES
 from services.console.studies.figures import FIGURES, figure_of, title_of, values_of_faults
 from tests.unit.console.studies.reports import cell, report
 
@@ -140,3 +141,8 @@ def test_titles_have_units():
     assert title_of("p99999_ms") == "p99.999, ms"
     assert title_of("p50_ms") == "p50, ms"
     assert title_of("event_time_p99_ms") == "p99, event time, ms"
+
+
+@pytest.mark.parametrize("prefix", [each for each in PREFIXES if each])
+def test_every_definition_has_a_title_in_words(prefix):
+    assert "_" not in title_of(f"{prefix}p50_ms")
