@@ -272,7 +272,7 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
     phases = Phases(
         warm_up_s=_step_warm_up_s(search, warm),
         measure_s=search.confirm_s if planned.long else search.step_s,
-        cool_down_s=STEP_COOL_DOWN_S,
+        cool_down_s=_step_cool_down_s(request),
         until_steady=search.until_steady,
         optimised=True,
     )
@@ -301,6 +301,19 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
             "workload": workload,
         }
     )
+
+
+def _step_cool_down_s(request: RunRequest) -> int:
+    """Long enough that event time passes the end of every window with measured records: windows
+    that close because their inputs are silent have the silence in their latency."""
+    closed_s = [
+        stage.window.size_s
+        for name in request.stages
+        for stage in request.domain.chain(name)
+        if stage.window is not None and stage.is_windowed and stage.complete is None
+    ]
+    longest_s = max(closed_s, default=0) * request.workload.content.second_ms / 1000
+    return STEP_COOL_DOWN_S + math.ceil(longest_s)
 
 
 def warming_request(step: RunRequest) -> RunRequest:

@@ -18,6 +18,7 @@ from services.conductor.search.bisection import (
     step_request,
     verifying_request,
 )
+from services.definitions.domains import load_domain
 from tests.unit.conductor.simulated import System, search_on
 from tests.unit.requests import RUN_ID, a_request
 
@@ -282,6 +283,27 @@ def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> N
     assert short.workload.judgement.give_up_ms == 10_000  # drained within 10 s, or not sustained
     long = step_request(request, Planned(1000, long=True), 1, warm=False)
     assert long.workload.phases == Phases(warm_up_s=10, measure_s=30, **lasting)
+
+
+@pytest.mark.parametrize(
+    ("second_ms", "cool_down_s"),
+    [
+        pytest.param(1000, 11, id="windows of 8 s, and the usual 3 s"),
+        pytest.param(200, 5, id="event time runs five times as fast"),
+    ],
+)
+def test_windows_with_measured_records_close_by_event_time_within_a_step(
+    second_ms: int, cool_down_s: int
+) -> None:
+    request = a_request()
+    content = request.workload.content.model_copy(update={"second_ms": second_ms})
+    workload = request.workload.model_copy(update={"search": Search(), "content": content})
+    gem_packs = load_domain("gem_packs").spec
+    changes = {"workload": workload, "domain": gem_packs, "stages": ("revenue",)}
+    step = step_request(
+        request.model_copy(update=changes), Planned(1000, long=False), 1, warm=False
+    )
+    assert step.workload.phases.cool_down_s == cool_down_s
 
 
 def test_rules_of_a_run_to_be_cited_hold_for_the_run_at_the_rate_found_not_for_its_steps() -> None:
