@@ -100,8 +100,9 @@ class PaperValue(Model):
 
 class Experiment(Model):
     """One table. asks: the question it answers; paper: where the paper reports it. settings: fields
-    of the pipelines that differ in this experiment, by system. It has no runs at a scale missing in
-    `scales`."""
+    of the pipelines that differ in this experiment, by system. rate_of: the earlier experiment
+    whose search has the sustainable rates that its load is a share of; if empty, the newest of the
+    store. It has no runs at a scale missing in `scales`."""
 
     name: Name
     title: str
@@ -112,6 +113,7 @@ class Experiment(Model):
     stages: tuple[Stage, ...] = Field(min_length=1)
     figures: tuple[FigureName, ...] = Field(min_length=1)
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    rate_of: Name | Literal[""] = ""
     scales: dict[Name, Scale]
     paper_values: tuple[PaperValue, ...] = ()
     note: str = ""
@@ -207,8 +209,13 @@ class Study(Model):
         experiments = {experiment.name for experiment in self.experiments}
         if len(experiments) < len(self.experiments) or len(systems) < len(self.systems):
             raise ValueError("names of experiments and systems must be unique")
+        earlier = [""]
         for experiment in self.experiments:
             self._check_experiment(experiment)
+            if experiment.rate_of not in earlier:
+                where = f"experiment {experiment.name}"
+                raise ValueError(f"{where}: no experiment before it is {experiment.rate_of!r}")
+            earlier.append(experiment.name)
         for score in self.scores:
             self._check_score(score)
         for growth in self.growth:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,6 +20,8 @@ from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from schemas.model import Stage
 from schemas.pipeline import FOR, Pipeline
+from schemas.protocol import RunRequest
+from schemas.report import Report
 from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
@@ -56,15 +58,16 @@ class PlannedRun:
     workload: Workload
     pipeline: Pipeline
     stages: tuple[Stage, ...]
+    rate_per_second: float | None = None  # the sustainable rate that its load is a share of
 
     @property
     def key(self) -> str:
         """Identifies what is measured, so that another workload or other settings are another
-        run."""
+        run, also for a later version with more settings."""
         what = {
             "domain": self.domain.spec.name,
-            "workload": self.workload.model_dump(mode="json"),
-            "pipeline": self.pipeline.model_dump(mode="json"),
+            "workload": self.workload.model_dump(mode="json", exclude_defaults=True),
+            "pipeline": self.pipeline.model_dump(mode="json", exclude_defaults=True),
             "stages": self.stages,
         }
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
@@ -142,6 +145,11 @@ def _workload(experiment: Experiment, scale: Scale) -> tuple[Domain, Workload]:
         raise DefinitionError(
             f"experiment {experiment.name}: {workload.name} is a series of runs, for `run` only."
         )
+    shares = (workload.sustainable_share, scale.workload.get("sustainable_share"))
+    if experiment.rate_of and not any(shares):
+        raise DefinitionError(
+            f"experiment {experiment.name}: rate_of needs a sustainable_share in its workload."
+        )
     fields = workload.model_dump(exclude_unset=True)
     if fields.get("phases", {}).pop("until_steady", False):
         fields["phases"]["warm_up_s"] = AUTO  # a number in the study overrides it
@@ -167,11 +175,13 @@ def _stage_groups(
 
 @dataclass(frozen=True)
 class Note:
-    """One finished run. failed: why it has no report; empty if it has one."""
+    """One finished run. failed: why it has no report; empty if it has one. rate_per_second: the
+    sustainable rate that its search has."""
 
     run_id: str
     valid: bool
     failed: str = ""
+    rate_per_second: float | None = None
 
 
 @dataclass
@@ -197,8 +207,12 @@ class Notebook:
 
     def add(self, key: str, note: Note) -> None:
         """Add a run and write the file atomically."""
-        self.notes.setdefault(key, []).append(note)
+        self.take(key, note)
         self.write()
+
+    def take(self, key: str, note: Note) -> None:
+        """Add a run of which only the caller has the report."""
+        self.notes.setdefault(key, []).append(note)
 
     def forget(self, key: str) -> None:
         """Remove a run so that it is repeated."""
@@ -238,7 +252,7 @@ def _done(
     if not settings.store_url:
         keep_definitions(settings.data, [run.workload], [run.pipeline], [run.domain])
     try:
-        request = at_sustainable_share(request, url)
+        request = _at_rate(run, request, url)
         progress = perform(request, settings, console, check_stack)
     except BusyError:
         raise
@@ -246,7 +260,21 @@ def _done(
         return Note(request.run_id, valid=False, failed=str(error))
     if progress.interrupted:
         raise Interrupted
-    return Note(request.run_id, valid=build_report(url, request.run_id).valid)
+    report = build_report(url, request.run_id)
+    return Note(request.run_id, valid=report.valid, rate_per_second=rate_of(report))
+
+
+def rate_of(report: Report) -> float | None:
+    """The sustainable rate that the search of a valid run has, records per second, or None."""
+    return report.search.rate_per_second if report.valid else None
+
+
+def _at_rate(run: PlannedRun, request: RunRequest, url: str) -> RunRequest:
+    if run.rate_per_second is None:
+        return at_sustainable_share(request, url)
+    share = run.workload.sustainable_share or 1.0
+    workload = request.workload.at_rate(float(f"{share * run.rate_per_second:.4g}"))
+    return request.model_copy(update={"workload": workload})
 
 
 class RunnableStack(Protocol):
@@ -295,6 +323,10 @@ def carry_out(
     if not settings.store_url:
         use_java(settings.jars)
     end_s = time.monotonic() + minutes * MINUTE_S
+
+    def do(run: PlannedRun) -> Note:
+        return means.do(run, settings, console, stack.check)
+
     try:
         stack.up(say)
         while to_do:
@@ -304,13 +336,29 @@ def carry_out(
                     return left_out
                 place = f"[{number}/{len(to_do)}] {run.label}"
                 say(place)
-                note = means.do(run, settings, console, stack.check)
+                note = _with_rate(run, plan, notebook, do)
                 notebook.add(run.key, note)
                 say(f"{place}: {_told(note)}")
             to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
     finally:
         stack.close(say)
     return left_out
+
+
+def _with_rate(
+    run: PlannedRun, plan: StudyPlan, notebook: Notebook, do: Callable[[PlannedRun], Note]
+) -> Note:
+    """Do a run, at a share of the rate that the search of another experiment has for its system, if
+    it is to. A search without a rate fails it."""
+    searched = run.experiment.rate_of
+    if not searched:
+        return do(run)
+    for other in plan.runs:
+        if (other.experiment.name, other.system.name) == (searched, run.system.name):
+            note = notebook.chosen(other.key)
+            if note is not None and note.rate_per_second is not None:
+                return do(replace(run, rate_per_second=note.rate_per_second))
+    return Note("", False, f"The experiment {searched} gave no rate for {run.system.name}.")
 
 
 def _install(

@@ -6,6 +6,7 @@ without a figure are empty.
 `Article` is such a page of sections with text, a table and a picture, as HTML and as Markdown.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf
@@ -190,10 +191,16 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
 
 
 def _machine(cells: Cells) -> tuple[str, ...]:
-    reports = [cell.report for cell in cells.values() if cell.report is not None]
-    if not reports:
-        return ()
-    where = reports[0].environment
+    """The machines and versions of the runs; of several with the number of their runs."""
+    reports = {each.run_id: each.report for each in cells.values() if each.report is not None}
+    texts = Counter(_environment(report) for report in reports.values())
+    if len(texts) == 1:
+        return next(iter(texts))
+    return tuple(f"Of {count} runs: {' '.join(words)}" for words, count in texts.items())
+
+
+def _environment(report: Report) -> tuple[str, str]:
+    where = report.environment
     memory_gb = where.get("memory_bytes", 0) / 1e9
     versions = ", ".join(f"{name} {number}" for name, number in where.get("packages", {}).items())
     return (

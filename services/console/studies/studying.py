@@ -1,7 +1,8 @@
 """What the verb `study` does: it carries out a study, and writes its page."""
 
+import json
 from collections.abc import Callable
-from functools import partial
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
@@ -25,6 +26,12 @@ from services.console.studies.carry_out import (
     plan_of,
 )
 from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
+from services.console.studies.results import (
+    StudyResults,
+    finished_runs,
+    read_results,
+    take_runs,
+)
 from services.console.terminal import headed, teller
 from services.definitions.engines import engine_for, installed
 from services.definitions.pipelines import names
@@ -42,16 +49,19 @@ def study(
     settings: ServiceSettings,
     console: Console,
     *,
+    earlier: tuple[Path, ...] = (),
     carry_out: CarryOut = carry_out,
 ) -> int:
-    """Run a study and write its page; 0 only if every run that is possible here is valid."""
+    """Run a study and write its page and results; 0 only if every run that is possible here is
+    valid. earlier: results of runs that need not be repeated."""
     result = load_study(name)
     if not folder.is_dir():
         raise DefinitionError(f"--folder {folder}: there is no such folder.")
     plan = plan_of(result, scale)
+    notebook = open_notebook(settings.data, result.name, scale)
+    taken = take_runs(read_results(earlier, result.name, scale), plan, notebook)
     pages = [folder / f"{result.name}-{scale}{suffix}" for suffix in (".html", ".md")]
     remove_files(pages)
-    notebook = open_notebook(settings.data, result.name, scale)
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for system, reason in left_out.items():
         say(f"{system} is left out: {reason}")
@@ -63,12 +73,20 @@ def study(
         say(str(error))
         code = EXIT_USAGE
     with answering(settings) as url:
-        cells = cells_of(plan, notebook, partial(build_report, url))
+
+        @cache
+        def build(run_id: str) -> Report:
+            return taken[run_id] if run_id in taken else build_report(url, run_id)
+
+        cells = cells_of(plan, notebook, build)
+        runs = list(finished_runs(plan, notebook, build))
     here = [run for run in plan.runs if run.system.name not in left_out]
     to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(scale, left_out, _versions(plan, settings), to_do)
     page = article(result, standing, cells)
-    for path, text in zip(pages, (html(page), markdown(page)), strict=True):
+    results = StudyResults(version=1, study=result.name, scale=scale, runs=runs)
+    texts = (html(page), markdown(page), json.dumps(results.as_json(), indent=1) + "\n")
+    for path, text in zip([*pages, pages[0].with_suffix(".json")], texts, strict=True):
         write_file("--folder", path, text.encode())
         console.print(f"Wrote {path}", soft_wrap=True)
     if to_do:

@@ -185,6 +185,7 @@ def run(session: ConsoleSession, **options: Any) -> int:
 @verb(
     ("./tidegauge study", "list studies, their scales and durations"),
     ("./tidegauge study ospbench --scale small", "at most six hours; resumes after Ctrl-C"),
+    ("./tidegauge study ospbench --from ospbench-small.json", "without the runs of another day"),
 )
 @argument("name", required=False, metavar="[NAME]", shell_complete=names_of("study"))
 @option("--scale", default="small", metavar="NAME", help="a scale from the list (default: small)")
@@ -195,17 +196,31 @@ def run(session: ConsoleSession, **options: Any) -> int:
     metavar="DIR",
     help="folder for the page (default: current folder)",
 )
+@option(
+    "--from",
+    "earlier",
+    type=FILE,
+    multiple=True,
+    metavar="FILE",
+    help="take the valid runs of NAME-SCALE.json, written on another day or for other data",
+)
 @option("--json", "as_json", is_flag=True, help="print the list as JSON")
 @with_session
 def study(
-    session: ConsoleSession, name: str | None, scale: str, folder: Path, as_json: bool
+    session: ConsoleSession,
+    name: str | None,
+    *,
+    scale: str,
+    folder: Path,
+    earlier: tuple[Path, ...],
+    as_json: bool,
 ) -> int:
     """Repeat the experiments of a paper, or list the studies.
 
     Does all runs of a study: a list of experiments with the figures that a paper reports. Writes
-    the results as NAME-SCALE.html and NAME-SCALE.md. INVALID runs are repeated. After Ctrl-C the
-    same command resumes; finished runs are recorded in the data folder. Missing engines are
-    installed.
+    the results as NAME-SCALE.html, NAME-SCALE.md and NAME-SCALE.json. INVALID runs are repeated.
+    After Ctrl-C the same command resumes; finished runs are recorded in the data folder. Missing
+    engines are installed.
 
     NAME is a name from `./tidegauge study` or the path of a TOML file (default: list the studies).
     """
@@ -213,7 +228,8 @@ def study(
     from services.console.studies import studying
 
     if name:
-        return studying.study(name, scale, folder, session.settings, session.console)
+        settings, console = session.settings, session.console
+        return studying.study(name, scale, folder, settings, console, earlier=earlier)
     if as_json:
         print_json(studies())
     else:

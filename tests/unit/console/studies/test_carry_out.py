@@ -4,10 +4,11 @@ import pytest
 from rich.console import Console
 
 from deploy.local.install import InstallError
+from schemas.validation_errors import DefinitionError
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import Note, StudyMeans, carry_out, open_notebook, plan_of
 from services.runtime.settings import ServiceSettings
-from tests.unit.console.studies.reports import study
+from tests.unit.console.studies.reports import experiment, study
 
 pytestmark = pytest.mark.unit
 
@@ -96,3 +97,32 @@ def test_an_engine_that_cannot_be_installed_is_left_out(tmp_path, stack):
         "Fast": "the engine spark is not installed: no [/network].",
         "Slow": "the engine spark is not installed: no [/network].",
     }
+
+
+def test_a_share_is_of_the_rate_that_the_search_of_the_other_experiment_gave(tmp_path, stack):
+    half = {"workload": {"sustainable_share": 0.5}}
+    rates, shares = (
+        experiment(name="rates"),
+        experiment(name="half", workload="overload", rate_of="rates", scales={"small": half}),
+    )
+    plan = plan_of(study(experiments=[rates, shares], scores=[]), "small")
+    done = []
+
+    def do(run, *_rest):
+        done.append((run.experiment.name, run.system.name, run.rate_per_second))
+        is_rate = (run.experiment.name, run.system.name) == ("rates", "Fast")
+        return Note("r", valid=True, rate_per_second=800.0 if is_rate else None)
+
+    notebook, settings = open_notebook(tmp_path, "s", "small"), ServiceSettings(data=tmp_path)
+    carry_out(plan, notebook, settings, Console(quiet=True), print, means=means(stack, do))
+    assert done == [("rates", "Fast", None), ("rates", "Slow", None), ("half", "Fast", 800.0)]
+    failed = notebook.chosen(plan.runs[3].key)
+    assert failed.failed == "The experiment rates gave no rate for Slow."
+
+
+def test_a_share_needs_an_earlier_experiment_and_a_workload_with_one():
+    with pytest.raises(ValueError, match="experiment latency: no experiment before it is 'rates'"):
+        study(experiments=[experiment(rate_of="rates"), experiment(name="rates")], scores=[])
+    without = [experiment(name="rates"), experiment(name="half", rate_of="rates")]
+    with pytest.raises(DefinitionError, match="half: rate_of needs a sustainable_share"):
+        plan_of(study(experiments=without, scores=[]), "small")

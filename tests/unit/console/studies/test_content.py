@@ -47,6 +47,21 @@ def test_a_row_has_figures_of_both_and_the_run():
     )
 
 
+def test_runs_of_several_machines_are_counted():
+    one, two = measured("run-1", 2, 6), measured("run-2", 3, 7)
+    other = two.report.model_copy(update={"environment": {"processor": "6502"}})
+    both = {
+        ("latency", "Fast", "parse"): one,
+        ("latency", "Fast", "join"): one,
+        ("latency", "Slow", "parse"): replace(two, report=other),
+    }
+    _method, *machines = section(both, "How it was measured").words
+    assert [words[:24] for words in machines] == [
+        "Of 1 runs: Machine: Z80,",
+        "Of 1 runs: Machine: 6502",
+    ]
+
+
 def test_a_figure_of_several_faults_has_their_range():
     def of(outages):
         recovered = [
