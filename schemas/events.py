@@ -484,7 +484,8 @@ class StageJudged(BaseModel):
 
 
 class SearchStepJudged(Conclusion):
-    """Of one step of a search for the sustainable rate."""
+    """Of one step of a search for the sustainable rate. processed: share of the input that the
+    pipeline kept up with, of a step whose latency rose."""
 
     kind = "search_step"
     step: int
@@ -500,6 +501,7 @@ class SearchStepJudged(Conclusion):
     steady: bool | None = None
     moving: tuple[str, ...] = ()
     warm_up_s: int | None = None
+    processed: float | None = None
     cpu_share: float | None
     generator_us: float | None = None
     stages: dict[str, StageJudged]

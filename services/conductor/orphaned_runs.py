@@ -150,6 +150,8 @@ def _add_conclusion(past: RecoveredRun, event: Conclusion) -> None:
                 event.moving,
                 event.warm_up_s,
                 event.by_input_alone,
+                event.processed,
+                event.cpu_share,
                 event.generator_us,
             )
             past.judged_ms = event.time

@@ -26,6 +26,8 @@ from services.conductor.search.policies import resolution
 SIGNIFICANT_DIGITS = 4
 SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
 STEP_COOL_DOWN_S = 3
+HIGHEST_FACTOR = 8.0  # between two rates that no other is known to be above
+BELOW, ABOVE = 0.25, 0.7  # of the precision: how far from an estimate of the rate steps are
 # Validity rules disabled in steps: a violation would count as too much load. The run at the rate
 # found applies them.
 NOT_CALM = {
@@ -49,8 +51,9 @@ class Done:
     """A finished step; refusals: why the rate was not sustained, empty if it was; undecided: noise
     hides it; limited_by: the part that limited the rate. number: from 1; steady: whether it was
     steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration;
-    by_input_alone: the pipeline kept up, but its input was late or incomplete; generator_us: CPU
-    time of the generator per record, microseconds, None if unknown."""
+    by_input_alone: the pipeline kept up, but its input was late or incomplete; processed: share of
+    the input that the pipeline kept up with; cpu_share: of the cores that it may use; generator_us:
+    CPU time of the generator per record, microseconds; all None if unknown."""
 
     rate_per_second: float
     long: bool
@@ -62,6 +65,8 @@ class Done:
     moving: tuple[str, ...] = ()
     warm_up_s: int | None = None
     by_input_alone: bool = False
+    processed: float | None = None
+    cpu_share: float | None = None
     generator_us: float | None = None
 
     @property
@@ -124,7 +129,11 @@ def next_step(
     # from then on, first at the highest lower rate that a short one sustained.
     only_long = _leaks(steps)
     low, high = _bracket(steps)
-    rate = _between(low, high, search, guess_per_second)
+    if high is None and low is not None:
+        rate = _higher(steps, low, search)
+    else:
+        highest = _estimate(steps, low, high, search)
+        rate = _between(low, high, search, guess_per_second, highest)
     is_last = _is_last(len(steps), search, spent_s)
     if low is not None and not _is_confirmed(steps, low, high):
         if only_long or rate is None or is_last:
@@ -217,18 +226,54 @@ def _is_doubtful(steps: Sequence[Done]) -> bool:
     return last.by_input_alone and not again
 
 
-def _between(low: float | None, high: float | None, search: Search, guess: float) -> float | None:
-    """A rate that narrows the bracket; None if it is narrow enough or at a bound."""
+def _estimate(
+    steps: Sequence[Done], low: float | None, high: float | None, search: Search
+) -> float | None:
+    """The highest rate that would pass as sustained, from what the pipeline kept up with in the
+    newest step at the lowest rate that was not; None if unknown or outside the bracket."""
+    at_limit = [step for step in _refused(steps) if step.rate_per_second == high]
+    step = at_limit[-1] if at_limit else None
+    if step is None or step.processed is None:
+        return None
+    measured_s = search.confirm_s if step.long else search.step_s
+    rate = step.rate_per_second * step.processed * (1 + resolution(search, measured_s))
+    return rate if (low or 0.0) < rate < step.rate_per_second else None
+
+
+def _higher(steps: Sequence[Done], low: float, search: Search) -> float | None:
+    """The next rate while every one was sustained; None at the bound. A pipeline that uses a small
+    share of its cores gets a rate for which they would just suffice: if that is too high, the step
+    gives an estimate."""
+    share = next(step.cpu_share for step in reversed(steps) if step.rate_per_second == low)
+    factor = max(search.factor, min(HIGHEST_FACTOR, 1 / share)) if share else search.factor
+    most = search.max_rate_per_second
+    return min(_rounded(low * factor), most) if low < most else None
+
+
+def _between(
+    low: float | None,
+    high: float | None,
+    search: Search,
+    guess: float,
+    highest: float | None,
+) -> float | None:
+    """A rate that narrows the bracket; None if it is narrow enough or at a bound. highest: an
+    estimate of the highest rate that would pass."""
     least, most = search.min_rate_per_second, search.max_rate_per_second
     if low is None and high is None:
         return min(max(_rounded(guess), least), most)
     if high is None:
-        assert low is not None
-        return min(_rounded(low * search.factor), most) if low < most else None
-    if low is None:
-        return max(_rounded(high / search.factor), least) if high > least else None
-    if high <= low * (1 + search.precision):
         return None
+    if high <= (least if low is None else low * (1 + search.precision)):
+        return None
+    if highest is not None:
+        # Both sides of the estimate make a bracket that is narrow enough.
+        below, above = ((1 + search.precision) ** each for each in (BELOW, ABOVE))
+        for near in (_rounded(highest / below), _rounded(highest * above)):
+            if max((low or 0.0) * below, least) < near < high / below:
+                return near
+    if low is None:
+        return max(_rounded(high / search.factor), least)
     rate = _rounded(math.sqrt(low * high))
     return rate if low < rate < high else None
 
@@ -402,6 +447,7 @@ class StepDetail(_JudgedDetail, ObservationDetail):
     """A judged step, as `schemas.events.SearchStepJudged`."""
 
     long: bool
+    processed: float | None
 
 
 class NumberedStep(_JudgedDetail):
@@ -434,6 +480,7 @@ def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> S
     return {
         "rate_per_second": done.rate_per_second,
         "long": done.long,
+        "processed": done.processed,
         "measured_s": request.workload.phases.measure_s,
         "sustained": done.sustained,
         "undecided": done.undecided,

@@ -24,12 +24,14 @@ class StepVerdict:
     """refusals: why the rate was not sustained, one sentence each. undecided: there are none, but
     noise hides whether the latency rises; a longer step decides. by_cpu_alone: the pipeline kept
     up, but used more of the cores than allowed. by_input_alone: nothing is known against it, but
-    its input was late or incomplete, or a service ended."""
+    its input was late or incomplete, or a service ended. processed: share of the input that its
+    slowest stage kept up with, of a step whose latency rose; None otherwise."""
 
     refusals: tuple[str, ...] = ()
     undecided: bool = False
     by_cpu_alone: bool = False
     by_input_alone: bool = False
+    processed: float | None = None
 
 
 def judged(
@@ -66,7 +68,20 @@ def judged(
         undecided,
         by_cpu_alone=bool(by_cpu) and not reasons,
         by_input_alone=0 < len(reasons) == of_input and not by_cpu,
+        processed=_processed(observed) if reasons else None,
     )
+
+
+def _processed(observed: StepObservation) -> float | None:
+    """The estimate that `resolution` explains: the median by second of output rises by the share of
+    the input that is left in the queue."""
+    slopes = [
+        slope(stage.medians_ms).value / 1000
+        for stage in observed.stages
+        if len(stage.medians_ms) >= MIN_MEDIANS and _has_risen(stage.medians_ms)
+    ]
+    steepest = max(slopes, default=0.0)
+    return 1 - steepest if 0 < steepest < 1 else None
 
 
 def resolution(search: Search, measured_s: float) -> float:

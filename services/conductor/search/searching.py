@@ -350,7 +350,7 @@ class Searching:
         limited_by = observed.broken_by or _limited_by(result, run)
         warm_up = conclusion.detail.get("warm_up", {})
         done = done_step(number, planned, result, limited_by, warm_up)
-        done = replace(done, generator_us=observed.generator_us)
+        done = replace(done, cpu_share=observed.cpu_share, generator_us=observed.generator_us)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._publish(
             SearchStepJudged(
@@ -494,6 +494,7 @@ def done_step(
         tuple(warm_up.get("moving", ())),
         warm_up.get("seconds"),
         step_verdict.by_input_alone,
+        step_verdict.processed,
     )
 
 

@@ -1,7 +1,7 @@
 """A queue in front of a server of known capacity, which a search must find."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from schemas.observation import Second, StageObserved, StepObservation
 from schemas.search import Search
@@ -14,7 +14,8 @@ TICKS = 10  # per second
 @dataclass(frozen=True)
 class System:
     """capacity_per_second: at the start of a step; leak: share of it lost per second;
-    capacity_noise: uniform, per second; latency_noise_ms: uniform, per second of output."""
+    capacity_noise: uniform, per second; latency_noise_ms: uniform, per second of output.
+    idle_share: of its cores, used without load; they limit its capacity."""
 
     capacity_per_second: float
     base_latency_s: float = 0.2
@@ -22,6 +23,7 @@ class System:
     capacity_noise: float = 0.0
     latency_noise_ms: float = 0.0
     max_queue_s: float = 40.0
+    idle_share: float | None = None
 
     def capacity_at(self, second: float) -> float:
         """Records per second, without the noise."""
@@ -49,7 +51,15 @@ class System:
         missing = max(0, round(rate * end_s - out))
         drained_s = tick / TICKS - end_s
         stage = StageObserved("parse", medians, seconds, drained_s, missing)
-        return StepObservation((stage,), intended=round(rate * end_s))
+        return StepObservation(
+            (stage,), intended=round(rate * end_s), cpu_share=self._cpu_share(rate)
+        )
+
+    def _cpu_share(self, rate: float) -> float | None:
+        if self.idle_share is None:
+            return None
+        busy = min(1.0, rate / self.capacity_per_second)
+        return self.idle_share + (1 - self.idle_share) * busy
 
 
 def search_on(system: System, search: Search, guess: float, seed: int = 0) -> SustainableRate:
@@ -62,5 +72,7 @@ def search_on(system: System, search: Search, guess: float, seed: int = 0) -> Su
         )
         judgement = judged(observed, search, final=planned.long)
         rate, long = planned.rate_per_second, planned.long
-        steps.append(Done(rate, long, judgement.refusals, judgement.undecided))
+        done = Done(rate, long, judgement.refusals, judgement.undecided)
+        processed, share = judgement.processed, observed.cpu_share
+        steps.append(replace(done, processed=processed, cpu_share=share))
     return search_result(steps, search)

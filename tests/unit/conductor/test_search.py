@@ -268,6 +268,48 @@ def test_a_system_that_sustains_nothing_gives_no_rate() -> None:
     assert search_on(System(10), search, 5000).rate_per_second is None
 
 
+@settings(deadline=None, max_examples=40)
+@given(
+    capacity=st.floats(300, 300_000),
+    guess=st.sampled_from([500, 4000, 20_000]),
+    noise=st.sampled_from([0.0, 0.05]),
+    seed=st.integers(0, 1000),
+)
+def test_what_was_kept_up_with_and_the_cores_used_lead_to_the_rate_in_few_steps(
+    capacity: float, guess: float, noise: float, seed: int
+) -> None:
+    system = System(capacity, capacity_noise=noise, latency_noise_ms=800 * noise, idle_share=0.1)
+    search = Search(
+        precision=0.05,
+        max_steps=9,
+        step_warm_up_s=10,
+        steady_latency=SteadyLatency(max_cpu_share=1),
+    )
+    result = search_on(system, search, guess, seed)
+    low, high = result.interval
+    assert result.rate_per_second is not None
+    assert 0.95 <= result.rate_per_second / capacity <= 1.01
+    assert high is not None
+    assert high <= low * 1.09  # the precision, and the resolution of the policy
+    assert result.confirmed
+
+
+def test_a_step_that_was_not_sustained_gives_the_next_rates() -> None:
+    search = Search(precision=0.1, steady_latency=SteadyLatency(max_rise=0.02, max_cpu_share=1))
+    steps = [
+        Done(1000, long=False, cpu_share=0.25),  # four times as much would use all cores
+        Done(4000, long=False, refusals=NO, processed=0.5),
+    ]
+    assert next_step(steps[:1], search, 1000) == Planned(4000, long=False)
+    highest = 4000 * 0.5 / 0.98  # that the policy would let pass
+    below, above = round(highest / 1.1**0.25), round(highest * 1.1**0.7)
+    assert next_step(steps, search, 1000) == Planned(below, long=False)
+    steps.append(Done(below, long=False))
+    assert next_step(steps, search, 1000) == Planned(above, long=False)
+    steps.append(Done(above, long=False, refusals=NO))
+    assert next_step(steps, search, 1000) == Planned(below, long=True)
+
+
 def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> None:
     request = a_request()
     search = Search(step_warm_up_s=5, step_s=15, confirm_s=30)
