@@ -15,6 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 from typing import Any
 
 import structlog
@@ -37,6 +38,7 @@ from schemas.protocol import PhasePlan, RunRequest
 from schemas.search import Search
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
+from services.conductor.evidence import LEAST_OF_LAST
 from services.conductor.orphaned_runs import MOST_LOST
 from services.conductor.run import Run
 from services.conductor.run_state import RunState
@@ -153,11 +155,15 @@ class StepEvents:
         )
 
     def _stage(self, plan: PhasePlan, place: Place, verdicts: Mapping[str, int]) -> StageObserved:
+        """Without the latencies of the few outputs that the last window of the cool-down may have
+        in the measure phase, as of keys without a newer record: they waited for the window."""
         start_ms, end_ms = plan.measure_start_ms, plan.measure_end_ms
         by_second = self._latencies[place]
+        usual = median(counts.total() for counts in by_second.values()) if by_second else 0
         medians = {
             (second - start_ms) // 1000: float(quantile(counts, 0.5) or 0)
             for second, counts in sorted(by_second.items())
+            if second < end_ms or counts.total() >= LEAST_OF_LAST * usual
         }
         last_ms = max(by_second, default=end_ms - 1000) + 1000
         return StageObserved(

@@ -78,6 +78,15 @@ def test_the_median_of_each_second_of_output_counts_from_the_begin_of_the_measur
     assert stage.missing == 1
 
 
+def test_few_outputs_of_a_window_after_the_phase_are_no_second() -> None:
+    """Of a key without a record in the cool-down: its last one waited for the window's end."""
+    events = [latency(second, {1_100: 100}) for second in (1, 3)]
+    (stage,) = observe(*events, latency(5, {6_500: 9})).stages
+    assert stage.medians_ms == {0: 1_100, 2: 1_100}
+    (stage,) = observe(*events, latency(5, {6_500: 10})).stages
+    assert stage.medians_ms == {0: 1_100, 2: 1_100, 4: 6_500}
+
+
 def test_the_queue_is_in_input_records() -> None:
     # 30 records in the measure phase and 15 expected outputs: an output stands for two records.
     (stage,) = observe(
