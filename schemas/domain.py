@@ -20,7 +20,8 @@ A window with `complete` is due when all its records have arrived: the records s
 are. Without `complete` it is due when event time has passed its end.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -272,6 +273,17 @@ class DomainSpec(Model):
         spec = self.stage(stage)
         before = [read for read in spec.reads if read in self.stage_names]
         return (*(step for each in before for step in self.chain(each)), spec)
+
+    def closing_s(self, stages: Iterable[str], second_ms: int) -> int:
+        """How many seconds of a load event time needs to pass the end of every window that it
+        closes, for these stages; 0 without such windows. second_ms: of a second of event time."""
+        closed_s = [
+            each.window.size_s
+            for stage in stages
+            for each in self.chain(stage)
+            if each.window is not None and each.is_windowed and each.complete is None
+        ]
+        return math.ceil(max(closed_s, default=0) * second_ms / 1000)
 
     def records_of(self, stage: str) -> tuple[str, ...]:
         """Names of the records on the output topic of a stage."""

@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 AUTO = "auto"
+LEAST_COOL_DOWN_S = 3
 LEAST_WARM_UP_S, MOST_WARM_UP_S = 10, 180
 LONG_WARM_UP_S = 60  # after which optimising JIT compilers have finished
 DEFAULT_DOMAIN = "traffic"
@@ -53,7 +54,7 @@ class Phases(Model):
 
     warm_up_s: int = Field(10, ge=0, le=86_400)
     measure_s: int = Field(30, ge=1, le=31_536_000)
-    cool_down_s: int = Field(5, ge=3, le=3_600)
+    cool_down_s: int = Field(5, ge=LEAST_COOL_DOWN_S, le=3_600)
     until_steady: bool = False
     optimised: bool = False
 

@@ -19,7 +19,7 @@ from schemas.study import Study
 from schemas.suite import Step, Suite, SuiteFile, SuiteItem
 from schemas.threshold import EVERY_STAGE, INPUT, PIPELINE, parse_threshold
 from schemas.validation_errors import DefinitionError, first_mistake
-from schemas.workload import Workload
+from schemas.workload import LEAST_COOL_DOWN_S, Workload
 from services.definitions.domains import (
     DOMAINS_DIR,
     Domain,
@@ -117,16 +117,28 @@ def chosen_workload(name: str, domain: str | None) -> tuple[Domain, Workload]:
 
 def load_workload_of(domain: Domain, name: str) -> Workload:
     """A workload on a domain: from the domain's `workloads/`, else the load, phases and rules of an
-    installed workload, on all stages. A file that names this domain, or none and has no content of
-    another one, is used as it is. Raises DefinitionError."""
+    installed workload, on all stages, with a cool-down in which its windows close. A file that
+    names this domain, or none and has no content of another one, is used as it is. Raises
+    DefinitionError."""
     own = domain.folder / "workloads"
     if not name.endswith(".toml") and (own / f"{name}.toml").is_file():
         workload = load_workload(name, own)
     else:
         workload = load_workload(name)
         if not _is_for(workload, name, domain):
-            content = Content(format=workload.content.format, second_ms=workload.content.second_ms)
-            changed = {"content": content, "stages": (), "pipelines": (), "windows": {}}
+            second_ms, phases = workload.content.second_ms, workload.phases
+            # Windows with measured records close under load.
+            closing_s = LEAST_COOL_DOWN_S + domain.spec.closing_s(
+                domain.spec.stage_names, second_ms
+            )
+            lasting = {"cool_down_s": max(phases.cool_down_s, closing_s)}
+            changed = {
+                "content": Content(format=workload.content.format, second_ms=second_ms),
+                "phases": phases.model_copy(update=lasting),
+                "stages": (),
+                "pipelines": (),
+                "windows": {},
+            }
             workload = workload.model_copy(update=changed)
     return workload.model_copy(update={"domain": domain.spec.name})
 

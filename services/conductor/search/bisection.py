@@ -20,12 +20,11 @@ from schemas.domain import ROW_KINDS
 from schemas.observation import StageObserved, StepObservation
 from schemas.protocol import Judgement, Phases, RunRequest
 from schemas.search import Search
-from schemas.workload import needs_search
+from schemas.workload import LEAST_COOL_DOWN_S, needs_search
 from services.conductor.search.policies import resolution
 
 SIGNIFICANT_DIGITS = 4
 SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
-STEP_COOL_DOWN_S = 3
 HIGHEST_FACTOR = 8.0  # between two rates that no other is known to be above
 BELOW, ABOVE = 0.25, 0.7  # of the precision: how far from an estimate of the rate steps are
 # Validity rules disabled in steps: a violation would count as too much load. The run at the rate
@@ -314,10 +313,12 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
     """The run of one step: a shorter one of the same workload at another rate."""
     search = request.workload.search
     assert search is not None
+    # Windows that close because their inputs are silent have the silence in their latency.
+    closing_s = request.domain.closing_s(request.stages, request.workload.content.second_ms)
     phases = Phases(
         warm_up_s=_step_warm_up_s(search, warm),
         measure_s=search.confirm_s if planned.long else search.step_s,
-        cool_down_s=_step_cool_down_s(request),
+        cool_down_s=LEAST_COOL_DOWN_S + closing_s,
         until_steady=search.until_steady,
         optimised=True,
     )
@@ -346,19 +347,6 @@ def step_request(request: RunRequest, planned: Planned, number: int, warm: bool)
             "workload": workload,
         }
     )
-
-
-def _step_cool_down_s(request: RunRequest) -> int:
-    """Long enough that event time passes the end of every window with measured records: windows
-    that close because their inputs are silent have the silence in their latency."""
-    closed_s = [
-        stage.window.size_s
-        for name in request.stages
-        for stage in request.domain.chain(name)
-        if stage.window is not None and stage.is_windowed and stage.complete is None
-    ]
-    longest_s = max(closed_s, default=0) * request.workload.content.second_ms / 1000
-    return STEP_COOL_DOWN_S + math.ceil(longest_s)
 
 
 def warming_request(step: RunRequest) -> RunRequest:

@@ -127,6 +127,13 @@ def test_a_workload_of_one_domain_needs_no_domain(monkeypatch: pytest.MonkeyPatc
         chosen_workload("queries", None)
 
 
+def test_an_installed_workload_lasts_until_the_windows_of_another_domain_close() -> None:
+    _domain, workload = chosen_workload("failure", "gem_packs")
+    assert workload.phases.cool_down_s == 11  # windows of 8 s
+    assert chosen_workload("failure", None)[1].phases.cool_down_s == 5
+    assert chosen_workload("latency", "gem_packs")[1].phases.cool_down_s == 20  # of the domain
+
+
 def test_pipelines_are_those_given_then_the_workloads_then_the_default() -> None:
     given = a_workload(pipelines=("one", "two"))
     assert chosen_pipelines("three,four,three", given) == ("three", "four")
