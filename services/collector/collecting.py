@@ -13,8 +13,13 @@ from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
 from schemas.protocol import largest
 from services.collector.accounting import Accountant
-from services.collector.machine import MACHINE, counts_use, read_machine
-from services.collector.processes import StackFile, StackProcesses
+from services.collector.processes import (
+    MACHINE,
+    StackFile,
+    StackProcesses,
+    counts_use,
+    read_machine,
+)
 from services.collector.settings import CollectorSettings
 from services.collector.sources import Sample, Scraped, SourcePolling
 from services.runtime.bus import read_commands, unfinished

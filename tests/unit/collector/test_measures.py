@@ -16,7 +16,7 @@ from services.collector.accounting import (
     total,
 )
 from services.collector.jvm import JvmCounters, JvmSample, places, read
-from services.collector.machine import stalled_s
+from services.collector.processes import stalled_s
 
 pytestmark = pytest.mark.unit
 
