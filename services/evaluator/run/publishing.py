@@ -10,11 +10,15 @@ A run that measures its pipelines alternately has an `Evaluation` for each
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any
 
 import numpy as np
 import structlog
 from confluent_kafka import Message
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from schemas import catalogue, protocol
 from schemas.protocol import PhasePlan, RunPlan
@@ -22,16 +26,54 @@ from services.evaluator.columnar.columns import LIMITS, Ints, StateLimits
 from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.counters import SocketTimes, pack_offsets, without
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
-from services.evaluator.run.live_figures import LiveFigures
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
 from services.runtime.bus import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.counting import COUNTED, CountReconciler, Fields
 from services.runtime.events import MAX_LETTERS, Events, dead_letter_of
+from services.runtime.figure_metrics import FigureCounts, families
 from services.runtime.kafka import assigned_consumer
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
 log = structlog.get_logger()
+
+
+class LiveFigures(Collector):
+    """The figures of the run being evaluated as Prometheus metrics. Added to and read by different
+    threads.
+
+    Each run begins at 0, which Prometheus takes for a restart, so that the number of series stays
+    that of one run.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._run_id, self._counts = "", FigureCounts()
+
+    def begin(self, run_id: str) -> None:
+        """Forget the figures of the run before."""
+        with self._lock:
+            self._run_id, self._counts = run_id, FigureCounts()
+
+    def add(self, topic: str, fields: dict[str, Any]) -> None:
+        """Add the fields of an event of a topic; those without such figures are ignored."""
+        with self._lock:
+            self._counts.add(topic, fields)
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics now."""
+        run = GaugeMetricFamily(
+            "tidegauge_run_info", "The run being evaluated, 1", labels=["run_id"]
+        )
+        with self._lock:
+            if self._run_id:
+                run.add_metric([self._run_id], 1)
+            result = [run, *families({(): self._counts})]
+        yield from result
+
+    def describe(self) -> list[Metric]:
+        """None: their labels are those of the run."""
+        return []
 
 
 class InterleavedEvaluation:

@@ -15,9 +15,9 @@ from schemas.protocol import PhasePlan, RunPlan
 from services.evaluator.columnar.column_mapping import NotJudgedError
 from services.evaluator.columnar.columns import TooMuchStateError
 from services.evaluator.pairing.evaluation import check_judged
-from services.evaluator.run.live_figures import LiveFigures
 from services.evaluator.run.publishing import (
     AnyEvaluation,
+    LiveFigures,
     Publication,
     Published,
     evaluation_of,

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from schemas import catalogue
 from schemas.protocol import VERDICTS
-from services.evaluator.run.live_figures import LiveFigures
+from services.evaluator.run.publishing import LiveFigures
 
 pytestmark = pytest.mark.unit
 

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from schemas import catalogue
 from schemas.protocol import VERDICTS
 from services.console.watching import EXPORT_PORT
-from services.evaluator.run.live_figures import LiveFigures
+from services.evaluator.run.publishing import LiveFigures
 from services.runtime.figure_metrics import BUCKETS_MS, FigureCounts
 from services.runtime.settings import ROOT
 from services.watcher.processes import WatchMetrics
