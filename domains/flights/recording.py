@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schemas.records import Int64s, Setup
-from services.definitions.csv_files import InputError
 from services.definitions.recordings import FieldSpec, read_rows
 from services.definitions.replayed_rows import RecordedRecords
+from services.definitions.row_files import InputError
 
 from .content import UNLISTED
 

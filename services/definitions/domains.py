@@ -37,7 +37,7 @@ from schemas.domain import (
 from schemas.load import Replay
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
 from schemas.workload import Workload
-from services.definitions.csv_files import InputError, check_header, no_column, opened_csv
+from services.definitions.row_files import InputError, check_header, no_column, opened_csv
 from services.runtime.files import read_toml
 from services.runtime.settings import ROOT
 

@@ -32,16 +32,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from services.definitions.csv_files import (
+from services.definitions.row_files import (
     InputError,
     check_header,
     csv_of,
     header_problem,
+    json_rows,
     no_column,
     not_utf8,
     refuse_other_form,
+    text_of,
 )
-from services.definitions.json_files import json_rows, text_of
 from services.runtime.events import MAX_VALUE_BYTES, DeadLetter
 
 MAX_ROWS = 1_000_000

@@ -21,10 +21,10 @@ from schemas.records import (
     Setup,
     Values,
 )
-from services.definitions.csv_files import InputError
 from services.definitions.domains import Domain, content_of, domain_module
 from services.definitions.recordings import FieldSpec, Read, read_rows
 from services.definitions.replayed_rows import RecordedRecords, row_types
+from services.definitions.row_files import InputError
 from services.runtime.events import DeadLetter
 
 

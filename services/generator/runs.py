@@ -24,7 +24,7 @@ from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.events import Failed, LoadFinished, Ready
 from schemas.protocol import PhasePlan, RunPlan, probe_run_id
-from services.definitions.csv_files import InputError
+from services.definitions.row_files import InputError
 from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
 from services.generator.domain_records import new_records

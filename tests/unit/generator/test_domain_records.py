@@ -9,8 +9,8 @@ import pytest
 
 from schemas.load import Replay
 from schemas.validation_errors import DefinitionError
-from services.definitions.csv_files import InputError
 from services.definitions.domains import load_domain
+from services.definitions.row_files import InputError
 from services.generator.runs import probe_set
 from tests.unit.generator.made import START_MS, a_load, a_plan, decoded, messages_of, records_of
 

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from services.definitions import recordings
-from services.definitions.csv_files import MAX_LINE, InputError
 from services.definitions.recordings import FieldSpec, read_rows
+from services.definitions.row_files import MAX_LINE, InputError
 
 pytestmark = pytest.mark.unit
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from services.definitions.csv_files import InputError
 from services.definitions.recordings import FieldSpec, read_rows
+from services.definitions.row_files import InputError
 
 FIELDS = (
     FieldSpec("customer", "text"),

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from services.definitions.csv_files import InputError
+from services.definitions.row_files import InputError
 from tests.unit.domains.traffic.sample import recording, traffic_content
 from tests.unit.generator.made import TRAFFIC, records_of
 
