@@ -28,8 +28,15 @@ from services.spark_pipeline.stages.built_in import aggregate as builtin_aggrega
 from services.spark_pipeline.stages.built_in import change as builtin_change
 from services.spark_pipeline.stages.built_in import join as builtin_join
 from services.spark_pipeline.stages.customised import aggregate, change, change_of_windows, join
-from services.spark_pipeline.stages.decode import Inputs, decode_or_refuse, published, records
-from services.spark_pipeline.stages.rows import copy, filtered, looked_up
+from services.spark_pipeline.stages.rows import (
+    Inputs,
+    copy,
+    decode_or_refuse,
+    filtered,
+    looked_up,
+    published,
+    records,
+)
 from services.spark_pipeline.stages.with_state import aggregate as aggregate_with_state
 from services.spark_pipeline.stages.with_state import change as change_with_state
 from services.spark_pipeline.stages.with_state import join as join_with_state

@@ -27,7 +27,7 @@ from services.spark_pipeline.stages.customised import (
     values_of_parts,
     windows,
 )
-from services.spark_pipeline.stages.decode import Inputs
+from services.spark_pipeline.stages.rows import Inputs
 
 WINDOW_TIME = "_window_time"
 

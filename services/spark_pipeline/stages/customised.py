@@ -18,7 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from schemas.domain import RUN_ID, WINDOW_START, Aggregate, Change, Function, StageSpec, Window
-from services.spark_pipeline.stages.decode import Inputs
+from services.spark_pipeline.stages.rows import Inputs
 
 _OVER_GROUP: dict[Function, Callable[[Column], Column]] = {
     "first": lambda column: F.first(column, ignorenulls=True),

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from services.spark_pipeline.outputs import built_in, stateful_steps
-from services.spark_pipeline.stages.decode import Inputs
+from services.spark_pipeline.stages.rows import Inputs
 from services.spark_pipeline.wire import fitted
 from tests.traffic import TRAFFIC
 from tests.unit.spark_pipeline.observations import OBSERVATION, both, flow, speed, within

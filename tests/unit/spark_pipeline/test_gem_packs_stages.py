@@ -9,8 +9,7 @@ import pytest
 from schemas.domain import DomainSpec, StageSpec, Table
 from services.spark_pipeline.outputs import StageSource, outputs
 from services.spark_pipeline.settings import SparkPipeline
-from services.spark_pipeline.stages.decode import Inputs
-from services.spark_pipeline.stages.rows import filtered, looked_up
+from services.spark_pipeline.stages.rows import Inputs, filtered, looked_up
 from tests.gem_packs import GEM_PACKS, IN_SECONDS
 from tests.unit.spark_pipeline import gem_packs
 from tests.unit.spark_pipeline.gem_packs import CODEC, EXPECTED, PEAKS

@@ -15,7 +15,7 @@ from services.spark_pipeline.outputs import (
     stateful_steps,
 )
 from services.spark_pipeline.settings import SparkPipeline
-from services.spark_pipeline.stages.decode import Inputs
+from services.spark_pipeline.stages.rows import Inputs
 from services.spark_pipeline.wire import fitted
 from tests.traffic import CODEC, TRAFFIC
 from tests.unit.spark_pipeline.observations import (

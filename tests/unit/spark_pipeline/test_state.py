@@ -4,12 +4,15 @@ from functools import partial
 
 import pytest
 
-from services.spark_pipeline.stages.state_memory import Layout, Made, forget, remember
 from services.spark_pipeline.stages.with_state import (
+    Layout,
+    Made,
     Spans,
     changed_windows,
     complete_windows,
+    forget,
     joined,
+    remember,
 )
 
 pytestmark = pytest.mark.unit
