@@ -93,7 +93,7 @@ def running_parts(
 def notify(settings: ServiceSettings) -> Iterator[Finding]:
     """Post a test message to every webhook, from a process of the conductor."""
     done = subprocess.run(
-        [sys.executable, "-m", "services.conductor.notices.trial"],
+        [sys.executable, "-m", "services.conductor.notices.posting"],
         env=os.environ | settings.child_variables,
         stdin=subprocess.DEVNULL,
         capture_output=True,

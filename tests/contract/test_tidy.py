@@ -18,9 +18,6 @@ pytestmark = pytest.mark.contract
 PRODUCT = ("schemas", "services", "analysis", "deploy", "engines", "domains")
 # Programs of their own: started in another environment, or imported by the name of their folder.
 PROGRAMS = ("engines", "domains")
-STARTED = {
-    "services/conductor/notices/trial.py",  # by `doctor --notify`
-}
 # SQL is asked in the read model and run in the store. What a person may type stands in help texts.
 WITH_SQL = ("services/readmodel/", "services/store/", "deploy/", "engines/")
 SHOWN = {"services/console/doctor.py", "services/console/verbs/results.py"}
@@ -69,7 +66,7 @@ def test_every_module_is_imported_or_started() -> None:
         and Path(path).name not in ("__init__.py", "__main__.py")
         and path.removesuffix(".py").replace("/", ".") not in names
     }
-    assert alone == STARTED
+    assert alone == set()
 
 
 def test_no_class_name_is_used_twice() -> None:

@@ -2,24 +2,31 @@
 
 Forms of a message: `json`: our own fields. `slack`: an incoming webhook's text, in which &, < and >
 are escaped. `teams`: an Adaptive Card, as Power Automate's workflow for a channel expects it.
+
+`python -m services.conductor.notices.posting`, which `doctor --notify` starts, posts a test message
+to every webhook. It prints a line of JSON for each: `webhook`, `reason` if it did not accept the
+message, and `is_plain`: whether http is allowed for it.
 """
 
 import http.client
 import json
 import re
+import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from services.conductor.notices.notice import Notice
 from services.runtime.hosts import ProxyError, connected, path_of, proxy_for
+from services.runtime.process import now_ms
+from services.runtime.secret_files import SecretFileError
+from services.runtime.settings import load_settings
+from services.runtime.webhooks import Webhook, WebhookSettings
 
 TOO_EARLY, TOO_MANY, REQUEST_TIMEOUT = 425, 429, 408
 LATER: Final = (REQUEST_TIMEOUT, TOO_EARLY, TOO_MANY)
 _TUNNEL: Final = re.compile(r"Tunnel connection failed: (\d{3})")
 MOST_BYTES: Final = 2_000  # of the response, which is ignored
-
-
 Body = Mapping[str, object]  # of JSON
 
 
@@ -113,3 +120,33 @@ def _block(text: str, **style: str) -> Body:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def main() -> None:
+    """One attempt for each webhook."""
+    settings = load_settings(WebhookSettings)
+    for name, webhook in settings.webhooks.items():
+        reason = refusal(name, webhook, settings.webhook_timeout_s)
+        outcome = {"webhook": name, "reason": reason, "is_plain": webhook.allow_http}
+        print(json.dumps(outcome), flush=True)
+
+
+def refusal(name: str, webhook: Webhook, timeout_s: float) -> str:
+    """Why a webhook did not accept a test message; empty if it did."""
+    notice = Notice(
+        id=f"trial/{uuid.uuid4()}",
+        at_ms=now_ms(),
+        kinds=(),
+        title="Tidegauge: a test message",
+        lines=(f"Messages to the webhook {name} arrive.",),
+    )
+    try:
+        body = SHAPES[webhook.shape](notice)
+        post(webhook.address(), body, notice.id, webhook.token(), timeout_s)
+    except (NotTakenError, SecretFileError) as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    main()
