@@ -22,8 +22,7 @@ from services.collector.processes import (
 )
 from services.collector.settings import CollectorSettings
 from services.collector.sources import Sample, Scraped, SourcePolling
-from services.runtime.bus import read_commands, unfinished
-from services.runtime.events import Events
+from services.runtime.events import Events, read_commands, unfinished
 from services.runtime.kafka import NoTopicError
 from services.runtime.limits import ProcessLimits, limits, machine
 from services.runtime.process import now_ms

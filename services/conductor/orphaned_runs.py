@@ -31,8 +31,7 @@ from schemas.protocol import RunRequest, floor_run_id
 from services.conductor.run_verdict import RunVerdict
 from services.conductor.search.bisection import Done, SoFar, result_detail
 from services.conductor.settings import ConductorSettings
-from services.runtime.bus import Spans, read_spans, spans_since
-from services.runtime.events import Events
+from services.runtime.events import Events, Spans, read_spans, spans_since
 from services.runtime.kafka import assigned_consumer
 
 STEP = re.compile(rf"(.+)-step-\d+(?:{protocol.WARMING})?")

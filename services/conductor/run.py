@@ -45,8 +45,7 @@ from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
 from services.conductor.warming import KNOWN_AFTER_MS, SteadyOutputs
 from services.definitions.pipelines import load_pipeline
-from services.runtime.bus import Bus
-from services.runtime.events import Events
+from services.runtime.events import Bus, Events
 from services.runtime.kafka import (
     KafkaUnavailableError,
     admin_client,

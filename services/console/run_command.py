@@ -14,9 +14,8 @@ from schemas.protocol import RunRequest
 from services.console.progress import BUS, ProgressView, RunProgress, open_view
 from services.console.terminal import is_quiet
 from services.readmodel.runs import projected
-from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, store_url
-from services.runtime.events import Events, open_events
+from services.runtime.events import Bus, Events, open_events
 from services.runtime.kafka import CONSOLE
 from services.runtime.settings import ServiceSettings
 

@@ -1,7 +1,8 @@
 """Receivers of frames: TCP, UDP or ZeroMQ on one port, each with bounded memory per client.
 
 `receive` yields (frame, time read in nanoseconds, since the epoch unless another clock is given),
-with a Refusal in place of data that is not a frame.
+with a Refusal in place of data that is not a frame. `Arrivals` counts the frames of a run by stream
+and sequence: one is lost if it was sent and never arrived, and one that arrives twice counts once.
 """
 
 import logging
@@ -10,12 +11,14 @@ import selectors
 import socket
 import struct
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES, ZEROMQ_USER
+from schemas.frame import END, LENGTH, MARKER, MAX_FRAME_BYTES, MAX_STREAMS, ZEROMQ_USER, Frame
+from schemas.percentiles import quantile
 
 # A connection whose frame is still incomplete after this time is closed.
 PATIENCE_S = 10.0
@@ -29,6 +32,10 @@ ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wa
 UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)  # strangers must not fill the log
 # Address of libzmq's socket monitor, and its message: event number and file descriptor.
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
+# One bit per frame, enough for half a billion frames. Larger runs are not counted exactly.
+MAX_MARK_BYTES = 64 * 1024 * 1024
+LEVELS = {"p50": 0.5, "p99": 0.99, "max": 1.0}
+TRANSIT_STEP_NS = 1_000
 
 
 @dataclass(frozen=True)
@@ -322,3 +329,87 @@ class ZeromqReceiver:
         self._socket.close()
         self._logins.stop()
         self._context.term()
+
+
+class Arrivals:
+    """Counts of one run. refused: data that is not a frame of the run; duplicates: repeated
+    frames. max_bytes: of the bitmaps of all streams. timed: whether frames carry a send time by the
+    clock of `received_ns`."""
+
+    def __init__(self, max_bytes: int = MAX_MARK_BYTES, *, timed: bool = True) -> None:
+        self._timed = timed
+        self._max_bytes = max_bytes
+        self.refused = 0
+        self.duplicates = 0
+        self._marks: dict[int, bytearray] = {}
+        self._last: dict[int, int] = {}
+        self._came: Counter[int] = Counter()
+        self._sent: dict[int, int] = {}
+        self._transit: Counter[int] = Counter()
+
+    def add(self, frame: Frame, received_ns: int) -> bool:
+        """Count a frame; True if its record must be appended."""
+        if frame.stream >= MAX_STREAMS:
+            self.refused += 1
+            return False
+        if frame.topic == END:
+            self._sent[frame.stream] = max(frame.sequence, self._sent.get(frame.stream, 0))
+            return False
+        marks = self._marks_with(frame.stream, frame.sequence)
+        if marks is None:
+            self.refused += 1
+            return False
+        place, bit = frame.sequence >> 3, 1 << (frame.sequence & 7)
+        if marks[place] & bit:
+            self.duplicates += 1
+            return False
+        marks[place] |= bit
+        self._came[frame.stream] += 1
+        self._last[frame.stream] = max(frame.sequence, self._last.get(frame.stream, -1))
+        if self._timed:
+            self._transit[max(0, received_ns - frame.sent_ns) // TRANSIT_STEP_NS] += 1
+        return True
+
+    def _marks_with(self, stream: int, sequence: int) -> bytearray | None:
+        """The bitmap of a stream, grown to hold the sequence; None above the limit."""
+        marks = self._marks.setdefault(stream, bytearray())
+        missing = (sequence >> 3) + 1 - len(marks)
+        if missing > 0:
+            if missing + sum(map(len, self._marks.values())) > self._max_bytes:
+                return None
+            marks.extend(bytes(missing))
+        return marks
+
+    def of_stream(self, stream: int) -> tuple[int | None, int]:
+        """Frames sent in a stream, None if it has not announced them, and distinct ones
+        received."""
+        return self._sent.get(stream), self._came[stream]
+
+    @property
+    def received(self) -> int:
+        """Distinct frames received."""
+        return self._came.total()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every stream that sent a frame has announced its frame count."""
+        return bool(self._sent) and set(self._came) <= set(self._sent)
+
+    @property
+    def sent(self) -> int:
+        """Frames sent: the announced count of each stream, or the highest sequence received for
+        streams that have not announced one."""
+        return sum(
+            self._sent.get(stream, self._last.get(stream, -1) + 1)
+            for stream in {*self._sent, *self._last}
+        )
+
+    @property
+    def lost(self) -> int:
+        """Frames that were sent and did not arrive."""
+        return self.sent - self.received
+
+    @property
+    def transit_us(self) -> dict[str, int | None]:
+        """Time from sender to gateway in microseconds, measured by one clock."""
+        return {name: quantile(self._transit, level) for name, level in LEVELS.items()}

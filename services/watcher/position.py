@@ -18,8 +18,8 @@ import numpy.typing as npt
 from schemas import catalogue
 from schemas.events import Concluded, PhaseStarted, WatchBegun
 from schemas.watch import Watch, WatchedKafka
-from services.runtime.bus import decoded, read_spans
 from services.runtime.counting import COUNTED, CountReconciler
+from services.runtime.events import decoded, read_spans
 from services.runtime.files import write_parts
 from services.runtime.kafka import assigned_consumer, ends_of
 from services.runtime.settings import ServiceSettings

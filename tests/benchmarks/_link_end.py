@@ -9,8 +9,7 @@ import sys
 import time
 
 from schemas.frame import END, FrameError, checked
-from services.runtime.frame_counts import Arrivals
-from services.runtime.frame_receivers import Refusal, open_receiver
+from services.runtime.frame_receivers import Arrivals, Refusal, open_receiver
 from tests.benchmarks.link import TAG
 
 QUIET_S, PATIENCE_S = 1.0, 30.0

@@ -27,7 +27,7 @@ import psutil
 from deploy.local.state import RUNNING, StateFile
 from schemas import catalogue
 from schemas.events import PhaseStarted
-from services.runtime.bus import Bus
+from services.runtime.events import Bus
 from services.runtime.process import now_ms
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.benchmarks._measured import Measured, averaged, margin, ratio

@@ -12,7 +12,7 @@ from typing import Any
 from schemas.codec import DecodeError
 from schemas.protocol import VERDICTS
 from services.definitions.domains import load_domain
-from services.runtime.bus import read_spans
+from services.runtime.events import read_spans
 from services.runtime.kafka import NoTopicError, assigned_consumer, end_offsets
 from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings

@@ -14,8 +14,7 @@ from confluent_kafka import Message, TopicPartition
 from schemas import catalogue, protocol
 from schemas.codec import decode_json
 from schemas.commands import Stop
-from services.runtime.bus import read_commands, unfinished
-from services.runtime.events import open_events
+from services.runtime.events import open_events, read_commands, unfinished
 from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,

@@ -11,8 +11,7 @@ from schemas.events import Ready
 from schemas.protocol import PhasePlan, Pipeline, RunPlan
 from services.evaluator.run.reevaluation import evaluate, past_run
 from services.evaluator.settings import EvaluatorSettings
-from services.runtime.bus import read_commands
-from services.runtime.events import open_events
+from services.runtime.events import open_events, read_commands
 from services.runtime.kafka import admin_client, ensure_topics
 from tests.integration.hand_written import (
     PHASES,

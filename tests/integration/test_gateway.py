@@ -18,8 +18,7 @@ from schemas.events import Failed, LoadFinished, Ready
 from schemas.frame import LENGTH, MAX_FRAME_BYTES
 from services.definitions.domains import load_domain
 from services.gateway.way_in import MAX_KEPT
-from services.runtime.bus import read_spans
-from services.runtime.events import open_events
+from services.runtime.events import open_events, read_spans
 from services.runtime.frame_receivers import LIMITS, READ_BYTES
 from services.runtime.kafka import admin_client, assigned_consumer, end_offsets, ensure_topics
 from tests.integration.runs import BRIEF, next_phases, readers, run_plan

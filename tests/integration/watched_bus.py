@@ -7,7 +7,7 @@ from collections import Counter
 from schemas import catalogue
 from schemas.events import WatchTrouble
 from schemas.watch import Watch
-from services.runtime.bus import decoded, read_spans
+from services.runtime.events import decoded, read_spans
 from services.runtime.kafka import assigned_consumer, ends_of
 from tests.integration.watched_pipeline import run_of, told_by
 

@@ -42,9 +42,8 @@ from services.definitions.domains import load_domain
 from services.definitions.engines import engine_for, installed
 from services.definitions.requests import new_request
 from services.readmodel.history import at_sustainable_share, last_good_runs, past_figures
-from services.runtime.bus import Bus
 from services.runtime.clickhouse import QueryError, StoreQuery, query, store_url
-from services.runtime.events import Events
+from services.runtime.events import Bus, Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits
 from services.runtime.process import Clock, now_ms

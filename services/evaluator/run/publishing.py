@@ -27,9 +27,17 @@ from services.evaluator.columnar.decode import UndecodedRecord
 from services.evaluator.pairing.counters import SocketTimes, pack_offsets, without
 from services.evaluator.pairing.evaluation import Evaluation, RecordBatch
 from services.evaluator.run.reader import Frontier, TopicPartition, reached
-from services.runtime.bus import Record, Spans, decoded, read_spans, spans_since
 from services.runtime.counting import COUNTED, CountReconciler, Fields
-from services.runtime.events import MAX_LETTERS, Events, dead_letter_of
+from services.runtime.events import (
+    MAX_LETTERS,
+    Events,
+    Record,
+    Spans,
+    dead_letter_of,
+    decoded,
+    read_spans,
+    spans_since,
+)
 from services.runtime.figure_metrics import FigureCounts, families
 from services.runtime.kafka import assigned_consumer
 from services.runtime.settings import ServiceSettings

@@ -32,8 +32,8 @@ from services.evaluator.run.reader import (
     reached,
 )
 from services.evaluator.settings import EvaluatorSettings
-from services.runtime.bus import read_commands
 from services.runtime.counting import CountDifference, CountReconciler
+from services.runtime.events import read_commands
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer
 from services.runtime.logs import configure_logs
 from services.runtime.process import warm_up_process

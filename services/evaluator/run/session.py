@@ -41,9 +41,8 @@ from services.evaluator.run.reader import (
     reached,
 )
 from services.evaluator.settings import EvaluatorSettings
-from services.runtime.bus import read_commands, unfinished
 from services.runtime.counting import NotRepeatableError
-from services.runtime.events import Events
+from services.runtime.events import Events, read_commands, unfinished
 from services.runtime.kafka import (
     KafkaUnavailableError,
     NoTopicError,

@@ -34,8 +34,7 @@ from services.external_pipeline.__main__ import (
     stop_program,
     variables,
 )
-from services.runtime.frame_counts import Arrivals
-from services.runtime.frame_receivers import Receiver, Refusal, open_receiver
+from services.runtime.frame_receivers import Arrivals, Receiver, Refusal, open_receiver
 from services.runtime.process import stop_on_signals
 from services.runtime.program import end_with_parent, read_plan
 

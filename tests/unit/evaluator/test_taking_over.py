@@ -14,9 +14,8 @@ from services.evaluator.run.publishing import Publication, Published
 from services.evaluator.run.reader import DeletedError, Frontier, check_kept
 from services.evaluator.run.session import EvaluatorSession, RunTopics
 from services.evaluator.settings import EvaluatorSettings
-from services.runtime.bus import unfinished
 from services.runtime.counting import CountReconciler, NotRepeatableError
-from services.runtime.events import Events
+from services.runtime.events import Events, unfinished
 from services.runtime.kafka import KafkaUnavailableError, NoTopicError
 from tests.traffic import TRAFFIC
 from tests.unit.evaluator.records import PHASES, START_MS, a_plan

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 
 from schemas import codec
-from services.runtime import bus
+from services.runtime.events import Bus
 from services.runtime.settings import ServiceSettings
 from tests.unit.kafka_clients import Client
 from tests.unit.requests import a_lifecycle_event
@@ -22,7 +22,7 @@ def test_a_client_that_fetches_is_asked_for_no_offsets() -> None:
     def open_consumer(*_: object, **__: object) -> Client:
         return Client.of(clients)
 
-    found = bus.Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=open_consumer)
+    found = Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=open_consumer)
     assert list(found.rest()) == []
     assert found.ends(["results.lifecycle"]) == {("results.lifecycle", 0): 7}
     reading, asking = clients
@@ -39,7 +39,7 @@ def test_little_is_buffered_of_a_bus_that_is_not_read() -> None:
         options.append(given)
         return Client()
 
-    bus.Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=consumer)
+    Bus(ServiceSettings(), "conductor", TOPICS, open_consumer=consumer)
     assert options[0]["queued.max.messages.kbytes"] == 1024
 
 
@@ -69,7 +69,7 @@ def test_an_event_that_does_not_say_what_it_must_is_kept_as_a_dead_letter(
         return Spoken(value)
 
     events = Mock()
-    found = bus.Bus(ServiceSettings(), "conductor", TOPICS, events, open_consumer).poll(0)
+    found = Bus(ServiceSettings(), "conductor", TOPICS, events, open_consumer).poll(0)
     assert len(found) == 1 - kept
     reasons = [call.args[0].reason for call in events.dead_letter.call_args_list]
     assert reasons == ["detail.reason: It is missing"] * kept

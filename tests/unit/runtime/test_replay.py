@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import Message
 
-from services.runtime.bus import read_spans
+from services.runtime.events import read_spans
 
 pytestmark = pytest.mark.unit
 
