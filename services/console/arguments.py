@@ -7,7 +7,7 @@ it runs it, so that help and the completion of a shell wait for click alone.
 import json
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import wraps
@@ -177,12 +177,33 @@ def names_of(kind: str) -> Completer:
     """Completion by names of this kind; by files if none begins like this."""
 
     def complete(_context: object, _parameter: object, start: str) -> list[CompletionItem]:
-        from services.console.names import NAMES
-
-        names = [CompletionItem(name) for name in NAMES[kind]() if name.startswith(start)]
+        names = [CompletionItem(name) for name in _names(kind) if name.startswith(start)]
         return names or [CompletionItem(start, type="file")]
 
     return complete
+
+
+def _names(kind: str) -> Iterable[str]:
+    if kind == "format":
+        from services.console.listing import FORMATS
+
+        return FORMATS
+    from services.console.checks import benchmark_names
+    from services.definitions.domains import domain_names
+    from services.definitions.engines import load_engines
+    from services.definitions.pipelines import PIPELINES_DIR, names
+    from services.definitions.workloads import STUDIES_DIR, SUITES_DIR, WORKLOADS_DIR
+
+    of_kind: dict[str, Callable[[], Iterable[str]]] = {
+        "benchmark": benchmark_names,
+        "domain": domain_names,
+        "engine": load_engines,
+        "pipeline": lambda: names(PIPELINES_DIR),
+        "study": lambda: names(STUDIES_DIR),
+        "suite": lambda: names(SUITES_DIR),
+        "workload": lambda: names(WORKLOADS_DIR),
+    }
+    return of_kind[kind]()
 
 
 def print_json(value: Any) -> None:

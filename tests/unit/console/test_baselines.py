@@ -13,12 +13,12 @@ from schemas.protocol import VERDICTS
 from schemas.report import BaselineComparison, Figures
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
-from services.console import baselines, series
+from services.console import series
 from services.console.arguments import EXIT_THRESHOLD
-from services.console.baselines import Baseline, check_baseline, with_baseline
 from services.console.choosing import Overrides, with_overrides
 from services.console.report import ci
 from services.console.report.words import baseline_sentence
+from services.console.series import Baseline, check_baseline, with_baseline
 from tests.unit.analysis.test_baseline import QUIET, a_report, repeated
 from tests.unit.reports import part_of, report_of
 from tests.unit.requests import a_request
@@ -30,7 +30,7 @@ COMPARED = ["join.p99_ms <= baseline"]
 def against_baseline(
     report: dict[str, Any], baseline: Baseline, required: bool = False
 ) -> dict[str, Any]:
-    return baselines.against_baseline(report_of(report), baseline, required).as_json()
+    return series.against_baseline(report_of(report), baseline, required).as_json()
 
 
 def _exit_code(reports: list[dict[str, Any]], shown: dict[str, Any]) -> int:
