@@ -6,6 +6,7 @@ from analysis.described import plain
 from schemas.protocol import FAILED_VERDICTS
 from schemas.report import (
     Figures,
+    GroupLag,
     Input,
     Number,
     PipelineReport,
@@ -17,7 +18,9 @@ from schemas.report import (
 )
 from schemas.threshold import (
     EVERY_STAGE,
+    GROUP,
     INPUT,
+    LAG_SECONDS,
     LATENCY_FIGURES,
     PIPELINE,
     Threshold,
@@ -107,9 +110,15 @@ def resolved(
 
 
 def values_of(threshold: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
-    """Pipeline, stage and value of everything that matches a threshold."""
+    """Pipeline, stage and value of everything that matches a threshold. A consumer group is in the
+    place of a stage, as `group NAME`."""
     if threshold.subject == INPUT:
         yield "", "", _of_input(figures.input, threshold.figure)
+        return
+    if threshold.is_of_groups:
+        for group in dict.fromkeys(each.group for each in figures.groups):
+            lags = [each for each in figures.groups if each.group == group]
+            yield "", f"{GROUP} {group}", _of_group(lags, threshold.figure)
         return
     for name, pipeline in figures.pipelines.items():
         if threshold.pipeline not in ("", name):
@@ -187,6 +196,12 @@ def _of_input(source: Input, figure: str) -> Number | None:
         name = figure.removeprefix("send_delay_").removesuffix("_ms")
         return _number(source.send_delay_ms, name)
     return _number(source, figure)
+
+
+def _of_group(lags: Iterable[GroupLag], figure: str) -> Number | None:
+    """The most that a group was behind in any of its topics."""
+    most = [each.max_s if figure == LAG_SECONDS else each.max for each in lags]
+    return max((each for each in most if each is not None), default=None)
 
 
 def _of_pipeline(pipeline: PipelineReport, figure: str) -> Number | None:

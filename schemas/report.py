@@ -391,20 +391,6 @@ class RunConclusion(EventPart):
     watch: WatchReport | None = None
 
 
-class GroupLag(ReportPart):
-    """How far a consumer group is behind in a topic: unread records, and the age in seconds of the
-    oldest record that it reads next, each at most and at the end. caught_up_in_s: time until it has
-    read all, at the end. Times are None if unknown, or if it does not catch up."""
-
-    group: str
-    topic: str
-    max: int
-    last: int
-    max_s: Number | None = None
-    last_s: Number | None = None
-    caught_up_in_s: Number | None = None
-
-
 class Described(ReportPart):
     """A figure that is described beside a decision: means of both sides, the difference `value`
     with its interval. stage: empty for a figure of the pipeline."""
@@ -613,13 +599,28 @@ class BaselineComparison(ReportPart):
     required: bool = False
 
 
+class GroupLag(ReportPart):
+    """How far a consumer group is behind in a topic: unread records, and the age in seconds of the
+    oldest record that it reads next, each at most and at the end. caught_up_in_s: time until it has
+    read all, at the end. Times are None if unknown, or if it does not catch up."""
+
+    group: str
+    topic: str
+    max: int
+    last: int
+    max_s: Number | None = None
+    last_s: Number | None = None
+    caught_up_in_s: Number | None = None
+
+
 class Figures(ReportPart):
     """What thresholds limit: of a run in progress, of a past one, or of several.
-    sustainable_rate: records per second, None without a search."""
+    sustainable_rate: records per second, None without a search. groups: of a watch."""
 
     input: Input = Input()
     pipelines: dict[str, PipelineReport] = Field(default_factory=dict)
     sustainable_rate: Number | None = None
+    groups: list[GroupLag] = Field(default_factory=list)
 
 
 class Report(ReportPart):

@@ -7,6 +7,7 @@
     pipeline.cpu_cores <= 1.5             what a pipeline used
     *.lost <= 0                           what was lost on the whole way, of the whole load
     input.send_delay_p99_ms <= 20         what was sent
+    group.lag_seconds <= 30               of every consumer group of a watch
     pipeline.sustainable_rate_per_second >= 50000     what a search found
     join.p99_ms <= 1.1 * baseline         against the same figure of another run
     join.p99_ms <= 50 abort               ends the run as soon as it fails
@@ -43,9 +44,13 @@ OF_PIPELINE: Final = (*OF_RESOURCES, SUSTAINABLE_RATE)
 OF_INPUT: Final = (
     *("records", RATE, "send_delay_p50_ms", "send_delay_p99_ms", "send_delay_max_ms"),
 )
+LAG_RECORDS: Final = "lag_records"
+LAG_SECONDS: Final = "lag_seconds"
+OF_GROUP: Final = (LAG_RECORDS, LAG_SECONDS)
 EVERY_STAGE: Final = "*"
 PIPELINE: Final = "pipeline"
 INPUT: Final = "input"
+GROUP: Final = "group"  # or a stage of this name, which has other figures
 MAX_CHARACTERS: Final = 300
 COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
@@ -68,8 +73,8 @@ _LINE = re.compile(
 class Threshold(Model):
     """A parsed threshold.
 
-    text: as written. pipeline: empty for all. subject: a stage, `*`, `pipeline` or `input`. value:
-    the limit, or a factor of a baseline. abort: whether the run ends when it fails.
+    text: as written. pipeline: empty for all. subject: a stage, `*`, `pipeline`, `input`, `group`.
+    value: the limit, or a factor of a baseline. abort: whether the run ends when it fails.
     """
 
     text: str
@@ -86,6 +91,11 @@ class Threshold(Model):
     def needs_search(self) -> bool:
         """Whether it limits the result of a search for the sustainable rate."""
         return self.figure == SUSTAINABLE_RATE
+
+    @property
+    def is_of_groups(self) -> bool:
+        """Whether it limits the lag of consumer groups."""
+        return self.subject == GROUP and self.figure in OF_GROUP
 
     @property
     def is_of_verdicts(self) -> bool:
@@ -165,14 +175,21 @@ def parse_threshold(text: str, stage: str = "") -> Threshold:
     return threshold
 
 
-def parse_watch_threshold(text: str, watch: str, stages: tuple[str, ...], kind: str) -> Threshold:
+def parse_watch_threshold(
+    text: str, watch: str, stages: tuple[str, ...], kind: str, *, has_groups: bool = False
+) -> Threshold:
     """Parse a threshold on the runs of a watch with some stages, of which the first need not be
-    named, and a kind of relation. Raises ValueError also for what such a run does not have."""
+    named, and a kind of relation. has_groups: whether the watch names consumer groups. Raises
+    ValueError also for what such a run does not have."""
     threshold = parse_threshold(text, stages[0])
     if threshold.of_baseline or threshold.abort:
         raise ValueError(f"{threshold.text!r}: a watch has neither baseline nor abort")
     if threshold.pipeline not in ("", watch):
         raise ValueError(f"{threshold.text!r}: the pipeline of this watch is {watch}")
+    if threshold.is_of_groups:
+        if not has_groups:
+            raise ValueError(f"{threshold.text!r}: this watch names no consumer groups in groups")
+        return threshold
     if threshold.subject not in (EVERY_STAGE, *stages, PIPELINE, INPUT):
         named = f"stage of this watch is {stages[0]}"
         if len(stages) > 1:
@@ -199,7 +216,8 @@ def _has_no_subject(match: re.Match[str], stage: str) -> bool:
 
 
 def _check(subject: str, definition: str | None, figure: str) -> None:
-    allowed = {PIPELINE: OF_PIPELINE, INPUT: OF_INPUT}.get(subject, OF_STAGE)
+    others = {PIPELINE: OF_PIPELINE, INPUT: OF_INPUT, GROUP: (*OF_STAGE, *OF_GROUP)}
+    allowed = others.get(subject, OF_STAGE)
     if figure not in allowed:
         raise ValueError(f"{subject} has no figure {figure!r}; it has: {', '.join(allowed)}")
     if definition is not None and definition not in DEFINITIONS:

@@ -242,8 +242,10 @@ class Watch(Model):
     def limits(self) -> tuple[Threshold, ...]:
         """The parsed thresholds. Raises ValueError."""
         kind = self.relation.kind
+        has_groups = bool(self.groups)
         return tuple(
-            parse_watch_threshold(line, self.name, self.stages, kind) for line in self.thresholds
+            parse_watch_threshold(line, self.name, self.stages, kind, has_groups=has_groups)
+            for line in self.thresholds
         )
 
     @property

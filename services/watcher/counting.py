@@ -20,6 +20,7 @@ from schemas.protocol import VERDICTS
 from schemas.watch import Watch
 from services.runtime.counting import MAX_SAMPLES, Ints, by_value, count_cells, histograms
 from services.watcher.copied_times import CopiedTimes
+from services.watcher.group_lag import LagTotals
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -227,8 +228,9 @@ def _no_records() -> list[int]:
 @dataclass
 class RunTotals:
     """Totals of a run so far. latencies, visible: of outputs until they are appended, and until
-    consumers of committed records can have them. unmeasured: why its timestamps do not measure
-    latency, known at its end; empty if they do."""
+    consumers of committed records can have them. lags: of consumer groups, in the totals of the
+    whole. unmeasured: why its timestamps do not measure latency, known at its end; empty if they
+    do."""
 
     verdicts: Counter[str] = field(default_factory=Counter)
     inputs: int = 0
@@ -238,12 +240,14 @@ class RunTotals:
     visible: LatencyCounts = field(default_factory=LatencyCounts)
     copied: CopiedTimes = field(default_factory=CopiedTimes)
     not_judged: UnjudgedRecords = field(default_factory=UnjudgedRecords)
+    lags: LagTotals = field(default_factory=LagTotals)
     unmeasured: str = ""
 
     def saved(self) -> Fields:
         """All but the latencies and times as JSON types."""
         counts = {"inputs": self.inputs, "outputs": self.outputs, "refused": self.refused}
         rest = {"copied": self.copied.saved()[1], "not_judged": self.not_judged.rows()}
+        rest["lags"] = self.lags.saved()
         return {**counts, **rest, "verdicts": dict(self.verdicts)}
 
 
@@ -436,3 +440,5 @@ class Counting:
             result.copied.restore(columns[f"copied_{run}"], fields["copied"])
             for row in fields["not_judged"]:
                 result.not_judged.add(UnjudgedRow(**row))
+            if "lags" in fields:  # not in releases up to 0.1.0
+                result.lags.restore(fields["lags"])

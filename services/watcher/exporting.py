@@ -34,7 +34,6 @@ from schemas.commands import Command
 from schemas.events import Event, RunJudged, WatchTrouble
 from schemas.protocol import VERDICTS
 from schemas.report import (
-    GroupLag,
     Number,
     Report,
     RunConclusion,
@@ -53,6 +52,7 @@ from services.runtime.logs import configure_logs
 from services.runtime.process import limit_arenas, map_large_blocks, now_ms
 from services.runtime.serving import PortTakenError, serve_health
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
+from services.watcher.group_lag import TopicLag
 from services.watcher.position import PublishedSince
 from services.watcher.process import REASONS_TO_END, WatchContext, end_left, watch_until
 from services.watcher.processes import LEAST_PAUSE_S, MOST_PAUSE_S, WatchMetrics
@@ -144,7 +144,7 @@ class ExportedState:
     events: ExportedEvents
     report: Report | None = None
     problem: str = ""
-    lags: dict[tuple[str, str], GroupLag] = field(default_factory=dict)
+    lags: list[TopicLag] = field(default_factory=list)
 
 
 class ExportContext(WatchContext):
@@ -172,19 +172,7 @@ class ExportContext(WatchContext):
         if watching.behind is None:
             self._figures = state.events.counts.saved()
         shown = watching.shown() | {"figures": self._figures}
-        for group, topic, records, age_s, catch_up_s in shown["lags"]:
-            known = state.lags.get((group, topic))
-            most = max(records, known.max if known else 0)
-            ages = [each for each in (known.max_s if known else None, age_s) if each is not None]
-            state.lags[group, topic] = GroupLag(
-                group=group,
-                topic=topic,
-                max=most,
-                last=records,
-                max_s=max(ages, default=None),
-                last_s=age_s,
-                caught_up_in_s=catch_up_s,
-            )
+        state.lags = [TopicLag(*each) for each in shown["lags"]]
         self.metrics.set(name, shown)
         state.report = report_so_far(state.watch, watching.watched, watching.runs)
         state.problem = ""
@@ -232,7 +220,7 @@ def final_report(context: ExportContext) -> Report:
     report = report_of(state.watch, watching.watched, judged.run_id, conclusion, reasons)
     sizes = {side: state.events.counts.mean_bytes(side == "input") for side in ("input", "output")}
     more = {"thresholds": rows, "environment": context.environment(), "mean_bytes": sizes}
-    return report.model_copy(update=more | {"groups": [*state.lags.values()]})
+    return report.model_copy(update=more)
 
 
 def report_of(
@@ -247,7 +235,8 @@ def report_of(
     run = watched.counting.run_of(span.from_ms)
     seconds = (span.until_ms - span.from_ms) / 1000
     hops = [hop.totals[run] for hop in watched.hops]
-    figures = figures_of(watch, watched.counting.totals[run], seconds, hops)
+    totals = watched.counting.totals[run]
+    figures = figures_of(watch, totals, seconds, hops)
     return Report(
         run_id=run_id,
         workload=watch.name,
@@ -256,6 +245,7 @@ def report_of(
         input=figures.input,
         pipelines=figures.pipelines,
         conclusion=conclusion,
+        groups=totals.lags.rows(),
     )
 
 
@@ -270,16 +260,10 @@ def page(state: ExportedState) -> str:
         parts += _run_parts(state.report)
     elif not state.problem:
         parts.append("<p>It is beginning.</p>")
-    if lags := [*state.lags.values()]:
+    if state.lags:
         behind = [
-            (
-                lag.group,
-                lag.topic,
-                _number(lag.last),
-                _number(lag.last_s),
-                _number(lag.caught_up_in_s),
-            )
-            for lag in lags
+            (lag.group, lag.topic, *map(_number, (lag.records, lag.behind_s, lag.catch_up_s)))
+            for lag in state.lags
         ]
         heads = ("group", "topic", "records behind", "seconds behind", "caught up in, s")
         parts.append(_table("Consumer groups", heads, behind))

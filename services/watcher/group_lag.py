@@ -27,6 +27,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
+from schemas.report import GroupLag
+from schemas.threshold import LAG_RECORDS, LAG_SECONDS, OF_GROUP
 from services.runtime.kafka import LAG, Place, committed_offsets, newest_offsets, said_by_kafka
 from services.runtime.process import Clock, now_ms
 from services.watcher.troubles import REFUSALS, Trouble
@@ -158,6 +160,76 @@ def _labels(lag: PartitionLag) -> dict[str, str]:
 def _longest(times: Iterable[float | None]) -> float | None:
     known = list(times)
     return None if None in known else max(each for each in known if each is not None)
+
+
+@dataclass
+class _KnownTimes:
+    """When the lag of a group was known: first, last, and the longest time without, ms."""
+
+    first_ms: int
+    last_ms: int
+    gap_ms: int = 0
+
+    def add(self, at_ms: int) -> None:
+        self.gap_ms = max(self.gap_ms, at_ms - self.last_ms)
+        self.last_ms = max(self.last_ms, at_ms)
+
+
+class LagTotals:
+    """Lag of consumer groups in a run, as it was at each question. Pure."""
+
+    def __init__(self) -> None:
+        self._topics: dict[tuple[str, str], GroupLag] = {}
+        self._known: dict[tuple[str, str], _KnownTimes] = {}  # by group, and figure of OF_GROUP
+
+    def add(self, observed: ObservedGroup) -> None:
+        """Note the lag of a group."""
+        lags, at_ms = observed.topics(), observed.asked_ms
+        for lag in lags:
+            known = self._topics.get((lag.group, lag.topic))
+            ages = [
+                each for each in (known.max_s if known else None, lag.behind_s) if each is not None
+            ]
+            self._topics[lag.group, lag.topic] = GroupLag(
+                group=lag.group,
+                topic=lag.topic,
+                max=max(lag.records, known.max if known else 0),
+                last=lag.records,
+                max_s=max(ages, default=None),
+                last_s=lag.behind_s,
+                caught_up_in_s=lag.catch_up_s,
+            )
+        is_known = {LAG_RECORDS: True, LAG_SECONDS: all(each.behind_s is not None for each in lags)}
+        for figure in (each for each in OF_GROUP if is_known[each]):
+            name = (observed.group, figure)
+            self._known.setdefault(name, _KnownTimes(at_ms, at_ms)).add(at_ms)
+
+    def rows(self) -> list[GroupLag]:
+        """The lag of each group in each topic."""
+        return list(self._topics.values())
+
+    def unknown_ms(self, group: str, figure: str, from_ms: int, until_ms: int) -> int:
+        """The longest part of a time in which a figure of a group was not known in all its
+        topics."""
+        known = self._known.get((group, figure))
+        if known is None:
+            return until_ms - from_ms
+        return max(known.first_ms - from_ms, known.gap_ms, until_ms - known.last_ms)
+
+    def saved(self) -> dict[str, Any]:
+        """As JSON types, for `restore`."""
+        known = [
+            [*name, each.first_ms, each.last_ms, each.gap_ms] for name, each in self._known.items()
+        ]
+        return {"topics": [each.model_dump() for each in self.rows()], "known": known}
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Restore saved state."""
+        lags = map(GroupLag.model_validate, saved["topics"])
+        self._topics = {(each.group, each.topic): each for each in lags}
+        self._known = {
+            (group, figure): _KnownTimes(*times) for group, figure, *times in saved["known"]
+        }
 
 
 class Progress:

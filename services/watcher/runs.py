@@ -13,34 +13,73 @@ from schemas.events import Concluded, LifecycleEvent, PhaseStarted, RunJudged, W
 from schemas.percentiles import summary
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.report import Figures, Input, Latency, PipelineReport, StageReport, ThresholdResult
-from schemas.threshold import LATENCY_FIGURES, RATE
+from schemas.threshold import GROUP, LATENCY_FIGURES, RATE, Threshold
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.counting import LATEST, MEASURE, VISIBLE, Counting, RunTotals
+from services.watcher.group_lag import LagTotals
 from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
+MOST_UNKNOWN_MS: Final = 30_000  # without a known lag of a group, six questions
 
 
 def judged_run(
-    watch: Watch, totals: RunTotals, watched_s: float, hops: Sequence[RunTotals] = ()
+    watch: Watch,
+    totals: RunTotals,
+    watched_ms: tuple[int, int],
+    hops: Sequence[RunTotals] = (),
 ) -> list[ThresholdResult]:
-    """One row for each threshold. watched_s: the part of the run that was watched, seconds. hops:
-    totals of each.
+    """One row for each threshold, of the lag of consumer groups for each group. watched_ms: begin
+    and end of the part of the run that was watched. hops: totals of each.
 
     Figures that cannot exist are left out: latency if no output was expected and none arrived, and
-    rates of a run that was not watched. Latency that the timestamps do not measure is unknown.
+    rates of a run that was not watched. Latency that the timestamps do not measure is unknown, and
+    so is a lag that was not observed all along.
     """
+    watched_s = (watched_ms[1] - watched_ms[0]) / 1000
     absent: set[str] = set()
     if not any(count for each in (totals, *hops) for count in each.verdicts.values()):
         absent.update(LATENCY_FIGURES)
     if watched_s <= 0:
         absent.add(RATE)
-    limits = (limit for limit in watch.limits if limit.figure not in absent)
-    rows = judged(limits, figures_of(watch, totals, watched_s, hops))
+    limits = [limit for limit in watch.limits if limit.figure not in absent]
+    of_stages = [limit for limit in limits if not limit.is_of_groups]
+    rows = judged(of_stages, figures_of(watch, totals, watched_s, hops))
     if totals.unmeasured:
         why = {"reason": "has no latency: its timestamps cannot measure it"}
-        return [row.model_copy(update=why) if row.value is None else row for row in rows]
-    return rows
+        rows = [row.model_copy(update=why) if row.value is None else row for row in rows]
+    of_groups = (limit for limit in limits if limit.is_of_groups)
+    return rows + [
+        row
+        for limit in of_groups
+        for group in watch.groups
+        for row in _judged_lag(limit, group, totals.lags, watched_ms)
+    ]
+
+
+def _judged_lag(
+    limit: Threshold, group: str, lags: LagTotals, watched_ms: tuple[int, int]
+) -> list[ThresholdResult]:
+    """The row of a threshold on the lag of a group. It fails without a value unless the lag was
+    known at least every MOST_UNKNOWN_MS; a known lag above the limit is enough to fail."""
+    mine = [each for each in lags.rows() if each.group == group]
+    rows = judged([limit], Figures(groups=mine))
+    unknown_ms = lags.unknown_ms(group, limit.figure, *watched_ms)
+    is_known = bool(mine) and unknown_ms <= MOST_UNKNOWN_MS
+    if is_known or any(row.value is not None and not row.passed for row in rows):
+        return rows
+    reason = f"was not known for {unknown_ms / 1000:.0f} s"
+    return [
+        row.model_copy(
+            update={
+                "stage": f"{GROUP} {group}",
+                "value": None,
+                "passed": False,
+                "reason": reason,
+            }
+        )
+        for row in rows
+    ]
 
 
 def figures_of(
@@ -199,7 +238,7 @@ class WatchRuns:
             "watch": watched | details,
         }
         if self.watch.thresholds:
-            rows = judged_run(self.watch, totals, (until_ms - from_ms) / 1000, hops)
+            rows = judged_run(self.watch, totals, (from_ms, until_ms), hops)
             detail["thresholds"] = [row.as_json() for row in rows]
         run_id = self.id_of(run)
         yield RunJudged(run_id=run_id, invalid_reasons=tuple(reasons), **detail)

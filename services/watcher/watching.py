@@ -409,7 +409,9 @@ class Watching:
             self.lag.ask()
         for lag in self.lag.answer():
             self._lags[lag.group] = lag
-            run_id = self.runs.id_of(self.watched.counting.run_of(lag.asked_ms))
+            run = self.watched.counting.run_of(lag.asked_ms)
+            self.watched.counting.totals[run].lags.add(lag)
+            run_id = self.runs.id_of(run)
             source = f"watch-{self.watch.name}"
             for fields in lag.events():
                 self.events.publish_figures(catalogue.METRICS, run_id, source=source, **fields)

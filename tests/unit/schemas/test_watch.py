@@ -136,3 +136,17 @@ def test_a_stage_may_be_named_as_a_latency():
 def test_a_filter_has_no_missing_outputs_to_limit():
     with pytest.raises(ValidationError, match="a filter watch has no missing"):
         a_watch(relation={"kind": "filter"}, thresholds=["missing <= 0"])
+
+
+def test_a_threshold_on_the_lag_of_groups_needs_groups():
+    (limit,) = a_watch(groups=["app"], thresholds=["group.lag_seconds <= 30"]).limits
+    assert limit.is_of_groups
+    with pytest.raises(ValidationError, match="names no consumer groups"):
+        a_watch(thresholds=["group.lag_seconds <= 30"])
+
+
+def test_a_stage_may_be_called_group():
+    limits = a_watch(
+        stage="group", groups=["app"], thresholds=["p99_ms <= 5", "group.lag_records <= 5"]
+    ).limits
+    assert [each.is_of_groups for each in limits] == [False, True]

@@ -12,6 +12,7 @@ from schemas import catalogue
 from schemas.events import Concluded, WatchBegun, WatchTrouble
 from services.definitions.watches import keep_watch
 from services.watcher import process
+from services.watcher.group_lag import ObservedGroup, PartitionLag
 from services.watcher.position import PublishedSince
 from services.watcher.troubles import Trouble
 from services.watcher.watched import CALM_MS
@@ -344,3 +345,36 @@ def test_other_thresholds_do_not_begin_a_watch_anew(bus, context):
         ("output.missing <= 1", 2, False),
     ]
     assert lifecycle(bus, WatchBegun.name).count(name(1)) == 1
+
+
+class LagsOnce:
+    """Answers the first request with some lags."""
+
+    def __init__(self, *lags):
+        self.troubles, self.lags = [], [*lags]
+
+    def ask(self):
+        pass
+
+    def answer(self):
+        answered, self.lags = self.lags, []
+        return answered
+
+
+def test_the_lag_of_a_group_is_judged_in_the_run_of_the_question_also_over_a_restart(bus, context):
+    watch = shop(run_s=5, groups=["app"], thresholds=["group.lag_seconds <= 3"])
+    keep_watch(context.settings.data, watch)
+    watching = process.open_watching(watch, context)
+    watching.lag = LagsOnce(
+        ObservedGroup("app", 7_000, (PartitionLag("out", 0, "", 0, 9, behind_ms=3_500),))
+    )
+    step(watching, 5_100, 5_000, 5_001, 5_002)
+    watching.save()
+    again = process.open_watching(watch, context)
+    again.lag, again.reader.end_ms = LagsOnce(), 5_200
+    again.catch_up(threading.Event(), 5)
+    step(again, 30_000, 21_000)
+    assert thresholds(bus) == {
+        name(1): [("group.lag_seconds <= 3", 3.5, False)],
+        name(4): [("group.lag_seconds <= 3", None, False)],
+    }
