@@ -21,6 +21,10 @@ _FORMS: Final = {
     r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
     r"^[0-9a-f]{16}$": "must be 16 hexadecimal digits",
     r"^[^:]+:[0-9]{1,5}$": "must be host:port",
+    r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-]{1,249}$": (
+        "must have 1 to 249 letters, digits, dots, underscores and hyphens, after CLUSTER: if it is"
+        " in another cluster"
+    ),
     r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",
 }
 _WORDS: Final = {

@@ -47,8 +47,9 @@ KeyFormat = Literal["text", "int", "long", "json", "json-confluent", "avro-confl
 WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
 _PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
-# All names that Kafka allows, in a form that schemas/validation_errors.py puts into words.
-Topic = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")]
+# All names that Kafka allows, which have no colon, after the name of another cluster.
+Topic = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-]{1,249}$")]
+ClusterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 MAX_RELATED = 64
 
@@ -107,8 +108,13 @@ class Cluster(Model):
         )
 
 
+def own_name(cluster: str, name: str) -> str:
+    """The name of a topic or a group in a watch. cluster: its cluster, empty for the first."""
+    return f"{cluster}:{name}" if cluster else name
+
+
 class WatchedTopic(Model):
-    """A topic and its records.
+    """A topic and its records. Its name is `CLUSTER:TOPIC` if it is not in the first cluster.
 
     format: of the values. avro: one schema, without a header; avro-single-object: `C3 01` and the
     fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
@@ -217,13 +223,15 @@ class Watch(Model):
     of identities is halved, until few are remembered for a while. groups: consumer groups whose lag
     is reported. thresholds: limits on the figures of every run, as in schemas/threshold.py.
     hops: parts of the path from inputs to outputs, each judged by the same relation; through: the
-    topics between them.
+    topics between them. clusters: another cluster than that of `kafka`, by name; without a registry
+    it has that of the first.
     """
 
     name: WatchName
     summary: str = ""
     kafka: WatchedKafka = WatchedKafka()
     registry: Registry | None = None
+    clusters: dict[ClusterName, Cluster] = Field(default_factory=dict, max_length=1)
     inputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
     outputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
     through: tuple[WatchedTopic, ...] = Field((), max_length=16)
@@ -282,11 +290,25 @@ class Watch(Model):
         """How to connect."""
         return Cluster(kafka=self.kafka, registry=self.registry)
 
+    def cluster_of(self, name: str) -> str:
+        """The cluster of a topic or a group by its name in the watch; empty for the first."""
+        cluster, colon, _ = name.partition(":")
+        return cluster if colon and cluster in self.clusters else ""
+
+    def registry_of(self, topic: str) -> Registry | None:
+        """The schema registry of a topic."""
+        cluster = self.clusters.get(self.cluster_of(topic))
+        return (cluster and cluster.registry) or self.registry
+
     def public(self) -> dict[str, Any]:
         """All public fields as JSON types: without logins and schemas."""
         fields = self.model_dump(mode="json", exclude={"kafka": {"properties"}})
         if self.registry is not None:
             fields["registry"] = {"url": self.registry.url}
+        fields["clusters"] = {
+            name: {"kafka": {"bootstrap": each.kafka.bootstrap}}
+            for name, each in self.clusters.items()
+        }
         for side in (*fields["inputs"], *fields["through"], *fields["outputs"]):
             del side["schemas"], side["schema_ids"]
         return fields
@@ -297,10 +319,11 @@ class Watch(Model):
         for topic in topics:
             if topics.count(topic) > 1:
                 raise ValueError(f"the topic {topic} is named twice")
+        self._check_clusters()
         for side in self.sides:
             of_values = side.format == "avro-confluent" and side.needs_values
             framed = of_values or side.key == "avro-confluent"
-            if framed and not side.schema_ids and self.registry is None:
+            if framed and not side.schema_ids and self.registry_of(side.topic) is None:
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
         fields = {side.by for side in self.sides if side.by}
         if len(fields) > 1:
@@ -311,6 +334,18 @@ class Watch(Model):
         self._check_hops()
         _ = self.limits  # raises for an invalid threshold
         return self
+
+    def _check_clusters(self) -> None:
+        for topic in self.topics():
+            cluster = topic.rpartition(":")[0]
+            if cluster and cluster not in self.clusters:
+                raise ValueError(f"{topic} is in the cluster {cluster}, which is not in clusters")
+        used = {self.cluster_of(topic) for topic in self.topics()}
+        for name, other in self.clusters.items():
+            if not other.kafka.bootstrap:
+                raise ValueError(f"the cluster {name} needs kafka.bootstrap")
+        if self.clusters and used != {"", *self.clusters}:
+            raise ValueError("with clusters, each cluster needs a topic: CLUSTER:TOPIC")
 
     def _check_times(self) -> None:
         is_window = self.relation.kind == "window"

@@ -184,7 +184,11 @@ def read_watch(path: Path) -> Watch:
     """Read a watch file and include its schema files. Raises DefinitionError."""
     watch = _validated(path, Watch, _fields(path))
     cluster = _checked(path, watch.cluster)
-    return _with_schemas(watch.model_copy(update=dict(cluster)), path.parent)
+    others = {
+        name: _checked(path, each, f"clusters.{name}.") for name, each in watch.clusters.items()
+    }
+    watch = watch.model_copy(update=dict(cluster) | {"clusters": others})
+    return _with_schemas(watch, path.parent)
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -209,16 +213,16 @@ def _validated(path: Path, model: type[Model], fields: dict[str, Any]) -> Model:
         raise DefinitionError(f"{path}: {first_mistake(error)}.") from error
 
 
-def _checked(path: Path, cluster: Cluster) -> Cluster:
+def _checked(path: Path, cluster: Cluster, prefix: str = "") -> Cluster:
     """The cluster with absolute paths of certificates and keys; in the file they are relative to
-    its folder. Raises DefinitionError."""
+    its folder. prefix: of its settings there. Raises DefinitionError."""
     if cluster.has_secrets and path.stat().st_mode & _OTHERS:
         raise DefinitionError(f"{path} has a secret and is readable by others: chmod 600 {path}")
 
     def absolute(name: str, given: str) -> str:
         result = path.parent.absolute() / given
         if not result.exists():
-            raise DefinitionError(f"{path}: {name}: {result} does not exist.")
+            raise DefinitionError(f"{path}: {prefix}{name}: {result} does not exist.")
         return str(result)
 
     kafka, registry = cluster.kafka, cluster.registry

@@ -80,6 +80,7 @@ class BrokerClocks:
         self._stamping: set[int] = set()
         self._any: dict[int, _Least] = {}
         self._fresh: dict[int, _Least] = {}
+        self._after: dict[int, _Least] = {}
 
     def saw(self, leader: int, time_ms: int, now: int, is_stamp: bool, is_fresh: bool) -> None:
         """Note when a record of a leader was seen here. is_stamp: whether the leader set its
@@ -89,6 +90,22 @@ class BrokerClocks:
         _note(self._any, leader, now - time_ms, now)
         if is_stamp and is_fresh:
             _note(self._fresh, leader, now - time_ms, now)
+
+    def appended_after(self, leader: int, time_ms: int, asked_ms: int) -> None:
+        """Note a record that its leader stamped after a request for the end of its partition,
+        which was sent at a time of this machine."""
+        _note(self._after, leader, time_ms - asked_ms, asked_ms)
+
+    def behind_span_ms(self) -> tuple[int, int] | None:
+        """How far all clocks are behind this machine's, at least and at most; negative: ahead.
+        Within a leader the span is the shortest time from a request for an end to the next record,
+        and from a record to its arrival here, plus a millisecond on each side for rounding. None
+        unless both are known of each leader that sets times."""
+        known = self._stamping & self._after.keys() & self._fresh.keys()
+        if not known or known != self._stamping:
+            return None
+        spans = [(-self._after[each].ms - 1, self._fresh[each].ms + 1) for each in known]
+        return min(min(span) for span in spans), max(max(span) for span in spans)
 
     def behind_ms(self) -> int:
         """How far the slowest clock may be behind this machine's, at most MOST_BEHIND_MS; 0 if

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from schemas import catalogue
 from schemas.events import Concluded, PhaseStarted, WatchBegun
-from schemas.watch import Watch, WatchedKafka
+from schemas.watch import Cluster, Watch, WatchedKafka
 from services.runtime.counting import COUNTED, CountReconciler
 from services.runtime.events import decoded, read_spans
 from services.runtime.files import write_parts
@@ -35,9 +35,16 @@ def digest(watch: Watch) -> str:
     """Digest of what a position depends on: a watch with other topics or rules starts anew. A login
     and thresholds may change."""
     anonymous = watch.model_copy(update={"kafka": WatchedKafka(bootstrap=watch.kafka.bootstrap)})
+    others = {
+        name: Cluster(kafka=WatchedKafka(bootstrap=each.kafka.bootstrap))
+        for name, each in watch.clusters.items()
+    }
+    anonymous = anonymous.model_copy(update={"clusters": others})
     omitted = {"summary", "registry", "groups", "thresholds"}
     if not watch.hops:  # in releases up to 0.1.0 there are none
         omitted |= {"through", "hops"}
+    if not watch.clusters:
+        omitted |= {"clusters"}
     fields = anonymous.model_dump(mode="json", exclude=omitted)
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 

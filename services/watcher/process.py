@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any, Final, NoReturn
 
 import structlog
@@ -18,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
 from schemas.validation_errors import first_mistake
-from schemas.watch import Watch
+from schemas.watch import Watch, WatchedKafka, own_name
 from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
 from services.runtime.events import Events, EventSink
@@ -30,7 +31,8 @@ from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import ServiceSettings, load_settings
 from services.runtime.transactions import CommitReader
 from services.watcher import position
-from services.watcher.cluster import bounds_of, client_properties, offsets_at
+from services.watcher.cluster import client_properties
+from services.watcher.clusters import ClusterLags, ClusterReaders, LagReader, TopicsReader
 from services.watcher.decoding import RegistrySilentError
 from services.watcher.group_lag import FETCHING, GroupLagReader, NextRecords
 from services.watcher.position import CatchingUp, EventStore, ResultTopics
@@ -74,21 +76,37 @@ class WatchContext:
         self.clock: Clock = now_ms
         self.newest: Watching | None = None
 
-    def open_reader(self, watch: Watch) -> tuple[WatchReader, GroupLagReader]:
+    def open_reader(self, watch: Watch) -> tuple[TopicsReader, LagReader]:
         """Readers of the topics and of the lag of a watch. Raises KafkaException, OSError,
         ValueError for properties that cannot be used."""
-        client = client_properties(watch.kafka, watch.name, self.settings)
+        if not watch.clusters:
+            return self._open_cluster(watch, "", watch.kafka)
+        kafkas = {"": watch.kafka} | {name: each.kafka for name, each in watch.clusters.items()}
+        readers, lags = {}, {}
+        for name, kafka in kafkas.items():
+            readers[name], lags[name] = self._open_cluster(watch, name, kafka)
+        return ClusterReaders(readers), ClusterLags(lags)
+
+    def _open_cluster(
+        self, watch: Watch, cluster: str, kafka: WatchedKafka
+    ) -> tuple[WatchReader, GroupLagReader]:
+        """Readers of the topics and groups of one cluster, by their names there."""
+
+        def there(names: Iterable[str]) -> tuple[str, ...]:
+            mine = (name for name in names if watch.cluster_of(name) == cluster)
+            return tuple(name.removeprefix(own_name(cluster, "")) for name in mine)
+
+        client = client_properties(kafka, watch.name, self.settings)
         admin = AdminClient(client | SILENT)
-        outputs = tuple(each.topic for each in (*watch.through, *watch.outputs))
         reader = WatchReader(
             lambda: Consumer(client | READING),
             admin,
-            watch.topics(),
-            outputs=outputs,
+            there(watch.topics()),
+            outputs=there(each.topic for each in (*watch.through, *watch.outputs)),
             commits=commit_reader(client),
         )
         next_records = NextRecords(lambda: Consumer(client | FETCHING))
-        return reader, GroupLagReader(admin, next_records, watch.groups)
+        return reader, GroupLagReader(admin, next_records, there(watch.groups))
 
     def open_events(self, producer: str) -> EventSink:
         """What publishes the results of a watch."""
@@ -226,10 +244,10 @@ def open_watching(watch: Watch, context: WatchContext) -> Watching:
     watching.runs.beginning = f"{began_ms // 1000:x}"
     reader, watched = watching.reader, watching.watched
     places = reader.places()
-    bounds = bounds_of(reader.consumer, places)
+    bounds = reader.bounds(places)
     if watch.begin == "now":
         since_ms = began_ms - watch.relation.remember_ms
-        begins = offsets_at(reader.consumer, places, since_ms)
+        begins = reader.offsets_at(places, since_ms)
         watched.live_from = {place: end for place, (_, end) in bounds.items()}
     else:
         begins = {place: first for place, (first, _) in bounds.items()}

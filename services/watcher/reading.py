@@ -5,7 +5,7 @@ outputs are read by a second client. If this one cannot read them, the watch goe
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ from services.runtime.kafka import (
 from services.runtime.process import Clock, now_ms
 from services.runtime.record_batches import BatchFormatError
 from services.runtime.transactions import UNKNOWN_MS, CommitReader, TransactionsLostError
-from services.watcher.cluster import BrokerClocks
+from services.watcher.cluster import BrokerClocks, bounds_of, offsets_at
 from services.watcher.records import NONE_MS
 from services.watcher.troubles import NotReadable, Trouble
 
@@ -71,8 +71,9 @@ class ReadPartition:
 
     next: the next offset, in the topic with topic_id. read_ms: everything earlier has been read.
     newest_ms: time of the newest record, also if its producer's clock is ahead. end, end_ms: the
-    high watermark at an earlier time. is_held: whether it is paused. is_stuck: whether its next
-    offset does not exist. lost: a problem that concerns records before the next one.
+    high watermark at an earlier time. asked_ms: when it was asked for, until the next record is
+    read. is_held: whether it is paused. is_stuck: whether its next offset does not exist. lost: a
+    problem that concerns records before the next one.
     """
 
     next: int
@@ -81,6 +82,7 @@ class ReadPartition:
     newest_ms: int = -1
     end: int = 0
     end_ms: int = -1
+    asked_ms: int = -1
     leader: int = -1
     is_held: bool = False
     is_stuck: bool = False
@@ -124,7 +126,8 @@ class WatchReader:
     record; one of a topic that reappears resumes, unless the topic was recreated. troubles: what
     happened; the publisher clears the list. is_full: whether too many records wait for partitions
     that are behind; other partitions are then paused. commits: reads the transactions of `outputs`,
-    topics; None if they cannot be read.
+    topics; None if they cannot be read. bounds_clocks: whether to note what bounds the offset of
+    the brokers' clocks from below.
     """
 
     open_consumer: Callable[[], Consumer]
@@ -142,6 +145,7 @@ class WatchReader:
     _not_readable: NotReadable = field(default_factory=NotReadable)
     _looked_ms: int = 0
     is_full: bool = False
+    bounds_clocks: bool = False
 
     def __post_init__(self) -> None:
         self.consumer = self.open_consumer()
@@ -163,6 +167,27 @@ class WatchReader:
             for topic in self.topics
             for number in partition_ids(self.consumer, topic)
         ]
+
+    def bounds(self, places: Iterable[Place]) -> dict[Place, tuple[int, int]]:
+        """The first offset of each partition, and the next one. Raises KafkaException."""
+        return bounds_of(self.consumer, places)
+
+    def offsets_at(self, places: Iterable[Place], time_ms: int) -> dict[Place, int]:
+        """The offset of the first record of each partition at or after a time, or the end offset.
+        Raises KafkaException."""
+        return offsets_at(self.consumer, places, time_ms)
+
+    def leaders(self) -> list[int]:
+        """Brokers whose timestamps were seen."""
+        return self.clocks.leaders()
+
+    def difference_ms(self) -> int | None:
+        """Maximum clock difference between brokers; None if unknown."""
+        return self.clocks.difference_ms()
+
+    def apart_ms(self) -> tuple[int, int] | None:
+        """There is no other cluster."""
+        return None
 
     def ends(self) -> dict[Place, int]:
         """Last stable offset of every partition being read: all records that can have been read are
@@ -226,6 +251,8 @@ class WatchReader:
             noted = [*batch[:: max(1, len(batch) // MOST_NOTED)], batch[-1]]
             for last in dict(zip(map(Message.partition, noted), noted, strict=True)).values():
                 self._saw(last, now)
+            if self.bounds_clocks:
+                self._bound_clocks(batch)
             yield topic, batch
 
     def visible_ms(self, topic: str, messages: list[Message]) -> Ints:
@@ -298,6 +325,23 @@ class WatchReader:
         is_fresh = message.offset() >= state.end and now - asked_ms <= FRESH_MS
         self.clocks.saw(state.leader, time_ms, now, kind == TIMESTAMP_LOG_APPEND_TIME, is_fresh)
 
+    def _bound_clocks(self, batch: list[Message]) -> None:
+        """Note the first record of each partition after the latest query of its end."""
+        waiting = {
+            place[1]: state
+            for place, state in self._places.items()
+            if place[0] == batch[0].topic() and state.asked_ms >= 0
+        }
+        for message in batch if waiting else ():
+            state = waiting.get(message.partition())
+            if state is None or message.offset() < state.end:
+                continue
+            kind, time_ms = message.timestamp()
+            if kind == TIMESTAMP_LOG_APPEND_TIME and state.leader >= 0:
+                self.clocks.appended_after(state.leader, time_ms, state.asked_ms)
+            state.asked_ms = -1
+            del waiting[message.partition()]
+
     def read_until(self, place: Place, offset: int, time_ms: int, newest_ms: int) -> None:
         """Note the last processed record of a partition; see Partition."""
         state = self._places.get(place)
@@ -305,6 +349,12 @@ class WatchReader:
             state.read_until(offset, time_ms, newest_ms)
 
     def frontier_ms(self) -> int | None:
+        """As `reached_ms`. Partitions that are ahead of it are held."""
+        result = self.reached_ms()
+        self.hold(result)
+        return result
+
+    def reached_ms(self) -> int | None:
         """All records with an earlier time have been read; None if unknown at the moment.
 
         At the end of a partition it is the time of the query minus the broker's clock offset. This
@@ -317,17 +367,19 @@ class WatchReader:
         ends = self._ends(IsolationLevel.READ_UNCOMMITTED)
         if ends is None:
             self.troubles += self._not_readable.silent(asked_ms)
-            self._hold(NONE_MS)
             return None
         self._not_readable.answered(asked_ms)
         if not ends:
             return None
         end_ms = asked_ms - MARGIN_MS - self.clocks.behind_ms()
-        frontier_ms = min(self._places[place].reached(end, end_ms) for place, end in ends.items())
-        self._hold(frontier_ms)
-        return frontier_ms
+        for place in ends:
+            self._places[place].asked_ms = asked_ms
+        return min(self._places[place].reached(end, end_ms) for place, end in ends.items())
 
-    def _hold(self, frontier_ms: int) -> None:
+    def hold(self, reached_ms: int | None) -> None:
+        """Pause partitions that are ahead of a time, of all if it is None, while too many records
+        wait; resume others."""
+        frontier_ms = NONE_MS if reached_ms is None else reached_ms
         hold = {p for p, s in self._places.items() if self.is_full and s.latest_ms > frontier_ms}
         now = [TopicPartition(*p) for p in hold if not self._places[p].is_held]
         free = [TopicPartition(*p) for p, s in self._places.items() if s.is_held and p not in hold]

@@ -3,7 +3,7 @@ the bus like the run of a load, so that all other services handle them alike.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -13,13 +13,16 @@ from schemas.events import Concluded, LifecycleEvent, PhaseStarted, RunJudged, W
 from schemas.percentiles import summary
 from schemas.protocol import FAILED_VERDICTS, VERDICTS
 from schemas.report import Figures, Input, Latency, PipelineReport, StageReport, ThresholdResult
-from schemas.threshold import GROUP, LATENCY_FIGURES, RATE, Threshold
+from schemas.threshold import GROUP, LATENCY_FIGURES, RATE, Threshold, parse_threshold
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
+from services.watcher.clusters import Span, latency_error
 from services.watcher.counting import LATEST, MEASURE, VISIBLE, Counting, RunTotals
 from services.watcher.group_lag import LagTotals
 from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
+CLUSTERS_APART: Final = "clusters_apart_ms"
+NO_CLOCKS: Final[Mapping[str, Span | None]] = {}
 MOST_UNKNOWN_MS: Final = 30_000  # without a known lag of a group, six questions
 
 
@@ -28,9 +31,11 @@ def judged_run(
     totals: RunTotals,
     watched_ms: tuple[int, int],
     hops: Sequence[RunTotals] = (),
+    clocks: Mapping[str, Span | None] = NO_CLOCKS,
 ) -> list[ThresholdResult]:
     """One row for each threshold, of the lag of consumer groups for each group. watched_ms: begin
-    and end of the part of the run that was watched. hops: totals of each.
+    and end of the part of the run that was watched. hops: totals of each. clocks: of
+    `latency_error`, by stage, where it matters.
 
     Figures that cannot exist are left out: latency if no output was expected and none arrived, and
     rates of a run that was not watched. Latency that the timestamps do not measure is unknown, and
@@ -48,6 +53,7 @@ def judged_run(
     if totals.unmeasured:
         why = {"reason": "has no latency: its timestamps cannot measure it"}
         rows = [row.model_copy(update=why) if row.value is None else row for row in rows]
+    rows = [_with_clocks(row, clocks[row.stage]) if row.stage in clocks else row for row in rows]
     of_groups = (limit for limit in limits if limit.is_of_groups)
     return rows + [
         row
@@ -55,6 +61,25 @@ def judged_run(
         for group in watch.groups
         for row in _judged_lag(limit, group, totals.lags, watched_ms)
     ]
+
+
+def _with_clocks(row: ThresholdResult, error_ms: Span | None) -> ThresholdResult:
+    """The row of a stage between two clusters. A limit on latency that the difference of their
+    clocks might decide is not decided, and fails."""
+    limit = parse_threshold(row.threshold)
+    if limit.figure not in LATENCY_FIGURES or row.value is None:
+        return row
+    if error_ms is None:
+        reason = f"has {row.value:g} and is undecided: how the clusters' clocks differ is unknown"
+    else:
+        low, high = (row.value + each for each in error_ms)
+        if limit.holds(low) == limit.holds(high) == row.passed:
+            return row
+        reason = (
+            f"has {row.value:g} and is undecided: by the difference of the clusters' clocks it is "
+            f"{low:g} to {high:g}"
+        )
+    return row.model_copy(update={"value": None, "passed": False, "reason": reason})
 
 
 def _judged_lag(
@@ -238,7 +263,11 @@ class WatchRuns:
             "watch": watched | details,
         }
         if self.watch.thresholds:
-            rows = judged_run(self.watch, totals, (from_ms, until_ms), hops)
+            clocks = {}
+            if CLUSTERS_APART in details:
+                apart, stages = details[CLUSTERS_APART], enumerate(self.watch.stages)
+                clocks = {name: latency_error(self.watch, n, apart) for n, name in stages}
+            rows = judged_run(self.watch, totals, (from_ms, until_ms), hops, clocks)
             detail["thresholds"] = [row.as_json() for row in rows]
         run_id = self.id_of(run)
         yield RunJudged(run_id=run_id, invalid_reasons=tuple(reasons), **detail)

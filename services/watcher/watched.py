@@ -144,7 +144,9 @@ class Watched:
         self.refused: dict[tuple[str, str], RefusedRecords] = {}
         self._places: list[tuple[str, int, bool]] = []  # whether it has CreateTime
         self._codes: dict[tuple[str, int, bool], int] = {}
-        self._extractors = {each.topic: Extractor(each, watch.registry) for each in watch.sides}
+        self._extractors = {
+            each.topic: Extractor(each, watch.registry_of(each.topic)) for each in watch.sides
+        }
         places = (self._place_of, self._is_create)
         self._main = JudgedStage(watch, *places, None if watch.relation.inputs else self._topics_of)
         self._hops = [JudgedStage(watch.of_hop(hop), *places, None) for hop in watch.hops]

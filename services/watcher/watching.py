@@ -20,11 +20,11 @@ from services.runtime.figure_metrics import FigureCounts
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
+from services.watcher.clusters import LagReader, TopicsReader, said_of_clusters
 from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
-from services.watcher.group_lag import GroupLagReader, ObservedGroup
+from services.watcher.group_lag import ObservedGroup
 from services.watcher.position import SUMMED, CatchingUp, EventStore
-from services.watcher.reading import WatchReader
-from services.watcher.runs import WatchRuns
+from services.watcher.runs import CLUSTERS_APART, WatchRuns
 from services.watcher.sampling import WHOLE
 from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
@@ -110,11 +110,11 @@ class Watching:
     watch: Watch
     settings: ServiceSettings
     events: EventSink
-    reader: WatchReader
+    reader: TopicsReader
     watched: Watched
     runs: WatchRuns
     path: Path
-    lag: GroupLagReader
+    lag: LagReader
     results: EventStore
     pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
@@ -315,19 +315,25 @@ class Watching:
             self._concluded, self._searched_s = "", time.monotonic()
 
     def _circumstances(self, run: int, totals: RunTotals) -> dict[str, Any]:
-        clocks = self.reader.clocks
-        leaders, apart_ms = clocks.leaders(), clocks.difference_ms()
+        leaders, apart_ms = self.reader.leaders(), self.reader.difference_ms()
         run_ms = 1000 * self.watch.run_s
         shares = self.watched.sampling.shares(run_ms * run, run_ms * (run + 1))
         times = self.watched.timestamp_types(run_ms * run)
         totals.unmeasured = totals.unmeasured or mostly_negative(times, totals.latencies)
-        return {
+        said = said_of_times(times, leaders, apart_ms, totals.unmeasured)
+        details: dict[str, Any] = {
             "share": min(share for _, share in shares),
             "shares": shares,
-            "times": said_of_times(times, leaders, apart_ms, totals.unmeasured),
+            "times": said,
             "brokers": leaders,
             "clocks_apart_ms": apart_ms,
         }
+        is_create = any("CreateTime" in kinds for kinds in times.values())
+        if self.watch.clusters and not is_create and not totals.unmeasured:
+            clusters_ms = self.reader.apart_ms()
+            details[CLUSTERS_APART] = clusters_ms
+            details["times"] = f"{said} {said_of_clusters(self.watch, clusters_ms)}"
+        return details
 
     def _publish(self, events: Iterable[WatchFigures]) -> None:
         for event in events:

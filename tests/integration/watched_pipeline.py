@@ -71,15 +71,15 @@ class Load(threading.Thread):
 
 class Pipeline(threading.Thread):
     """Consumes topics in a group and publishes `made(message)` of each: pairs of a delay in
-    seconds, and topic, key, value and headers."""
+    seconds, and topic, key, value and headers. into: the cluster of the outputs, if another."""
 
-    def __init__(self, kafka, topics, made):
+    def __init__(self, kafka, topics, made, into=None):
         super().__init__(name="pipeline", daemon=True)
         base = client(kafka)
         self._consumer = Consumer(
             base | {"group.id": "shop", "auto.offset.reset": "earliest", "fetch.wait.max.ms": 10}
         )
-        self._producer = Producer(base | {"linger.ms": 2})
+        self._producer = Producer((client(into) if into else base) | {"linger.ms": 2})
         self._consumer.subscribe(topics)
         self._made = made
         self._later = []

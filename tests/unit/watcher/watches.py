@@ -5,7 +5,7 @@ import json
 from schemas import catalogue
 from services.definitions.watches import keep_watch
 from services.watcher import process
-from services.watcher.cluster import BrokerClocks
+from services.watcher.cluster import BrokerClocks, bounds_of
 from services.watcher.group_lag import GroupLagReader, NextRecords
 from services.watcher.position import PublishedSince
 from services.watcher.watching import WatchPace
@@ -55,6 +55,15 @@ class Reader:
         self.troubles, self.clocks, self.consumer = [], BrokerClocks(), Empty()
         self.is_full, self.positions = False, {}
         self.records, self.end_ms = [], None
+
+    def bounds(self, places):
+        return bounds_of(self.consumer, places)
+
+    def leaders(self):
+        return self.clocks.leaders()
+
+    def difference_ms(self):
+        return self.clocks.difference_ms()
 
     def places(self):
         return [("in", 0), ("out", 0)]
