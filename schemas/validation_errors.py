@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 _ONE_OF = re.compile(r"\^\(([\w|]+)\)\$")
 _CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\](?:\{0,(\d+)\}|\*)\$")
+_IN_CLUSTER = re.compile(r"\^\(.+:\)\?(\[.+)\$")
 _OPTIONAL = re.compile(r"\^\((.+)\)\?\$")
 # The patterns of other forms. tests/unit/schemas/test_validation_errors.py finds one without words.
 _FORMS: Final = {
@@ -21,10 +22,6 @@ _FORMS: Final = {
     r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
     r"^[0-9a-f]{16}$": "must be 16 hexadecimal digits",
     r"^[^:]+:[0-9]{1,5}$": "must be host:port",
-    r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-]{1,249}$": (
-        "must have 1 to 249 letters, digits, dots, underscores and hyphens, after CLUSTER: if it is"
-        " in another cluster"
-    ),
     r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",
 }
 _WORDS: Final = {
@@ -131,6 +128,8 @@ def allowed(pattern: str) -> str:
     """The sentence for the texts that match a pattern; empty for a pattern without words."""
     if match := _OPTIONAL.fullmatch(pattern):
         return allowed(f"^{match[1]}$")
+    if match := _IN_CLUSTER.fullmatch(pattern):
+        return f"{allowed(f'^{match[1]}$')}, after CLUSTER: if it is in another one"
     if match := _ONE_OF.fullmatch(pattern):
         *names, last = match[1].split("|")
         return f"Allowed: {', '.join(names)} or {last}"

@@ -48,7 +48,9 @@ WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the form
 TimeFormat = Literal["s", "ms", "us", "iso"]
 _PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
 # All names that Kafka allows, which have no colon, after the name of another cluster.
-Topic = Annotated[str, Field(pattern=r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-]{1,249}$")]
+Topic = Annotated[
+    str, Field(pattern=r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")
+]
 ClusterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 MAX_RELATED = 64

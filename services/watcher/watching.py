@@ -320,11 +320,11 @@ class Watching:
         shares = self.watched.sampling.shares(run_ms * run, run_ms * (run + 1))
         times = self.watched.timestamp_types(run_ms * run)
         totals.unmeasured = totals.unmeasured or mostly_negative(times, totals.latencies)
-        said = said_of_times(times, leaders, apart_ms, totals.unmeasured)
+        clocks = said_of_times(times, leaders, apart_ms, totals.unmeasured)
         details: dict[str, Any] = {
             "share": min(share for _, share in shares),
             "shares": shares,
-            "times": said,
+            "times": clocks,
             "brokers": leaders,
             "clocks_apart_ms": apart_ms,
         }
@@ -332,7 +332,7 @@ class Watching:
         if self.watch.clusters and not is_create and not totals.unmeasured:
             clusters_ms = self.reader.apart_ms()
             details[CLUSTERS_APART] = clusters_ms
-            details["times"] = f"{said} {said_of_clusters(self.watch, clusters_ms)}"
+            details["times"] = f"{clocks} {said_of_clusters(self.watch, clusters_ms)}"
         return details
 
     def _publish(self, events: Iterable[WatchFigures]) -> None:
