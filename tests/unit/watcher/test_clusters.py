@@ -7,6 +7,7 @@ import pytest
 from schemas.validation_errors import DefinitionError
 from services.definitions.watches import read_watch
 from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.settings import ServiceSettings
 from services.watcher.cluster import BrokerClocks
 from services.watcher.clusters import (
     ClusterLags,
@@ -18,6 +19,7 @@ from services.watcher.clusters import (
 from services.watcher.counting import RunTotals
 from services.watcher.group_lag import ObservedGroup, PartitionLag
 from services.watcher.position import digest
+from services.watcher.process import WatchContext
 from services.watcher.reading import MARGIN_MS, WatchReader
 from services.watcher.runs import judged_run
 from services.watcher.troubles import Trouble
@@ -107,6 +109,29 @@ def test_nothing_is_judged_while_one_cluster_does_not_answer(both, other, clock)
         assert both.frontier_ms() is None
     (trouble,) = both.troubles
     assert trouble.detail["reason"].startswith("cluster dr: it has returned no end offsets")
+
+
+def test_each_cluster_is_asked_for_its_own_topics_and_groups(tmp_path):
+    nobody = {"bootstrap": "127.0.0.1:1"}
+    watch = a_watch(
+        **PATH | {"clusters": {"dr": {"kafka": nobody}}, "kafka": nobody},
+        groups=["app", "dr:app", "a:b"],
+    )
+    context = WatchContext(ServiceSettings(data=tmp_path))
+    readers, lags = context.open_reader(watch)
+    assert {name: each.topics for name, each in readers.readers.items()} == {
+        "": ("in", "between"),
+        "dr": ("out",),
+    }
+    assert {name: each.outputs for name, each in readers.readers.items()} == {
+        "": ("between",),
+        "dr": ("out",),
+    }
+    assert {name: each.groups for name, each in lags.readers.items()} == {
+        "": ("app", "a:b"),
+        "dr": ("app",),
+    }
+    readers.close()
 
 
 def test_a_cluster_that_cannot_be_reached_is_named():
