@@ -173,6 +173,8 @@ class EngineProcesses(Model):
     name of its child processes; workers_by: the setting with their number, if it may be 0.
     starts_slowly: whether several should not start at once. resumes:
     whether the program resumes after being killed and restarted; if not, its death fails the run.
+    raises: whether it observes `raise_file` of its plan; raises_unless: the flag with which it does
+    not. stores: whether it keeps state in `folder` of its plan.
     """
 
     main: str = ""
@@ -180,6 +182,9 @@ class EngineProcesses(Model):
     workers_by: Column | Literal[""] = ""
     starts_slowly: bool = False
     resumes: bool = False
+    raises: bool = False
+    raises_unless: Column | Literal[""] = ""
+    stores: bool = False
 
 
 class EngineSpec(Model):
@@ -224,6 +229,9 @@ class EngineSpec(Model):
         number = self.processes.workers_by
         if number and (number not in self.settings or self.settings[number].type != "integer"):
             raise ValueError(f"workers_by names {number}, which is not an integer setting")
+        unless = self.processes.raises_unless
+        if unless and (unless not in self.settings or self.settings[unless].type != "flag"):
+            raise ValueError(f"raises_unless names {unless}, which is not a flag setting")
         for name in (name for word in self.command for name in PLACE.findall(word)):
             setting = self.settings.get(name)
             if setting is None or not (setting.type == "integer" or setting.choices):
@@ -243,6 +251,11 @@ class EngineSpec(Model):
         if not number:
             return bool(self.processes.workers)
         return bool(pipeline.settings.get(number))
+
+    def can_raise(self, pipeline: Pipeline) -> bool:
+        """Whether the program of a pipeline observes `raise_file`."""
+        unless = self.processes.raises_unless
+        return self.processes.raises and not (unless and pipeline.settings.get(unless))
 
     def ability_of(self, pipeline: Pipeline) -> Ability | None:
         """Capabilities of a pipeline; None if its combination of settings is not supported."""
@@ -276,8 +289,9 @@ class EnginePlan(Model):
     the input's bytes. group: prefix of its consumer groups, transactions and internal topics.
     warm_up_s: minimum duration of the load before the measure phase. deadline_ms: of the workload;
     a window that event time has not passed is closed after that time without a record. folder: for
-    files of the pipeline; kept over restarts of the program, removed at the end of the run. socket:
-    only for the engine `socket`.
+    files of the pipeline; kept over restarts of the program, removed at the end of the run.
+    raise_file: once this file exists, the program removes it and throws in the function that
+    decodes the next record; empty if it never will. socket: only for the engine `socket`.
     """
 
     run_id: str
@@ -293,6 +307,7 @@ class EnginePlan(Model):
     warm_up_s: int
     deadline_ms: int
     folder: str
+    raise_file: str = ""
     socket: SocketPlan | None = None
 
 

@@ -31,16 +31,24 @@ DEFAULT_DOMAIN = "traffic"
 WindowName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,40}_s$")]
 WindowSeconds = Annotated[int, Field(ge=1, le=86_400)]
 Transport = Literal["kafka", "tcp", "udp", "zeromq"]
-KillTarget = Literal["driver", "worker", "broker", "evaluator", "network"]
-KillSignal = Literal["kill", "terminate", "pause", "cut", "slow"]
-LASTING: Final = ("pause", "cut", "slow")
+KillTarget = Literal["driver", "worker", "broker", "evaluator", "network", "record", "disk"]
+KillSignal = Literal["kill", "terminate", "pause", "cut", "slow", "raise", "fill"]
+LASTING: Final = ("pause", "cut", "slow", "fill")
 NAMES_OF_SIGNALS: Final[dict[KillSignal, str]] = {
     "kill": "kill",
     "terminate": "termination",
     "pause": "pause",
     "cut": "cut",
     "slow": "slowing",
+    "raise": "exception",
+    "fill": "filling",
 }
+SIGNALS_OF: Final[dict[str, tuple[KillSignal, ...]]] = {  # the first is the default
+    "network": ("cut", "pause", "slow"),
+    "record": ("raise",),
+    "disk": ("fill",),
+}
+SIGNALS_OF_PROCESSES: Final[tuple[KillSignal, ...]] = ("kill", "terminate", "pause")
 MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 
 
@@ -137,15 +145,19 @@ ThresholdLine = Annotated[str, AfterValidator(_checked_threshold)]
 
 
 class Kill(Model):
-    """Kills, terminates or pauses processes of the stack on this machine, or disturbs the network.
+    """Kills, terminates or pauses processes of the stack on this machine, disturbs the network or
+    the disk of a pipeline, or lets its program raise.
 
     target: driver, the main process of a pipeline; worker, the processes in which its tasks run, if
     the engine has some on this machine; broker; evaluator; network, between the Kafka clients of
-    the pipelines and the broker. at_s: seconds after the measure phase began. signal: kill is
-    SIGKILL; terminate is SIGTERM, as in a redeployment; pause is SIGSTOP, and SIGCONT `for_s`
-    seconds later; of the network nothing passes for that time. Only of the network: cut ends all
-    connections and refuses new ones for `for_s` seconds; slow delays every answer of the broker by
-    delay_ms for that time. most: of a pipeline's processes; None: all.
+    the pipelines and the broker; record, the next one that each pipeline decodes; disk, with the
+    state of each pipeline, which is of disk_mb mebibytes for the whole run. at_s: seconds after the
+    measure phase began. signal: kill is SIGKILL; terminate is SIGTERM, as in a redeployment; pause
+    is SIGSTOP, and SIGCONT `for_s` seconds later; of the network nothing passes for that time. Only
+    of the network: cut ends all connections and refuses new ones for `for_s` seconds; slow delays
+    every answer of the broker by delay_ms for that time. raise: the function that decodes the
+    record throws, once; fill: the disk has no space left for `for_s` seconds. most: of a pipeline's
+    processes; None: all.
     """
 
     target: KillTarget
@@ -153,27 +165,29 @@ class Kill(Model):
     signal: KillSignal = "kill"
     for_s: int = Field(5, ge=1, le=600)
     delay_ms: int = Field(100, ge=1, le=60_000)
+    disk_mb: int = Field(256, ge=16, le=65_536)
     most: int | None = Field(None, ge=1)
 
     @model_validator(mode="before")
     @classmethod
-    def _cuts_a_network(cls, fields: Any) -> Any:
-        if isinstance(fields, dict) and fields.get("target") == "network":
-            return {"signal": "cut"} | fields
+    def _fits_by_default(cls, fields: Any) -> Any:
+        if isinstance(fields, dict) and (signals := SIGNALS_OF.get(str(fields.get("target")))):
+            return {"signal": signals[0]} | fields
         return fields
 
     @model_validator(mode="after")
     def _fits_the_target(self) -> "Kill":
-        of_network = self.target == "network"
-        if of_network and self.signal in ("kill", "terminate"):
-            raise ValueError(f"signal {self.signal}: the network has pause, cut and slow")
-        if not of_network and self.signal in ("cut", "slow"):
-            raise ValueError(f"signal {self.signal} needs the target network")
+        signals = SIGNALS_OF.get(self.target, SIGNALS_OF_PROCESSES)
+        if self.signal not in signals:
+            allowed = " or ".join(signals)
+            raise ValueError(f"signal {self.signal}: the target {self.target} has {allowed}")
         return self
 
     @property
     def said(self) -> str:
         """What happens: `kill of the driver`, `pause of 1 worker for 5 s`."""
+        if self.target == "record":
+            return f"{NAMES_OF_SIGNALS[self.signal]} at a record"
         plural = "s" if self.most is not None and self.most > 1 else ""
         whom = "the" if self.most is None else str(self.most)
         length = f" for {self.for_s} s" if self.signal in LASTING else ""
@@ -279,10 +293,19 @@ class Workload(Model):
     def has_proxy(self) -> bool:
         """Whether a proxy notes when the inputs are handed to each pipeline: if `processing_time`
         is asked for, also by a threshold, or if the network is disturbed."""
-        if any(kill.target == "network" for kill in self.kills):
+        if self.has_fault_of("network"):
             return True
         of_thresholds = (parse_threshold(line).definition for line in self.thresholds)
         return self.processing_time or "processing_time" in of_thresholds
+
+    def has_fault_of(self, *targets: KillTarget) -> bool:
+        """Whether one of these is a target of a kill."""
+        return any(kill.target in targets for kill in self.kills)
+
+    @property
+    def disk_mb(self) -> int | None:
+        """Size of the disk with the state of each pipeline, mebibytes; None: no disk of its own."""
+        return max((kill.disk_mb for kill in self.kills if kill.target == "disk"), default=None)
 
     @property
     def publishes_pairs(self) -> bool:

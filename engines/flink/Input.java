@@ -40,6 +40,7 @@ final class Input implements KafkaRecordDeserializationSchema<Event> {
 
     @Override
     public void deserialize(ConsumerRecord<byte[], byte[]> record, Collector<Event> out) {
+        plan.throwIfDue();
         positions[record.partition()] = record.offset() + 1;
         var codec = input.record();
         var bytes = record.value();

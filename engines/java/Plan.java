@@ -29,6 +29,7 @@ public final class Plan {
     public final JsonNode json;
     public final JsonNode settings;
     public final boolean isJson;
+    private final FaultyRecord fault;
     public final Map<String, Codec> records = new HashMap<>();
     public final Map<String, Input> inputs = new LinkedHashMap<>();
     /** Topic by published stage. */
@@ -41,6 +42,7 @@ public final class Plan {
         json = JSON.readTree(new File(path));
         settings = json.get("pipeline");
         isJson = "json".equals(text("wire_format"));
+        fault = FaultyRecord.of(json.path("raise_file").asText());
         var domain = json.get("domain");
         domain.get("schemas").fields().forEachRemaining(
             one -> records.put(one.getKey(), new Codec(one.getValue().asText())));
@@ -146,9 +148,15 @@ public final class Plan {
 
     /** The row of a Kafka record; null, after reporting it, if it does not decode. */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
+        throwIfDue();
         var row = decoded(topic, partition, offset, appendedMs, value);
         if (row == null) Lines.undecodable(topic, partition, offset, value);
         return row;
+    }
+
+    /** Throw at this record if a run asked for it. */
+    public void throwIfDue() {
+        if (fault != null) fault.throwIfDue();
     }
 
     /** The same without reporting. */

@@ -5,8 +5,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
-import java.util.concurrent.ExecutionException;
-import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler;
@@ -35,10 +33,7 @@ public final class KafkaStreamsEngine {
             if (now == KafkaStreams.State.RUNNING) Lines.ready(detail(plan));
             if (now == KafkaStreams.State.ERROR) Lines.daemon("end", () -> System.exit(1));
         });
-        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
-            streams.close(CLOSE);
-            deleteInternalTopics(plan);
-        }));
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(CLOSE)));
         streams.start();
         Lines.progress(plan, () -> lags(streams),
             stage -> isDsl ? -1 : processors.stateRows(stage));
@@ -88,18 +83,5 @@ public final class KafkaStreamsEngine {
             }
         });
         return found;
-    }
-
-    /** Topics for state and between stages belong to this run only. */
-    private static void deleteInternalTopics(Plan plan) {
-        try (var admin = Admin.create(plan.kafka())) {
-            var own = admin.listTopics().names().get().stream()
-                .filter(name -> name.startsWith(plan.group() + "-")).toList();
-            admin.deleteTopics(own).all().get();
-        } catch (ExecutionException error) {
-            System.err.println("the internal topics could not be deleted: " + error.getCause());
-        } catch (InterruptedException error) {
-            Thread.currentThread().interrupt();
-        }
     }
 }

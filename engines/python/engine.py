@@ -32,7 +32,7 @@ from faults import (
     slowness_ms,
 )
 from stages.lines import Progress, end_with_parent, say
-from stages.plan import Plan
+from stages.plan import FaultyRecordError, Plan
 from stages.reading import Reading
 
 MAX_WAIT_S, MAX_WAIT_FOR_WINDOWS_S = 0.1, 0.01
@@ -204,7 +204,14 @@ def run(plan: Plan, consumer: Consumer, delayed: Delayed, outputs: Outputs, *, s
             at = message.partition(), message.offset()
             reading.read(topic, *at, appended_ms)
             done_ms = workers.done_ms(appended_ms)
-            for output in outputs.read(topic, message.key(), message.value(), appended_ms, at):
+            record = topic, message.key(), message.value(), appended_ms, at
+            try:
+                found = outputs.read(*record)
+            except FaultyRecordError as error:  # as a program that is restarted with its state
+                print(error, file=sys.stderr, flush=True)
+                stop.wait(plan.settings["outage_ms"] / 1000)
+                found = outputs.read(*record)
+            for output in found:
                 delayed.add(output, done_ms)
 
 

@@ -1,5 +1,6 @@
-"""Kills, terminates or pauses parts of the stack on this machine, and disturbs the network between
-pipelines and the broker, as the workload requires.
+"""Kills, terminates or pauses parts of the stack on this machine, disturbs the network between
+pipelines and the broker, fills disks of pipelines and lets their programs throw, as the workload
+requires.
 
 Targets come from `stack.json` in the stack's data folder.
 """
@@ -8,6 +9,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from schemas.protocol import Pipeline
 from schemas.workload import LASTING, Kill, KillSignal, KillTarget
 from services.definitions.engines import engine_of
 from services.runtime.process_identity import birth_of
-from services.runtime.program import pipeline_of, proxied_by
+from services.runtime.program import pipeline_of, proxied_by, raise_file
+from services.runtime.settings import ROOT
 
 SERVICE_OF: dict[KillTarget, str] = {
     "driver": "runner",
@@ -25,6 +28,8 @@ SERVICE_OF: dict[KillTarget, str] = {
     "broker": "kafka",
     "evaluator": "evaluator",
     "network": "runner",
+    "record": "runner",
+    "disk": "runner",
 }
 SIGNALS: dict[KillSignal, signal.Signals] = {
     "kill": signal.SIGKILL,
@@ -37,8 +42,8 @@ FindProcesses = Callable[[Kill, Path, Sequence[Pipeline]], list[psutil.Process]]
 
 
 def processes_of(planned: Kill, data: Path, pipelines: Sequence[Pipeline]) -> list[psutil.Process]:
-    """The processes that are to be killed, of every pipeline if they are part of a pipeline. data:
-    folder of the stack."""
+    """The processes that are to be killed, of every pipeline if they are part of a pipeline; of a
+    record and of a disk the main process of each pipeline. data: folder of the stack."""
     return list(_processes_of_target(planned, data, pipelines))
 
 
@@ -52,6 +57,21 @@ def carry_out(planned: Kill, processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.send_signal(SIGNALS[planned.signal])
+
+
+def plant(planned: Kill, folder: Path, pipelines: Sequence[Pipeline]) -> list[Path]:
+    """Fill the disk of each pipeline, or let its program throw at a record. folder: of the run.
+    Returns the files that programs remove when they throw. Raises OSError."""
+    if planned.target == "record":
+        files = [raise_file(folder, pipeline.name) for pipeline in pipelines]
+        for file in files:
+            file.touch()
+        return files
+    for pipeline in pipelines:
+        disk = str(folder / pipeline.name)
+        command = [sys.executable, "-m", "services.conductor.ballast", disk, str(planned.for_s)]
+        subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    return []
 
 
 def _processes_of_target(
@@ -95,16 +115,16 @@ def _services(data: Path, name: str) -> Iterator[psutil.Process]:
 def _processes_of_pipeline(
     pipeline: Pipeline, root: psutil.Process, target: KillTarget
 ) -> Iterator[psutil.Process]:
-    """Processes of a pipeline below the runner: its main one (driver), or its workers (worker)."""
+    """Processes of a pipeline below the runner: its workers (target worker), or its main one."""
     engine = engine_of(pipeline)
     if engine is None:
         return
-    looks = engine.spec.processes
-    name = looks.main if target == "driver" else looks.workers
+    looks, is_worker = engine.spec.processes, target == "worker"
+    name = looks.workers if is_worker else looks.main
     for process in root.children():
         with contextlib.suppress(psutil.Error):
             if pipeline_of(process.cmdline()) == pipeline.name:
-                if target == "driver" and not name:
+                if not is_worker and not name:
                     yield process
                 elif name:
                     yield from _named_below(process, name)

@@ -38,8 +38,8 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import PhasePlan, Phases, RunPlan, RunRequest, floor_run_id
 from schemas.threshold import Threshold
 from schemas.validation_errors import DefinitionError
-from schemas.workload import LEAST_WARM_UP_S
-from services.conductor.fault_injection import FindProcesses, carry_out, processes_of
+from schemas.workload import LEAST_WARM_UP_S, Kill
+from services.conductor.fault_injection import FindProcesses, carry_out, plant, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
@@ -64,6 +64,7 @@ LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until the times in it
 ASK_AGAIN_MS = 2_000
+THROWN_WITHIN_S = 30.0  # a micro-batch may take seconds to come to the next record
 WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
@@ -313,8 +314,8 @@ class Run:
             raise RunEndedError(f"{ENDED} that {sentence(failed[0])}")
 
     def _kill(self, measure_start_ms: int) -> None:
-        """Kill, terminate or pause the workload's targets at their times. Raises RunEndedError if
-        one does not exist."""
+        """Carry out the workload's faults at their times. Raises RunEndedError if a target does not
+        exist."""
         for planned in sorted(self.request.workload.kills, key=lambda each: each.at_s):
             self._await_time(measure_start_ms + 1000 * planned.at_s)
             pipelines = self.request.pipelines
@@ -328,8 +329,25 @@ class Run:
             self._events.publish(
                 Killed(run_id=run_id, target=planned.target, pids=pids, said=planned.said)
             )
-            carry_out(planned, processes)
+            if planned.target in ("record", "disk"):
+                self._plant(planned)
+            else:
+                carry_out(planned, processes)
             log.info("killed", run_id=run_id, what=planned.said, pids=pids)
+
+    def _plant(self, planned: Kill) -> None:
+        """Carry out a fault of a record or disk. Raises RunEndedError if a program does not
+        throw."""
+        folder = self._settings.data / "runs" / self.request.run_id
+        try:
+            files = plant(planned, folder, self.request.pipelines)
+        except OSError as error:
+            raise RunEndedError(f"There is no {planned.said} on this machine: {error}.") from error
+        self._await(
+            lambda: not any(file.exists() for file in files),
+            THROWN_WITHIN_S,
+            lambda: f"there was no {planned.said}, although its program was asked for one",
+        )
 
     def _drain(self, phases: PhasePlan) -> None:
         self._phase("drain")

@@ -81,8 +81,8 @@ def new_request(
 
 
 def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
-    """Raise DefinitionError if a process is to be killed after the measure phase, or workers and no
-    pipeline has any."""
+    """Raise DefinitionError if a fault is after the measure phase, if workers are to be killed and
+    no pipeline has any, or if a fault is not one of a pipeline's engine."""
     measure_s = workload.phases.measure_s
     late = next((kill for kill in workload.kills if kill.at_s >= measure_s), None)
     if late is not None:
@@ -90,7 +90,13 @@ def _check_kills(workload: Workload, pipelines: Sequence[Pipeline]) -> None:
             f"workload {workload.name}: the {late.said} is at {late.at_s} s; the measured phase "
             f"ends at {measure_s} s."
         )
-    if not any(kill.target == "worker" for kill in workload.kills):
+    for pipeline in pipelines:
+        spec = load_engine(pipeline.engine).spec
+        if workload.has_fault_of("record") and not spec.can_raise(pipeline):
+            raise DefinitionError(f"{pipeline.name} cannot be made to throw at a record.")
+        if workload.has_fault_of("disk") and not spec.processes.stores:
+            raise DefinitionError(f"{pipeline.name} has no state on a disk that could be filled.")
+    if not workload.has_fault_of("worker"):
         return
     if not any(load_engine(pipeline.engine).spec.has_workers(pipeline) for pipeline in pipelines):
         names = ", ".join(pipeline.name for pipeline in pipelines)

@@ -9,6 +9,7 @@ from functools import partial
 from schemas.commands import Command, Malformed, Prepare, Start, Stop
 from schemas.events import Failed
 from services.runner.agent import Agent
+from services.runner.small_disk import unmount_below
 from services.runtime.events import Events
 from services.runtime.kafka import admin_client, delete_topics
 from services.runtime.logs import configure_logs
@@ -25,7 +26,9 @@ def main() -> None:
     configure_logs(SERVICE, settings.log_level)
     with serving(settings, SERVICE) as service:
         # Files of a runner that was killed.
-        shutil.rmtree(settings.data.resolve() / "runs", ignore_errors=True)
+        runs = settings.data.resolve() / "runs"
+        unmount_below(runs)
+        shutil.rmtree(runs, ignore_errors=True)
         remove_topics = partial(delete_topics, admin_client(settings, SERVICE))
         agent = Agent(settings, service.events, remove_topics=remove_topics)
         service.follow(

@@ -61,6 +61,7 @@ from services.runner.session import (
     lacked_cpu,
     waited,
 )
+from services.runner.small_disk import SmallDisk
 from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.kafka_security import security
 from services.runtime.limits import limits
@@ -173,8 +174,8 @@ class Agent:
         return RunPipelines(plan, folder, in_start_order(members), start_ms, until_s)
 
     def _write_plan(self, session: RunPipelines, member: Member) -> None:
-        """Write the plan of a pipeline, and start its proxy if the run needs one. Raises OSError,
-        ValueError."""
+        """Write the plan of a pipeline, and make its proxy and its disk if the run needs them.
+        Raises OSError, ValueError."""
         plan, pipeline, bootstrap = session.plan, member.pipeline, self._settings.open_bootstrap
         if plan.request.workload.has_proxy:
             member.proxy = self._proxy(plan.request, pipeline.name)
@@ -182,6 +183,8 @@ class Agent:
         path = plan_file(session.folder, pipeline.name)
         path.touch(mode=0o600)
         own = session.folder / pipeline.name
+        if (disk_mb := plan.request.workload.disk_mb) is not None:
+            member.disk = SmallDisk(own, disk_mb)
         content = engine_plan(plan, pipeline, own, self._settings, bootstrap)
         path.write_text(content.model_dump_json())
 
@@ -291,6 +294,8 @@ class Agent:
         for member in session.members:
             if member.proxy is not None:
                 member.proxy.stop()
+            if member.disk is not None:
+                member.disk.remove()
         shutil.rmtree(session.folder, ignore_errors=True)
         self._state = Idle()
         names = (each.pipeline.name for each in session.members)
@@ -335,7 +340,7 @@ class Agent:
         reap(process)
         self._log.error("pipeline_ended", run_id=session.run_id, pipeline=name, code=code)
         if member.state != "ended":
-            line_of_log = last_meaningful_line(read_tail(process.log))
+            line_of_log = member.failure or last_meaningful_line(read_tail(process.log))
             reason = f"the program of {name} exited (code {code}): {line_of_log}"
             again = self._start_again(session, member, process, reason)
             if not again and not self._restart(session, member, process, reason):
@@ -381,6 +386,9 @@ class Agent:
                 self._refuse(session, member, line)
         elif isinstance(line, FailedLine):
             reason = " ".join(line.reason.split())[:REASON_CHARACTERS]
+            if self._will_restart(session, member):
+                member.failure = reason
+                return
             where = f"{name} {line.stage}" if line.stage else name
             process = member.process
             if process is None or not self._start_again(session, member, process, reason):
@@ -452,17 +460,26 @@ class Agent:
         )
         return True
 
+    def _will_restart(self, session: RunPipelines, member: Member) -> bool:
+        """Whether a program that says that it has failed is restarted once it has ended, as the
+        workload makes it fail."""
+        is_provoked = session.plan.request.workload.has_fault_of("record", "disk")
+        return is_provoked and member.state in ("ready", "down")
+
     def _restart(
         self, session: RunPipelines, member: Member, ended: PipelineProcess, reason: str
     ) -> bool:
-        """Restart a program that was ready and can resume, unless it was killed too often or serves
-        another run than its plan names."""
+        """Restart a program that was ready and can resume, unless it ended too often, not counting
+        while its disk is full, or serves another run than its plan names."""
         can_go_on = member.state in ("ready", "down") and member.engine.spec.processes.resumes
         is_home = session.run_id == session.home
-        if not can_go_on or not is_home or member.restarts >= member.pipeline.max_restarts:
+        if member.disk is not None and member.disk.is_full:
+            member.excused += 1
+        counted = member.restarts - member.excused
+        if not can_go_on or not is_home or counted >= member.pipeline.max_restarts:
             return False
         member.restarts += 1
-        member.state = "down"
+        member.state, member.failure = "down", ""
         name = member.pipeline.name
         self._events.publish(
             PipelineDown(

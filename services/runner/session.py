@@ -22,7 +22,9 @@ from services.definitions.engines import Engine
 from services.definitions.pipelines import rewired
 from services.runner.processes import PipelineProcess
 from services.runner.proxy.process import FetchProxy
+from services.runner.small_disk import SmallDisk
 from services.runtime.kafka import frame_tag
+from services.runtime.program import raise_file
 from services.runtime.settings import ServiceSettings
 
 PRESSURE = Path("/proc/pressure/cpu")
@@ -84,7 +86,9 @@ class Member:
     engine, empty if unknown. detail: from the program's ready line. refused: number of undecodable
     values that it has told. tries: starts before the load, with the processor time that the machine
     lacked when the last one `began`. proxy: between its clients and the broker, if the run needs
-    it, and how often it has ended."""
+    it, and how often it has ended. disk: of its files, if the run fills it, and how often
+    the program ended while it was full. failure: that it has told before it ends and is
+    restarted."""
 
     pipeline: Pipeline
     engine: Engine
@@ -98,6 +102,9 @@ class Member:
     refused: int = 0
     proxy: FetchProxy | None = None
     proxy_ends: int = 0
+    disk: SmallDisk | None = None
+    excused: int = 0
+    failure: str = ""
 
     @property
     def is_slow(self) -> bool:
@@ -168,7 +175,7 @@ def engine_plan(
     """The plan passed to the program of a pipeline. bootstrap: the Kafka servers for its
     clients."""
     request = plan.request
-    domain = request.domain_of(pipeline.name)
+    domain, raises = request.domain_of(pipeline.name), request.workload.has_fault_of("record")
     outputs = {
         stage: catalogue.output_topic(pipeline.name, stage) for stage in request.stages_of(pipeline)
     }
@@ -190,6 +197,7 @@ def engine_plan(
         warm_up_s=request.workload.least_warm_up_s,
         deadline_ms=request.workload.judgement.deadline_ms,
         folder=str(folder),
+        raise_file=str(raise_file(folder.parent, pipeline.name)) if raises else "",
         socket=socket_plan(request, pipeline, settings),
     )
 

@@ -23,6 +23,11 @@ def plan_file(folder: Path, pipeline: str) -> Path:
     return folder / f"{pipeline}.plan.json"
 
 
+def raise_file(folder: Path, pipeline: str) -> Path:
+    """Path of the file in the folder of a run that lets a pipeline's program throw once."""
+    return folder / f"{pipeline}.raise"
+
+
 def pipeline_of(command_line: Sequence[str]) -> str:
     """The pipeline whose plan is an argument of a command line; empty if there is none."""
     result = (_PLAN.search(argument) for argument in command_line)

@@ -27,6 +27,7 @@ from schemas.validation_errors import DefinitionError
 from services.runtime.process import stop_on_signals
 from services.runtime.program import Voice, end_with_parent, read_plan
 from services.runtime.settings import load_settings
+from services.spark_pipeline.faulty_record import watch_file
 from services.spark_pipeline.outputs import Own, own_functions
 from services.spark_pipeline.progress import ProgressReporter, delays_of, meters_of
 from services.spark_pipeline.queries import (
@@ -74,6 +75,8 @@ def main() -> int:
     spark = open_session(pipeline.name, conf, scratch)
     if archive is not None:
         archive.record(class_path(spark))
+    if plan.raise_file:
+        watch_file(spark, plan.raise_file)
     place = Locations(settings.kafka_options(plan.bootstrap), _checkpoints(settings, plan))
     try:
         queries = start_queries(spark, pipeline, plan, place, own)

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from schemas import catalogue
 from schemas.engine import EnginePlan
+from services.spark_pipeline.faulty_record import NO_FAULT
 from services.spark_pipeline.outputs import Own, StageSource, outputs
 from services.spark_pipeline.progress import group_prefix
 from services.spark_pipeline.settings import SparkPipeline
@@ -187,7 +188,8 @@ def read_inputs(
     )
     if pipeline.mode == "micro-batch":
         reader = reader.option("maxOffsetsPerTrigger", pipeline.max_records_per_batch)
-    return reader.load()
+    rows = reader.load()
+    return rows.where(NO_FAULT) if plan.raise_file else rows
 
 
 def starting_offsets(plan: EnginePlan, topics: tuple[str, ...]) -> str:

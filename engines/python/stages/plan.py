@@ -1,6 +1,8 @@
 """The plan of a run: its stages in order with their kinds, its topics and its record types."""
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,40 @@ from stages.lines import say_undecodable
 from stages.records import Record, Row
 
 Message = tuple[str, str | bytes | None, bytes]  # topic, key, value
+LOOK_EVERY_S = 0.005
 
 
 def uses_times(spec: Spec) -> bool:
     """Whether event time decides which records are late for the windows of a stage."""
     return spec["kind"] == "window_join" or (spec["kind"] == "aggregate" and not spec["complete"])
+
+
+class FaultyRecordError(Exception):
+    """The function that decodes records failed, because the run asked for it."""
+
+
+class FaultyRecord:
+    """Raises at the next record once a file exists. Who removes the file raises, so it happens
+    once, also with several threads and processes, and not again after a restart."""
+
+    def __init__(self, path: str) -> None:
+        self._file, self._is_due = Path(path), False
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(LOOK_EVERY_S)
+            self._is_due = self._file.exists()
+
+    def raise_if_due(self) -> None:
+        """Raises FaultyRecordError if the file exists."""
+        if not self._is_due:
+            return
+        try:
+            self._file.unlink()
+        except FileNotFoundError:
+            return
+        raise FaultyRecordError("a faulty record, planted by the workload")
 
 
 class Plan:
@@ -42,6 +73,7 @@ class Plan:
         self.stages: list[Spec] = [one for one in self.domain["stages"] if one["name"] in needed]
         self.times = EventTime(plan["deadline_ms"])
         self.has_times = any(uses_times(one) for one in self.stages)
+        self._fault = FaultyRecord(plan["raise_file"]) if plan.get("raise_file") else None
 
     @property
     def partitions(self) -> Iterator[tuple[str, int, int]]:
@@ -83,7 +115,10 @@ class Plan:
         place: tuple[int, int] = (-1, -1),
     ) -> Row | None:
         """The row of an input record; None for an undecodable one, which is reported. place:
-        partition and offset, if the engine knows them."""
+        partition and offset, if the engine knows them. Raises FaultyRecordError if a run asked for
+        it."""
+        if self._fault is not None:
+            self._fault.raise_if_due()
         source = self.inputs[topic]
         record = self.records[source["record"]]
         fields = record.decode_json(value) if self.is_json else record.decode(value)

@@ -143,8 +143,10 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
 )
 @option(
     "--kill",
-    type=click.Choice(["driver", "worker", "broker", "evaluator", "network"]),
-    help="kill this process, or cut the pipelines' network to the broker, at the workload's time "
+    type=click.Choice(["driver", "worker", "broker", "evaluator", "network", "record", "disk"]),
+    metavar="PART",
+    help="kill the driver, worker, broker or evaluator, cut the pipelines' network to the broker, "
+    "let them throw at a record, or fill the disk of their state for 5 s, at the workload's time "
     "or after a third of the measured phase",
 )
 @option(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,8 +13,10 @@ from pydantic import ValidationError
 
 from schemas.pipeline import Pipeline
 from schemas.workload import Kill
-from services.conductor.fault_injection import carry_out, processes_of
+from services.conductor.fault_injection import carry_out, plant, processes_of
+from services.runner.small_disk import SmallDisk
 from services.runtime.process_identity import birth_of
+from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
 
@@ -114,6 +117,8 @@ def test_the_network_is_the_proxies_of_the_pipelines(stack):
     assert proxy.cmdline()[-4:] == ["-m", "services.runner.proxy", "7", "one"]
     assert proxy.ppid() == started["runner"].pid
     assert pids_of("network", data, [ONE.model_copy(update={"name": "three"})]) == []
+    assert pids_of("disk", data, [ONE]) == pids_of("record", data, [ONE])
+    assert pids_of("disk", data, [ONE]) == pids_of("driver", data, [ONE])
 
 
 @pytest.mark.parametrize(
@@ -126,6 +131,8 @@ def test_the_network_is_the_proxies_of_the_pipelines(stack):
             "slowing of the network by 250 ms for 5 s",
         ),
         ({"target": "worker", "most": 1}, "kill of 1 worker"),
+        ({"target": "record"}, "exception at a record"),
+        ({"target": "disk", "for_s": 9}, "filling of the disk for 9 s"),
     ],
 )
 def test_a_fault_is_said_in_a_few_words(fields, said):
@@ -135,14 +142,65 @@ def test_a_fault_is_said_in_a_few_words(fields, said):
 @pytest.mark.parametrize(
     ("fields", "mistake"),
     [
-        ({"target": "network", "signal": "kill"}, "the network has pause, cut and slow"),
-        ({"target": "driver", "signal": "cut"}, "needs the target network"),
+        ({"target": "network", "signal": "kill"}, "the target network has cut or pause or slow"),
+        ({"target": "driver", "signal": "cut"}, "target driver has kill or terminate or pause"),
+        ({"target": "record", "signal": "kill"}, "signal kill: the target record has raise"),
+        ({"target": "disk", "signal": "pause"}, "signal pause: the target disk has fill"),
         ({"target": "network", "delay_ms": 0}, "delay_ms"),
     ],
 )
 def test_a_fault_that_does_not_fit_its_target_is_refused(fields, mistake):
     with pytest.raises(ValidationError, match=mistake):
         Kill.model_validate(fields)
+
+
+def test_a_fault_of_a_record_is_a_file_for_each_pipeline(tmp_path):
+    two = ONE.model_copy(update={"name": "two"})
+    files = plant(Kill(target="record"), tmp_path, [ONE, two])
+    assert files == [tmp_path / "one.raise", tmp_path / "two.raise"]
+    assert all(file.exists() for file in files)
+    with pytest.raises(OSError, match="No such file"):
+        plant(Kill(target="record"), tmp_path / "no-run", [ONE])
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """The folder of the pipeline `one` in that of a run, on a disk of its own."""
+    folder = tmp_path / "one"
+    try:
+        mounted = SmallDisk(folder, 16)
+    except OSError as error:
+        pytest.skip(str(error))
+    yield folder, mounted
+    mounted.remove()
+
+
+def test_a_full_disk_has_no_space_for_its_time_and_then_as_much_as_before(disk, tmp_path):
+    folder, mounted = disk
+    before = os.statvfs(folder).f_bavail
+    assert not mounted.is_full
+    assert plant(Kill(target="disk", for_s=2), tmp_path, [ONE]) == []
+    await_true(lambda: mounted.is_full)
+    with pytest.raises(OSError, match="No space left on device"):
+        (folder / "state").write_bytes(bytes(100_000))
+    (folder / "state").unlink()
+    await_true(lambda: os.statvfs(folder).f_bavail == before)
+
+
+def test_a_folder_that_is_no_disk_of_its_own_is_never_filled(tmp_path):
+    command = [sys.executable, "-m", "services.conductor.ballast", str(tmp_path), "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.strip()) == (
+        1,
+        f"{tmp_path} is not a disk of its own, so it is not filled",
+    )
+
+
+def await_true(condition):
+    deadline_s = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 def test_what_is_not_there_is_not_killed(stack, tmp_path):

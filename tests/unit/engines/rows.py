@@ -28,7 +28,13 @@ def program(folder: str) -> Any:
     return module
 
 
-def plan_of(domain: DomainSpec, folder: Path, *outputs: str, wire_format: str = "json") -> Plan:
+def plan_of(
+    domain: DomainSpec,
+    folder: Path,
+    *outputs: str,
+    wire_format: str = "json",
+    raise_file: str = "",
+) -> Plan:
     """A plan that publishes some stages."""
     path = folder / "plan.json"
     plan = {
@@ -42,6 +48,7 @@ def plan_of(domain: DomainSpec, folder: Path, *outputs: str, wire_format: str = 
         "deadline_ms": DEADLINE_MS,
         "group": "engine.mine",
         "folder": str(folder),
+        "raise_file": raise_file,
     }
     path.write_text(json.dumps(plan))
     return Plan(path)

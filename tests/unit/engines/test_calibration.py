@@ -1,5 +1,6 @@
 """Outputs of a calibration pipeline, and which of them it corrupts."""
 
+import time
 from collections import Counter
 
 import pytest
@@ -12,6 +13,7 @@ from faults import (
     service_ms,
     slowness_ms,
 )
+from stages.plan import FaultyRecordError
 
 from schemas.codec import decode_json, encode_json
 from schemas.protocol import probe_run_id
@@ -120,6 +122,33 @@ def test_json_is_copied_and_decoded_as_avro_is(of_traffic):
     assert CODEC.decode(parsed.value)[1]["flow_vehicles_per_hour"] == 60
 
 
+def test_of_all_programs_one_raises_once_when_the_run_asks_for_it(tmp_path):
+    file = tmp_path / "one.raise"
+    plans = [
+        plan_of(TRAFFIC, tmp_path, "parse", wire_format="avro", raise_file=str(file))
+        for _ in range(2)
+    ]
+    record = an_input("flow", "lane1", 5, 100)
+    plans.append(plan_of(TRAFFIC, tmp_path, "parse", wire_format="avro"))
+    assert [raises(plan, record) for plan in plans] == [False] * 3
+    file.touch()
+    deadline_s = time.monotonic() + 60
+    while not (raised := [raises(plan, record) for plan in plans]).count(True):
+        assert time.monotonic() < deadline_s
+    while len(raised) < 10_000:
+        raised += [raises(plan, record) for plan in plans]
+    assert raised.count(True) == 1
+
+
+def raises(plan, value):
+    """Whether a record raises."""
+    try:
+        plan.row_of("traffic.flow", value, 1_000)
+    except FaultyRecordError:
+        return True
+    return False
+
+
 def test_what_does_not_decode_is_only_copied(of_traffic):
     (made,) = outputs(of_traffic(*STAGES), "traffic.flow", b"no record", 5)
     assert (made.stage["name"], made.number, made.value) == ("ingest", -1, b"no record")
@@ -185,6 +214,7 @@ def test_the_calibration_that_comes_with_the_project_waits_50_ms_and_spoils_noth
         "falling_ms": 0,
         "falling_half_s": 10,
         "late_ms": 15_000,
+        "outage_ms": 1_000,
         "slow_every_s": 0,
         "slow_ms": 500,
         "capacity_per_second": 0,

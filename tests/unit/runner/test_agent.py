@@ -1,5 +1,6 @@
 """The agent: effects of commands on programs, and published events."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -15,13 +16,14 @@ from schemas.commands import Malformed, Start, Stop
 from schemas.engine import EnginePlan
 from schemas.load import Constant
 from schemas.protocol import PhasePlan, RunPlan, RunRequest
-from schemas.workload import Judgement, Phases, Workload
+from schemas.workload import Judgement, Kill, Phases, Workload
 from services.definitions.engines import installed, load_engine
 from services.definitions.pipelines import checked_pipeline, load_pipeline
 from services.runner.__main__ import handle_command
 from services.runner.agent import Agent, RunnerLimits
 from services.runner.processes import PipelineProcess, last_meaningful_line
 from services.runner.session import Waited
+from services.runner.small_disk import SmallDisk, unmount_below
 from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings
 from tests.traffic import TRAFFIC
@@ -331,6 +333,106 @@ def test_a_driver_that_keeps_being_killed_fails_after_its_restarts(tmp_path):
         *("pipeline_up", "pipeline_down", "pipeline_up", "failed"),
     ]
     assert len(starter.started) == 4
+
+
+def provoked(planned, *targets):
+    """The plan of a run with faults of these targets."""
+    kills = tuple(Kill(target=target) for target in targets)
+    workload = planned.request.workload.model_copy(update={"kills": kills})
+    request = planned.request.model_copy(update={"workload": workload})
+    return planned.model_copy(update={"request": request})
+
+
+FAILS = """print('{"event": "ready"}', flush=True)
+print('{"event": "failed", "stage": "join", "reason": "no space"}', flush=True)"""
+
+
+def test_a_program_that_fails_in_a_run_that_makes_it_fail_is_started_again(tmp_path):
+    said, starter = Said(), FailingOnce(FAILS)
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(provoked(plan("r1", "a"), "record"))
+    ready(agent, said, 2)
+    reason = "the program of a exited (code 0): no space"
+    assert said.events[1][:1] + said.events[1][2:] == (
+        *("pipeline_down", "a"),
+        {"reason": reason, "restart": 1},
+    )
+    assert [event for event, *_ in said.events] == ["ready", "pipeline_down", "pipeline_up"]
+    agent.close()
+
+
+def test_a_program_that_fails_in_any_other_run_fails_the_run(tmp_path):
+    said, starter = Said(), FailingOnce(FAILS)
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(provoked(plan("r1", "a"), "driver", "network"))
+    until(agent, lambda: len(said.events) >= 2)
+    assert said.events[1] == ("failed", "r1", "a", {"reason": "a join: no space"})
+    assert len(starter.started) == 1
+    agent.close()
+
+
+def test_a_program_is_told_of_a_file_that_makes_it_throw_only_if_the_run_has_such_a_fault(tmp_path):
+    agent = an_agent(tmp_path, Said(), Starter())
+    files = {}
+    for run_id, planned in {
+        "r1": plan("r1", "a"),
+        "r2": provoked(plan("r2", "a"), "driver"),
+        "r3": provoked(plan("r3", "a"), "driver", "record"),
+    }.items():
+        agent.prepare(planned)
+        path = tmp_path / "runs" / run_id / "a.plan.json"
+        files[run_id] = EnginePlan.model_validate_json(path.read_text()).raise_file
+    agent.close()
+    assert files == {"r1": "", "r2": "", "r3": str(tmp_path / "runs" / "r3" / "a.raise")}
+
+
+@pytest.fixture
+def may_mount(tmp_path):
+    """Skips the test if this user may not mount a disk."""
+    try:
+        SmallDisk(tmp_path / "tried", 16).remove()
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def fill(folder):
+    """Use all space of a disk."""
+    with (folder / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+
+
+def test_a_program_may_end_any_number_of_times_while_its_disk_is_full(tmp_path, may_mount):
+    said, starter = Said(), Starter()
+    agent = an_agent(tmp_path, said, starter)
+    agent.prepare(provoked(plan("r1", "a", max_restarts=1), "disk"))
+    folder = tmp_path / "runs" / "r1" / "a"
+    assert folder.is_mount()
+    fill(folder)
+    for _ in range(3):
+        killed(agent, said, starter)
+    (folder / "ballast").unlink()
+    for _ in range(2):
+        killed(agent, said, starter)
+    downs = [event for event, *_ in said.events if event in ("pipeline_down", "failed")]
+    assert downs == ["pipeline_down"] * 4 + ["failed"]
+    agent.stop("r1")
+    assert not folder.exists()
+
+
+def test_disks_that_a_killed_runner_has_left_are_unmounted(tmp_path, may_mount):
+    runs, other = tmp_path / "runs", tmp_path / "other disk"
+    SmallDisk(runs / "r 1" / "a", 16)
+    kept = SmallDisk(other, 16)
+    unmount_below(runs)
+    assert not (runs / "r 1" / "a").is_mount()
+    assert other.is_mount()
+    kept.remove()
+
+
+def test_a_disk_that_cannot_be_mounted_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(OSError, match="a fault of the disk needs a tmpfs for the files of the "):
+        SmallDisk(tmp_path / "disk", -1)
 
 
 TIMED_OUT = "Lost task 0.0: org.apache.spark.SparkException: Python worker failed to connect back."

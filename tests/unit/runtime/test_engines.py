@@ -37,6 +37,7 @@ pytestmark = pytest.mark.unit
 
 GEM_PACKS = load_domain("gem_packs").spec
 WORKLOAD = Workload(name="w", summary="-", load=Constant(rate_per_second=1))
+RECORD, DISK = {"target": "record"}, {"target": "disk"}
 
 
 def pipeline(**fields: object) -> Pipeline:
@@ -107,6 +108,17 @@ def test_via_topics_what_a_stage_reads_is_published_too(asked, stages):
             ["spark-realtime"],
             "the kill of the driver is at 30 s; the measured phase ends at 30 s.",
         ),
+        ({"kills": [RECORD]}, ["flink", "storm"], "storm cannot be made to throw at a record."),
+        (
+            {"kills": [RECORD]},
+            ["spark-microbatch-standalone"],
+            "spark-microbatch-standalone cannot be made to throw at a record.",
+        ),
+        (
+            {"kills": [DISK]},
+            ["flink", "calibration"],
+            "calibration has no state on a disk that could be filled.",
+        ),
         ({"search": {}}, ["spark-realtime", "flink"], "needs one pipeline"),
         (
             {"thresholds": ["jion.p99_ms <= 50"]},
@@ -131,6 +143,15 @@ def test_workers_are_killed_where_there_are_some():
     workload = WORKLOAD.model_copy(update={"kills": (Kill(target="worker"),)})
     for name in ("flink-cluster", "spark-microbatch-standalone"):
         assert new_request(workload, [load_pipeline(name)], ("join",), TRAFFIC)
+
+
+def test_records_and_disks_may_be_faulty_where_engines_allow_it():
+    for target, names in {
+        "record": ("calibration", "flink", "kafka-streams-dsl", "spark-realtime"),
+        "disk": ("flink-sql", "kafka-streams", "spark-microbatch-standalone"),
+    }.items():
+        workload = WORKLOAD.model_copy(update={"kills": (Kill(target=target),)})
+        assert new_request(workload, [load_pipeline(one) for one in names], ("join",), TRAFFIC)
 
 
 def test_thresholds_may_be_for_what_a_run_has():
