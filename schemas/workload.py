@@ -48,6 +48,7 @@ SIGNALS_OF: Final[dict[str, tuple[KillSignal, ...]]] = {  # the first is the def
     "record": ("raise",),
     "disk": ("fill",),
 }
+PLANTED: Final[tuple[KillTarget, ...]] = ("record", "disk")  # they make programs fail
 SIGNALS_OF_PROCESSES: Final[tuple[KillSignal, ...]] = ("kill", "terminate", "pause")
 MAX_RATE_OF_PAIRS_PER_SECOND = 1_000
 

@@ -412,7 +412,7 @@ ALTER TABLE tidegauge.figures
     COMMENT COLUMN format 'Format of the records',
     COMMENT COLUMN content_settings 'Every setting of the content, as text by name',
     COMMENT COLUMN faults 'Share of the input records by kind of fault; empty without faults',
-    COMMENT COLUMN kills 'What was killed, terminated or paused (`signal`; a pause took `for_s` seconds), and how many seconds after the measured phase began',
+    COMMENT COLUMN kills 'The faults: what was killed, terminated, paused or disturbed (`signal`; a pause took `for_s` seconds), and how many seconds after the measured phase began',
     COMMENT COLUMN warm_up_s 'Duration of the warm-up, seconds',
     COMMENT COLUMN measure_s 'Planned duration of the measured phase, seconds',
     COMMENT COLUMN deadline_ms 'An output later than this after its latest input is late, milliseconds',

@@ -17,6 +17,7 @@ import psutil
 
 from schemas.protocol import Pipeline
 from schemas.workload import LASTING, Kill, KillSignal, KillTarget
+from services.conductor import ballast
 from services.definitions.engines import engine_of
 from services.runtime.process_identity import birth_of
 from services.runtime.program import pipeline_of, proxied_by, raise_file
@@ -69,7 +70,7 @@ def plant(planned: Kill, folder: Path, pipelines: Sequence[Pipeline]) -> list[Pa
         return files
     for pipeline in pipelines:
         disk = str(folder / pipeline.name)
-        command = [sys.executable, "-m", "services.conductor.ballast", disk, str(planned.for_s)]
+        command = [sys.executable, "-m", ballast.__name__, disk, str(planned.for_s)]
         subprocess.Popen(command, cwd=ROOT, start_new_session=True)
     return []
 

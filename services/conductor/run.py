@@ -38,7 +38,7 @@ from schemas.pipeline import Pipeline
 from schemas.protocol import PhasePlan, Phases, RunPlan, RunRequest, floor_run_id
 from schemas.threshold import Threshold
 from schemas.validation_errors import DefinitionError
-from schemas.workload import LEAST_WARM_UP_S, Kill
+from schemas.workload import LEAST_WARM_UP_S, PLANTED, Kill
 from services.conductor.fault_injection import FindProcesses, carry_out, plant, processes_of
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
@@ -64,7 +64,6 @@ LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until the times in it
 ASK_AGAIN_MS = 2_000
-THROWN_WITHIN_S = 30.0  # a micro-batch may take seconds to come to the next record
 WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
@@ -321,15 +320,16 @@ class Run:
             pipelines = self.request.pipelines
             processes = self._find_processes(planned, self._settings.data, pipelines)
             if not processes:
-                raise RunEndedError(
-                    f"There is no {planned.target} on this machine to {planned.signal}."
-                )
+                what = f"{planned.target} on this machine to {planned.signal}"
+                if planned.target in PLANTED:
+                    what = f"pipeline on this machine for the {planned.said}"
+                raise RunEndedError(f"There is no {what}.")
             run_id, pids = self.request.run_id, tuple(process.pid for process in processes)
             # First: a broker's death must not precede it.
             self._events.publish(
                 Killed(run_id=run_id, target=planned.target, pids=pids, said=planned.said)
             )
-            if planned.target in ("record", "disk"):
+            if planned.target in PLANTED:
                 self._plant(planned)
             else:
                 carry_out(planned, processes)
@@ -345,7 +345,7 @@ class Run:
             raise RunEndedError(f"There is no {planned.said} on this machine: {error}.") from error
         self._await(
             lambda: not any(file.exists() for file in files),
-            THROWN_WITHIN_S,
+            self._settings.restart_timeout_s,
             lambda: f"there was no {planned.said}, although its program was asked for one",
         )
 

@@ -36,6 +36,7 @@ from schemas.events import (
     StartAgain,
 )
 from schemas.protocol import CITATION, PhasePlan, Pipeline, RunPlan, RunRequest
+from schemas.workload import PLANTED
 from services.definitions.engines import Installed, engine_for, installed
 from services.definitions.trusted import pipeline_objection
 from services.runner.processes import (
@@ -463,7 +464,7 @@ class Agent:
     def _will_restart(self, session: RunPipelines, member: Member) -> bool:
         """Whether a program that says that it has failed is restarted once it has ended, as the
         workload makes it fail."""
-        is_provoked = session.plan.request.workload.has_fault_of("record", "disk")
+        is_provoked = session.plan.request.workload.has_fault_of(*PLANTED)
         return is_provoked and member.state in ("ready", "down")
 
     def _restart(

@@ -13,7 +13,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 PROPERTY: Final = "tidegauge.faulty_record"
-_CALL: Final = f"reflect('java.lang.System', '{{}}', '{PROPERTY}') IS NULL"
+# Spark makes the text `null` of null.
+_CALL: Final = f"coalesce(reflect('java.lang.System', '{{}}', '{PROPERTY}'), 'null') = 'null'"
 # True for every record, or an exception. The first call takes no lock.
 NO_FAULT: Final = (
     f"assert_true({_CALL.format('getProperty')} OR {_CALL.format('clearProperty')}, "
@@ -35,7 +36,7 @@ def watch_file(spark: SparkSession, path: str) -> None:
                     file.unlink()
                     is_set = False
                 elif not is_set and file.exists():
-                    system.setProperty(PROPERTY, "")
+                    system.setProperty(PROPERTY, "due")
                     is_set = True
             except (Py4JError, ConnectionError):  # the JVM has ended
                 return
