@@ -2,11 +2,14 @@
 pipeline's folder. Linux alone has it, and mounting needs the right to (CAP_SYS_ADMIN)."""
 
 import os
+import re
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+MOUNTS: Final = Path("/proc/self/mounts")
+ESCAPED: Final = re.compile(r"\\([0-7]{3})")  # space, tab, newline and backslash in its paths
 SOURCE: Final = "tidegauge"
 TIMEOUT_S: Final = 10.0
 # Free space below which writes fail: files grow by pages.
@@ -41,12 +44,12 @@ class SmallDisk:
         _run("umount", "--lazy", str(self._folder))
 
 
-def unmount_below(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
+def unmount_below(folder: Path) -> None:
     """Unmount the disks that a killed runner has left below a folder."""
     with suppress(OSError):
-        for line in mounts.read_text().splitlines():
+        for line in MOUNTS.read_text().splitlines():
             source, place, *_ = line.split(" ")
-            place = place.encode().decode("unicode_escape")  # a space is \040
+            place = ESCAPED.sub(lambda code: chr(int(code[1], 8)), place)
             if source == SOURCE and Path(place).is_relative_to(folder):
                 _run("umount", "--lazy", place)
 

@@ -421,11 +421,12 @@ def test_a_program_may_end_any_number_of_times_while_its_disk_is_full(tmp_path, 
 
 
 def test_disks_that_a_killed_runner_has_left_are_unmounted(tmp_path, may_mount):
-    runs, other = tmp_path / "runs", tmp_path / "other disk"
-    SmallDisk(runs / "r 1" / "a", 16)
+    runs, other = tmp_path / "ebbe ä" / "runs", tmp_path / "other disk"
+    left = runs / "r1" / "a"
+    SmallDisk(left, 16)
     kept = SmallDisk(other, 16)
     unmount_below(runs)
-    assert not (runs / "r 1" / "a").is_mount()
+    assert not left.is_mount()
     assert other.is_mount()
     kept.remove()
 
