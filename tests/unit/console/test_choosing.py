@@ -88,6 +88,8 @@ def test_a_kill_replaces_those_of_the_workload_at_the_same_time() -> None:
         Kill(target="broker", at_s=30),
     )
     assert with_overrides(a_workload(), Overrides(kill="worker")).kills[0].at_s == 20
+    (kill,) = with_overrides(given, Overrides(kill="disk")).kills
+    assert (kill.signal, kill.at_s) == ("fill", 30)
 
 
 def test_a_floor_lasts_as_long_as_the_workload_says_or_ten_seconds() -> None:
