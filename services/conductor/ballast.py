@@ -18,12 +18,13 @@ FILL_EVERY_S: Final = 0.02
 
 
 def main() -> int:
-    """Fill the disk of the folder named first, for so many seconds."""
+    """Fill the disk of the folder named first, and keep it full for so many seconds."""
     folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
     if not folder.is_mount():
         sys.exit(f"{folder} is not a disk of its own, so it is not filled")
-    until_s = time.monotonic() + seconds
     with TemporaryFile(dir=folder, buffering=0) as file:
+        fill(file.fileno())
+        until_s = time.monotonic() + seconds
         while (now_s := time.monotonic()) < until_s:
             fill(file.fileno())
             time.sleep(min(FILL_EVERY_S, until_s - now_s))

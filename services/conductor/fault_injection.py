@@ -7,6 +7,7 @@ Targets come from `stack.json` in the stack's data folder.
 
 import contextlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,19 +61,28 @@ def carry_out(planned: Kill, processes: Sequence[psutil.Process]) -> None:
             process.send_signal(SIGNALS[planned.signal])
 
 
-def plant(planned: Kill, folder: Path, pipelines: Sequence[Pipeline]) -> list[Path]:
+def plant(planned: Kill, folder: Path, pipelines: Sequence[Pipeline]) -> Callable[[], bool]:
     """Fill the disk of each pipeline, or let its program throw at a record. folder: of the run.
-    Returns the files that programs remove when they throw. Raises OSError."""
+    Returns whether all programs have thrown, or all disks have been full when asked. Raises
+    OSError.
+    """
     if planned.target == "record":
         files = [raise_file(folder, pipeline.name) for pipeline in pipelines]
         for file in files:
             file.touch()
-        return files
-    for pipeline in pipelines:
-        disk = str(folder / pipeline.name)
-        command = [sys.executable, "-m", ballast.__name__, disk, str(planned.for_s)]
+        return lambda: not any(file.exists() for file in files)
+    disks = [folder / pipeline.name for pipeline in pipelines]
+    for disk in disks:
+        command = [sys.executable, "-m", ballast.__name__, str(disk), str(planned.for_s)]
         subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-    return []
+    full: set[Path] = set()
+
+    def have_been_full() -> bool:
+        with contextlib.suppress(OSError):  # the run may have been stopped
+            full.update(disk for disk in disks if shutil.disk_usage(disk).free == 0)
+        return len(full) == len(disks)
+
+    return have_been_full
 
 
 def _processes_of_target(

@@ -336,17 +336,17 @@ class Run:
             log.info("killed", run_id=run_id, what=planned.said, pids=pids)
 
     def _plant(self, planned: Kill) -> None:
-        """Carry out a fault of a record or disk. Raises RunEndedError if a program does not
-        throw."""
+        """Carry out a fault of a record or disk. Raises RunEndedError if a program does not throw,
+        or a disk is not full."""
         folder = self._settings.data / "runs" / self.request.run_id
         try:
-            files = plant(planned, folder, self.request.pipelines)
+            has_happened = plant(planned, folder, self.request.pipelines)
         except OSError as error:
             raise RunEndedError(f"There is no {planned.said} on this machine: {error}.") from error
         self._await(
-            lambda: not any(file.exists() for file in files),
+            has_happened,
             self._settings.restart_timeout_s,
-            lambda: f"there was no {planned.said}, although its program was asked for one",
+            lambda: f"there was no {planned.said}, although there should have been one",
         )
 
     def _drain(self, phases: PhasePlan) -> None:
