@@ -1,8 +1,9 @@
 """Frames that carry records over the network from the generator to the gateway.
 
 A frame is a head of HEAD_BYTES, the key of the record, and its value. Over UDP a frame is a
-datagram, over ZeroMQ a message; over TCP it is preceded by its length, 4 bytes. All numbers are
-big-endian.
+datagram, over ZeroMQ a message; over TCP it is preceded by its length, 4 bytes, and so it is in the
+messages of ZeroMQ that a system behind sockets gets and sends: they have one or several whole
+frames. All numbers are big-endian.
 
     4 bytes  MARKER
     8 bytes  tag of the run (`tag_of`), so that a frame of another run is refused

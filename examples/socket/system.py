@@ -18,16 +18,23 @@ from pathlib import Path
 
 from schemas.codec import DecodeError, RecordSchemas, load_schema
 
-# marker, tag, stream, topic, zero, sequence, send time, length of the key
-HEAD, LENGTH, COUNT = struct.Struct(">4s8sHBBQQH"), struct.Struct(">I"), struct.Struct(">q")
+# length of the rest; marker, tag, stream, topic, zero, sequence, send time, length of the key
+HEAD, LENGTH, COUNT = struct.Struct(">I4s8sHBBQQH"), struct.Struct(">I"), struct.Struct(">q")
+# of these: length, stream, topic, length of the key
+PLACES = struct.Struct(">I12xHBx16xH")
+HEAD_BYTES = HEAD.size - LENGTH.size
+Frame = tuple[int, int, bytes, bytes]  # stream, topic, key, value
 END, HELLO, PROBES = 255, 254, 63
 MARKER, TAG = b"TGF1", bytes.fromhex(os.environ["TIDEGAUGE_SOCKET_TAG"])
 STAGES = os.environ["TIDEGAUGE_STAGES"].split(",")
+NUMBERS = {stage: number for number, stage in enumerate(STAGES)}
+MOST_WAITING = 256 * 1024  # bytes of results; our end takes messages of ZeroMQ up to 1 MiB
 RECORDS = {
     "parse": "flights_parsed",
     "area": "flights_area",
     "emergencies": "flights_emergency",
 }
+DECODED = {stage: record for stage, record in RECORDS.items() if stage in NUMBERS}
 
 records = RecordSchemas(load_schema(path) for path in Path("domains/flights").glob("*.avsc"))
 columns = {
@@ -45,45 +52,53 @@ def address(name: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def frames(transport: str, place: tuple[str, int]) -> Iterator[list[bytes]]:
-    """The frames that arrive, several at a time; none if all that came was read."""
+def frames(transport: str, place: tuple[str, int]) -> Iterator[list[Frame]]:
+    """The frames that have arrived, many at a time; none if all that came was read."""
     if transport == "zeromq":
         import zmq
 
         pull = zmq.Context.instance().socket(zmq.PULL)
+        pull.setsockopt(zmq.RCVHWM, 16)
         pull.bind(f"tcp://{place[0]}:{place[1]}")
         while True:
-            yield [pull.recv()]
+            yield whole(pull.recv())[0]
     elif transport == "udp":
         datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         datagrams.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * 1024 * 1024)
         datagrams.bind(place)
         while True:
-            yield [datagrams.recv(65_536)]
+            some = [datagrams.recv(65_536)]
+            with suppress(BlockingIOError):
+                while len(some) < 200:
+                    some.append(datagrams.recv(65_536, socket.MSG_DONTWAIT))
+            yield whole(b"".join(LENGTH.pack(len(each)) + each for each in some))[0]
     else:
         server = socket.create_server(place)
         while True:
             client, _ = server.accept()
-            buffer = bytearray()
+            rest = b""
             while data := client.recv(256 * 1024):
-                buffer += data
-                yield list(whole(buffer))
+                arrived, rest = whole(rest + data)
+                yield arrived
 
 
-def whole(buffer: bytearray) -> Iterator[bytes]:
-    """The whole frames of a buffer, which keeps the rest."""
-    at = 0
-    while len(buffer) - at >= LENGTH.size:
-        (length,) = LENGTH.unpack_from(buffer, at)
-        if len(buffer) - at - LENGTH.size < length:
+def whole(data: bytes) -> tuple[list[Frame], bytes]:
+    """The whole frames, each of which follows its length, and the rest."""
+    some, at, unpack = [], 0, PLACES.unpack_from
+    while at + HEAD.size <= len(data):
+        length, stream, topic, key_bytes = unpack(data, at)
+        key = at + HEAD.size
+        value, end = key + key_bytes, at + LENGTH.size + length
+        if end > len(data):
             break
-        yield bytes(buffer[at + LENGTH.size : at + LENGTH.size + length])
-        at += LENGTH.size + length
-    del buffer[:at]
+        some.append((stream, topic, data[key:value], data[value:end]))
+        at = end
+    return some, data[at:]
 
 
 class Answers:
-    """Sends frames to the results' port, numbered by stage."""
+    """Sends frames to the results' port, numbered by stage; all that wait with one system call,
+    but over UDP one by one."""
 
     def __init__(self, transport: str, place: tuple[str, int]) -> None:
         self.transport = transport
@@ -104,33 +119,40 @@ class Answers:
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def result(self, stage: int, key: bytes, value: bytes) -> None:
-        head = HEAD.pack(MARKER, TAG, stage, stage, 0, self.sent[stage], 0, len(key))
-        self.sent[stage] += 1
-        self.send(head + key + value)
+        number = self.sent[stage]
+        self.sent[stage] = number + 1
+        length = HEAD_BYTES + len(key) + len(value)
+        self.send(
+            HEAD.pack(length, MARKER, TAG, stage, stage, 0, number, 0, len(key)) + key + value
+        )
 
     def end(self, received: int) -> None:
         """Tell how many results there are of each stage, and how many records there were."""
         for stage, count in enumerate(self.sent):
-            head = HEAD.pack(MARKER, TAG, stage, END, 0, count, 0, 0)
+            head = HEAD.pack(HEAD_BYTES + COUNT.size, MARKER, TAG, stage, END, 0, count, 0, 0)
             self.send(head + COUNT.pack(received))
 
     def send(self, frame: bytes) -> None:
-        if self.transport == "tcp":
-            self.waiting += LENGTH.pack(len(frame)) + frame
-        else:
-            with suppress(ConnectionRefusedError):  # of a datagram: nobody receives any more
-                self.socket.send(frame)
+        if self.transport == "udp":
+            with suppress(ConnectionRefusedError):  # nobody receives any more
+                self.socket.send(frame[LENGTH.size :])
+            return
+        if len(self.waiting) + len(frame) > MOST_WAITING:
+            self.flush()
+        self.waiting += frame
 
     def flush(self) -> None:
         if self.waiting:
-            self.socket.sendall(self.waiting)
+            (self.socket.send if self.transport == "zeromq" else self.socket.sendall)(self.waiting)
             self.waiting.clear()
 
 
 def results(value: bytes) -> Iterator[tuple[int, bytes]]:
     """The results of a record: the number of the stage, and the value."""
-    if "ingest" in STAGES:
-        yield STAGES.index("ingest"), value
+    if "ingest" in NUMBERS:
+        yield NUMBERS["ingest"], value
+    if not DECODED:
+        return
     try:
         _name, state = records.decode(value)
     except DecodeError:
@@ -140,27 +162,23 @@ def results(value: bytes) -> Iterator[tuple[int, bytes]]:
         "area": 45 <= state["latitude"] <= 56 and 2 <= state["longitude"] <= 18,
         "emergencies": state["squawk"] == "7700",
     }
-    for stage, record in RECORDS.items():
-        if stage in STAGES and keeps[stage]:
+    for stage, record in DECODED.items():
+        if keeps[stage]:
             result = {name: state[name] for name in columns[record]}
-            yield STAGES.index(stage), records.encode(record, result)
+            yield NUMBERS[stage], records.encode(record, result)
 
 
 def main() -> None:
     answers = Answers(transport("ANSWERS"), address("OUTPUT"))
     received = 0  # records of the load
-    arriving = frames(transport("TRANSPORT"), address("INPUT"))
-    for some in arriving:
-        for frame in some:
-            head = HEAD.unpack_from(frame)
-            stream, topic, key_bytes = head[2], head[3], head[7]
+    for some in frames(transport("TRANSPORT"), address("INPUT")):
+        for stream, topic, key, value in some:
             if topic == END:
                 answers.end(received)
             elif topic != HELLO:
                 received += stream != PROBES
-                value = frame[HEAD.size + key_bytes :]
                 for stage, result in results(value):
-                    answers.result(stage, frame[HEAD.size : HEAD.size + key_bytes], result)
+                    answers.result(stage, key, result)
         answers.flush()
 
 

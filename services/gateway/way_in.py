@@ -17,7 +17,8 @@ from confluent_kafka import KafkaException, Producer
 
 from schemas.frame import HELLO, Frame, FrameError, checked
 from schemas.percentiles import quantile
-from services.runtime.frame_receivers import KEPT_BYTES, LEVELS, Arrivals, Receiver, Refusal
+from services.runtime.frame_counts import LEVELS, Arrivals
+from services.runtime.frame_receivers import KEPT_BYTES, Receiver, Refusal
 
 WAIT_S = 0.05
 FULL_WAIT_S = 0.005

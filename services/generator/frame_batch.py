@@ -12,22 +12,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from schemas.content import UNDECODABLE
-from schemas.frame import HEAD_BYTES, LENGTH, MARKER
+from schemas.frame import HEAD_BYTES, LENGTH
 from services.generator.message_batch import MessageBatch
+from services.runtime.frame_batches import HEADS, MARKER_NUMBER, tag_number
 
-_HEADS = np.dtype(
-    [
-        ("length", ">u4"),
-        ("marker", "S4"),
-        ("tag", "u1", 8),
-        ("stream", ">u2"),
-        ("topic", "u1"),
-        ("zero", "u1"),
-        ("sequence", ">u8"),
-        ("sent_ns", ">u8"),
-        ("key_bytes", ">u2"),
-    ]
-)
+_HEADS = np.dtype([("length", ">u4"), *HEADS.descr])
 assert _HEADS.itemsize == LENGTH.size + HEAD_BYTES
 
 
@@ -73,7 +62,7 @@ def frames_of(
     key_bytes = pc.binary_length(keys).to_numpy()
     heads = np.zeros(len(keys), _HEADS)
     heads["length"] = HEAD_BYTES + key_bytes + pc.binary_length(values).to_numpy()
-    heads["marker"], heads["tag"] = MARKER, np.frombuffer(tag, np.uint8)
+    heads["marker"], heads["tag"] = MARKER_NUMBER, tag_number(tag)
     heads["stream"], heads["topic"] = place
     heads["sequence"] = np.arange(sequence, sequence + len(keys))
     heads["sent_ns"], heads["key_bytes"] = sent_ns, key_bytes

@@ -4,15 +4,19 @@ import socket
 import time
 from typing import Protocol
 
+import numpy as np
+
 from schemas.frame import LENGTH, MAX_DATAGRAM_BYTES, ZEROMQ_USER
 from services.generator.frame_batch import Frames
 from services.generator.librdkafka import ClientError
+from services.runtime.datagrams import Datagrams
 
 POLL_S = 0.1
 RECONNECT_S = 0.2
 CONNECT_S = 5.0
 AT_ONCE = 200  # frames between two clock readings
 REST_BYTES = 256 * 1024
+PACKS = 16  # messages of frames that libzmq queues
 ENDS, END_EVERY_S = 5, 0.02
 
 
@@ -128,6 +132,7 @@ class UdpLink(Link):
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setblocking(False)
         self._socket.connect(address)
+        self._datagrams = Datagrams(self._socket)
 
     def send(self, frame: bytes | memoryview) -> bool:
         if len(frame) > MAX_DATAGRAM_BYTES:
@@ -139,6 +144,24 @@ class UdpLink(Link):
         except OSError as error:  # nobody listens: reported by the response to an earlier datagram
             self.last_error = f"a datagram was refused: {error}"
         return True
+
+    def send_all(self, frames: Frames) -> int:
+        """See Link. A datagram that is refused counts as accepted, as one that is lost does."""
+        begins, ends = frames.ends[:-1] + np.int64(LENGTH.size), frames.ends[1:].astype(np.int64)
+        largest = int((ends - begins).max())
+        if largest > MAX_DATAGRAM_BYTES:
+            raise ClientError(f"a record of {largest} bytes does not fit into a datagram")
+        at = 0
+        while at < len(frames):
+            try:
+                accepted = self._datagrams.send(frames.data, begins[at:], ends[at:])
+            except OSError as error:
+                self.last_error = f"a datagram was refused: {error}"
+                accepted = 1
+            if not accepted:
+                break
+            at += accepted
+        return at
 
     def send_last(self, frame: bytes) -> None:
         """See Link. It is repeated, because datagrams may be lost."""
@@ -152,18 +175,25 @@ class UdpLink(Link):
 
 class ZeromqLink(Link):
     """A PUSH socket. libzmq queues messages up to its high-water mark, and reconnects. tag: of the
-    run, the password; None for a peer that asks for none. is_later: as for TCP."""
+    run, the password; None for a peer that asks for none. is_later: as for TCP. are_packed: frames
+    that are sent together are one message, each after its length."""
 
     def __init__(
-        self, address: tuple[str, int], tag: bytes | None, *, is_later: bool = False
+        self,
+        address: tuple[str, int],
+        tag: bytes | None,
+        *,
+        is_later: bool = False,
+        are_packed: bool = False,
     ) -> None:
         import zmq
 
         self.last_error = ""
+        self._are_packed = are_packed
         self._again, self._no_wait = zmq.Again, zmq.NOBLOCK
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.PUSH)
-        self._socket.setsockopt(zmq.SNDHWM, AT_ONCE)
+        self._socket.setsockopt(zmq.SNDHWM, PACKS if are_packed else AT_ONCE)
         self._socket.setsockopt(zmq.LINGER, int(1000 * CONNECT_S))
         self._socket.setsockopt(zmq.IMMEDIATE, 1)  # do not queue messages for a disconnected peer
         if tag is not None:
@@ -177,8 +207,17 @@ class ZeromqLink(Link):
             raise ClientError(f"no gateway answers at {address[0]}:{address[1]}")
 
     def send(self, frame: bytes | memoryview) -> bool:
+        return self._send(LENGTH.pack(len(frame)) + frame if self._are_packed else frame)
+
+    def send_all(self, frames: Frames) -> int:
+        """See Link. All or none are accepted if they are packed."""
+        if not self._are_packed:
+            return super().send_all(frames)
+        return len(frames) if self._send(frames.data[: int(frames.ends[-1])]) else 0
+
+    def _send(self, message: bytes | memoryview) -> bool:
         try:
-            self._socket.send(frame, self._no_wait)
+            self._socket.send(message, self._no_wait)
         except self._again:
             return False
         return True
@@ -206,5 +245,5 @@ def open_system_link(transport: str, address: tuple[str, int], greeting: bytes) 
     if transport == "tcp":
         return TcpLink(address, greeting, is_later=True)
     if transport == "zeromq":
-        return ZeromqLink(address, None, is_later=True)
+        return ZeromqLink(address, None, is_later=True, are_packed=True)
     return UdpLink(address)

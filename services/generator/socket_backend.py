@@ -93,7 +93,11 @@ class SocketBackend:
         self, topic: str, frames: Frames, count: int, sent_ns: int, seconds: NDArray[np.int32]
     ) -> None:
         """Append the first `count` records, which were sent, to their input topic."""
-        headers = {STAMP_HEADER: STAMP.pack(sent_ns)}
+        headers: list[tuple[str, str | bytes | None]] = [(STAMP_HEADER, STAMP.pack(sent_ns))]
+        outcomes = {
+            second: partial(self._appended, second)
+            for second in np.unique(seconds[:count]).tolist()
+        }
         records = zip(
             frames.keys[:count].to_pylist(),
             frames.values[:count].to_pylist(),
@@ -101,7 +105,7 @@ class SocketBackend:
             strict=True,
         )
         for key, value, second in records:
-            done = partial(self._appended, second)
+            done = outcomes[second]
             while True:
                 try:
                     self._producer.produce(topic, value, key, headers=headers, on_delivery=done)

@@ -1,24 +1,25 @@
 """Receivers of frames: TCP, UDP or ZeroMQ on one port, each with bounded memory per client.
 
-`receive` yields (frame, time read in nanoseconds, since the epoch unless another clock is given),
-with a Refusal in place of data that is not a frame. `Arrivals` counts the frames of a run by stream
-and sequence: one is lost if it was sent and never arrived, and one that arrives twice counts once.
+`receive_all` yields what each system call returned, with the time read after it in nanoseconds,
+since the epoch unless another clock is given, and a Refusal in place of data that is not a frame.
+`receive` yields each frame by itself.
 """
 
 import logging
 import os
+import select
 import selectors
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from schemas.frame import END, LENGTH, MARKER, MAX_FRAME_BYTES, MAX_STREAMS, ZEROMQ_USER, Frame
-from schemas.percentiles import quantile
+from schemas.frame import LENGTH, MARKER, MAX_FRAME_BYTES, ZEROMQ_USER
+from services.runtime.datagrams import Datagrams
+from services.runtime.frame_batches import ReceivedFrames
 
 # A connection whose frame is still incomplete after this time is closed.
 PATIENCE_S = 10.0
@@ -26,16 +27,13 @@ PATIENCE_S = 10.0
 BACKLOG = 128
 READ_BYTES = 256 * 1024
 RECEIVE_BUFFER_BYTES = 8 * 1024 * 1024
-AT_ONCE = 1_000  # frames handled before other events are checked
+AT_ONCE = 1_000  # messages handled before other events are checked
+READS = 16  # system calls that read datagrams, before the same
 KEPT_BYTES = 4_096  # bytes kept of data that is not a frame
 ZEROMQ_FRAMES = 16  # receive buffer of libzmq per connection; further frames wait in the socket
 UNHEARD = logging.Logger("logins", logging.CRITICAL + 1)  # strangers must not fill the log
 # Address of libzmq's socket monitor, and its message: event number and file descriptor.
 TOLD, EVENT = "inproc://told", struct.Struct("=Hi")
-# One bit per frame, enough for half a billion frames. Larger runs are not counted exactly.
-MAX_MARK_BYTES = 64 * 1024 * 1024
-LEVELS = {"p50": 0.5, "p99": 0.99, "max": 1.0}
-TRANSIT_STEP_NS = 1_000
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,11 @@ LIMITS = ConnectionLimits()
 
 @dataclass(frozen=True)
 class Refusal:
-    """Data that is not a frame: its first bytes and the reason."""
+    """Data that is not a frame: its first bytes and the reason, and when it was refused."""
 
     data: bytes
     reason: str
+    received_ns: int = 0
 
 
 Arrival = tuple[bytes | Refusal, int]
@@ -66,8 +65,17 @@ class Receiver(Protocol):
 
     turned_away: int
 
-    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+    def receive_all(self, timeout_s: float) -> Iterator[ReceivedFrames | Refusal]:
         """The frames that have arrived; waits up to `timeout_s` for the first."""
+
+    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+        """The same, each frame by itself."""
+        for some in self.receive_all(timeout_s):
+            if isinstance(some, Refusal):
+                yield some, some.received_ns
+                continue
+            for frame in some:
+                yield frame, some.received_ns
 
     def keep_bounds(self) -> None:
         """Close excess connections while `receive` is not called."""
@@ -82,14 +90,17 @@ def open_receiver(
     port: int,
     tag: bytes,
     clock_ns: Callable[[], int] = time.time_ns,
+    *,
+    are_packed: bool = False,
 ) -> Receiver:
     """The receiver of a transport. tag: prefix of the frames of the run; clock_ns: of the times of
-    arrival. Raises OSError if the port is in use."""
+    arrival; are_packed: messages of ZeroMQ have whole frames, each after its length. Raises OSError
+    if the port is in use."""
     if transport == "tcp":
         return TcpReceiver(host, port, tag, clock_ns=clock_ns)
     if transport == "udp":
         return UdpReceiver(host, port, clock_ns)
-    return ZeromqReceiver(host, port, tag, clock_ns=clock_ns)
+    return ZeromqReceiver(host, port, tag, clock_ns=clock_ns, are_packed=are_packed)
 
 
 @dataclass(eq=False)
@@ -104,7 +115,7 @@ class _Connection:
     buffer: bytearray = field(default_factory=bytearray)
 
 
-class TcpReceiver:
+class TcpReceiver(Receiver):
     """Length-prefixed frames from a limited number of connections. Connections that have sent
     a frame of the run are kept; others can be evicted."""
 
@@ -129,7 +140,7 @@ class TcpReceiver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._server, selectors.EVENT_READ)
 
-    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+    def receive_all(self, timeout_s: float) -> Iterator[ReceivedFrames | Refusal]:
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
                 self._accept_waiting()
@@ -166,7 +177,7 @@ class TcpReceiver:
         self._connections.add(connection)
         self._selector.register(client, selectors.EVENT_READ, connection)
 
-    def _read(self, connection: _Connection) -> Iterator[Arrival]:
+    def _read(self, connection: _Connection) -> Iterator[ReceivedFrames | Refusal]:
         try:
             data = connection.socket.recv(READ_BYTES)
         except BlockingIOError:
@@ -180,31 +191,29 @@ class TcpReceiver:
                 self._drop(connection)
             return
         received_ns = self._clock_ns()
-        was_empty, at = not connection.buffer, 0
-        connection.buffer += data
-        whole = bytes(connection.buffer)
-        while len(whole) - at >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(whole, at)
-            if length > MAX_FRAME_BYTES:
-                yield self._refused(connection, f"a frame of {length} bytes exceeds the limit")
-                return
-            begin, end = at + LENGTH.size, at + LENGTH.size + length
-            if end > len(whole):
-                break
-            if not connection.is_known and whole.startswith(self._ours, begin):
-                connection.is_known = True
-            yield whole[begin:end], received_ns
-            at = end
-        del connection.buffer[:at]
-        if at and connection.is_known:
+        was_empty = not connection.buffer
+        if not was_empty:
+            data = bytes(connection.buffer) + data
+        frames = ReceivedFrames.of_stream(data, received_ns)
+        connection.buffer[:] = data[frames.rest :]
+        if frames:
+            if not connection.is_known:
+                ours = self._ours
+                connection.is_known = any(data.startswith(ours, at) for at in frames.begins)
+            yield frames
+        if frames.oversized:
+            length = frames.oversized
+            yield self._refused(connection, f"a frame of {length} bytes exceeds the limit")
+            return
+        if frames and connection.is_known:
             connection.since_s = self._clock_s()
-        if at or was_empty:
+        if frames or was_empty:
             connection.begun_s = self._clock_s()
 
-    def _refused(self, connection: _Connection, reason: str) -> Arrival:
+    def _refused(self, connection: _Connection, reason: str) -> Refusal:
         data = bytes(connection.buffer[:KEPT_BYTES])
         self._drop(connection)
-        return Refusal(data, reason), self._clock_ns()
+        return Refusal(data, reason, self._clock_ns())
 
     def _drop(self, connection: _Connection) -> None:
         self._selector.unregister(connection.socket)
@@ -218,7 +227,7 @@ class TcpReceiver:
         self._server.close()
 
 
-class UdpReceiver:
+class UdpReceiver(Receiver):
     """A datagram is a frame. Datagrams are lost while the socket buffer is full."""
 
     def __init__(self, host: str, port: int, clock_ns: Callable[[], int] = time.time_ns) -> None:
@@ -227,16 +236,16 @@ class UdpReceiver:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self._socket.bind((host, port))
+        self._datagrams = Datagrams(self._socket)
 
-    def receive(self, timeout_s: float) -> Iterator[Arrival]:
-        self._socket.settimeout(timeout_s)
-        for _ in range(AT_ONCE):
-            try:
-                data = self._socket.recv(65_536)
-            except OSError:  # no more data
+    def receive_all(self, timeout_s: float) -> Iterator[ReceivedFrames | Refusal]:
+        if not select.select([self._socket], [], [], timeout_s)[0]:
+            return
+        for _ in range(READS):
+            messages = self._datagrams.receive()
+            if not messages:
                 return
-            yield data, self._clock_ns()
-            self._socket.settimeout(0)
+            yield ReceivedFrames.of_messages(messages, self._clock_ns())
 
     def keep_bounds(self) -> None:
         """See Receiver. UDP has no connections."""
@@ -245,10 +254,11 @@ class UdpReceiver:
         self._socket.close()
 
 
-class ZeromqReceiver:
-    """A message of a PULL socket is a frame. libzmq accepts any number of connections, so those
-    beyond the limit are shut down when the socket monitor reports them. Clients log in: one
-    that does not could fill the memory with parts of a message that never ends."""
+class ZeromqReceiver(Receiver):
+    """A message of a PULL socket is a frame, or several if they are packed. libzmq accepts any
+    number of connections, so those beyond the limit are shut down when the socket monitor reports
+    them. Clients log in: one that does not could fill the memory with parts of a message that
+    never ends."""
 
     def __init__(
         self,
@@ -258,8 +268,10 @@ class ZeromqReceiver:
         limits: ConnectionLimits = LIMITS,
         *,
         clock_ns: Callable[[], int] = time.time_ns,
+        are_packed: bool = False,
     ) -> None:
         self._clock_ns = clock_ns
+        self._are_packed = are_packed
         self._limits = limits
         import zmq
         from zmq.auth.thread import ThreadAuthenticator
@@ -276,7 +288,7 @@ class ZeromqReceiver:
         self._logins.configure_plain(passwords={ZEROMQ_USER: tag.hex()})
         self._socket = self._context.socket(zmq.PULL)
         self._socket.setsockopt(zmq.PLAIN_SERVER, 1)
-        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME_BYTES + are_packed * LENGTH.size)
         self._socket.setsockopt(zmq.RCVHWM, ZEROMQ_FRAMES)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.HANDSHAKE_IVL, int(1000 * PATIENCE_S))
@@ -290,16 +302,26 @@ class ZeromqReceiver:
             self.close()
             raise OSError(str(error)) from error
 
-    def receive(self, timeout_s: float) -> Iterator[Arrival]:
+    def receive_all(self, timeout_s: float) -> Iterator[ReceivedFrames | Refusal]:
         self.keep_bounds()
         if not self._socket.poll(int(1000 * timeout_s)):
             return
+        receive, again, no_wait = self._socket.recv, self._again, self._no_wait
         for _ in range(AT_ONCE):
             try:
-                data: bytes = self._socket.recv(self._no_wait)
-            except self._again:
+                data: bytes = receive(no_wait)
+            except again:
                 return
-            yield data, self._clock_ns()
+            received_ns = self._clock_ns()
+            if not self._are_packed:
+                yield ReceivedFrames(data, [0], [len(data)], received_ns)
+                continue
+            frames = ReceivedFrames.of_stream(data, received_ns)
+            if frames:
+                yield frames
+            if frames.rest != len(data):
+                reason = "the message does not end with a frame"
+                yield Refusal(data[frames.rest :][:KEPT_BYTES], reason, received_ns)
 
     def keep_bounds(self) -> None:
         for _ in range(AT_ONCE):
@@ -329,87 +351,3 @@ class ZeromqReceiver:
         self._socket.close()
         self._logins.stop()
         self._context.term()
-
-
-class Arrivals:
-    """Counts of one run. refused: data that is not a frame of the run; duplicates: repeated
-    frames. max_bytes: of the bitmaps of all streams. timed: whether frames carry a send time by the
-    clock of `received_ns`."""
-
-    def __init__(self, max_bytes: int = MAX_MARK_BYTES, *, timed: bool = True) -> None:
-        self._timed = timed
-        self._max_bytes = max_bytes
-        self.refused = 0
-        self.duplicates = 0
-        self._marks: dict[int, bytearray] = {}
-        self._last: dict[int, int] = {}
-        self._came: Counter[int] = Counter()
-        self._sent: dict[int, int] = {}
-        self._transit: Counter[int] = Counter()
-
-    def add(self, frame: Frame, received_ns: int) -> bool:
-        """Count a frame; True if its record must be appended."""
-        if frame.stream >= MAX_STREAMS:
-            self.refused += 1
-            return False
-        if frame.topic == END:
-            self._sent[frame.stream] = max(frame.sequence, self._sent.get(frame.stream, 0))
-            return False
-        marks = self._marks_with(frame.stream, frame.sequence)
-        if marks is None:
-            self.refused += 1
-            return False
-        place, bit = frame.sequence >> 3, 1 << (frame.sequence & 7)
-        if marks[place] & bit:
-            self.duplicates += 1
-            return False
-        marks[place] |= bit
-        self._came[frame.stream] += 1
-        self._last[frame.stream] = max(frame.sequence, self._last.get(frame.stream, -1))
-        if self._timed:
-            self._transit[max(0, received_ns - frame.sent_ns) // TRANSIT_STEP_NS] += 1
-        return True
-
-    def _marks_with(self, stream: int, sequence: int) -> bytearray | None:
-        """The bitmap of a stream, grown to hold the sequence; None above the limit."""
-        marks = self._marks.setdefault(stream, bytearray())
-        missing = (sequence >> 3) + 1 - len(marks)
-        if missing > 0:
-            if missing + sum(map(len, self._marks.values())) > self._max_bytes:
-                return None
-            marks.extend(bytes(missing))
-        return marks
-
-    def of_stream(self, stream: int) -> tuple[int | None, int]:
-        """Frames sent in a stream, None if it has not announced them, and distinct ones
-        received."""
-        return self._sent.get(stream), self._came[stream]
-
-    @property
-    def received(self) -> int:
-        """Distinct frames received."""
-        return self._came.total()
-
-    @property
-    def ended(self) -> bool:
-        """Whether every stream that sent a frame has announced its frame count."""
-        return bool(self._sent) and set(self._came) <= set(self._sent)
-
-    @property
-    def sent(self) -> int:
-        """Frames sent: the announced count of each stream, or the highest sequence received for
-        streams that have not announced one."""
-        return sum(
-            self._sent.get(stream, self._last.get(stream, -1) + 1)
-            for stream in {*self._sent, *self._last}
-        )
-
-    @property
-    def lost(self) -> int:
-        """Frames that were sent and did not arrive."""
-        return self.sent - self.received
-
-    @property
-    def transit_us(self) -> dict[str, int | None]:
-        """Time from sender to gateway in microseconds, measured by one clock."""
-        return {name: quantile(self._transit, level) for name, level in LEVELS.items()}

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from schemas.frame import END, HELLO, Frame, encode
 from services.generator.frame_batch import frames_of
-from services.generator.links import AT_ONCE, Link, open_link, open_system_link
+from services.generator.links import AT_ONCE, Link, ZeromqLink, open_system_link
 from services.runtime.settings import ROOT
 from tests.benchmarks._measured import Measured, averaged, ratio
 from tests.integration.kafka_broker import free_base_port
@@ -84,8 +84,9 @@ def sent(
     with receiving(transport, port, is_looped=is_looped) as process:
         place = "127.0.0.1", port
         is_ours = transport == "zeromq" and not is_looped  # it asks for a login
+        link: Link
         if is_ours:
-            link = open_link(transport, place, hello, TAG)
+            link = ZeromqLink(place, TAG, are_packed=True)
         else:
             link = open_system_link(transport, place, hello)
         count, began_s = push(link, size, rate_per_second, stamped=stamped)
@@ -135,8 +136,7 @@ def push(link: Link, size: int, rate_per_second: float, *, stamped: bool) -> tup
 def receiving(transport: str, port: int, *, is_looped: bool) -> "Iterator[subprocess.Popen[bytes]]":
     """The process that receives, which prints what came; with the example before it."""
     results = port + 1 if is_looped else port
-    way = "results" if is_looped else "sink"
-    ours = [sys.executable, "-m", "tests.benchmarks._link_end", way, transport, str(results)]
+    ours = [sys.executable, "-m", "tests.benchmarks._link_end", transport, str(results)]
     with subprocess.Popen(ours, cwd=ROOT, stdout=subprocess.PIPE) as end:
         assert end.stdout is not None
         assert end.stdout.readline() == b"open\n"

@@ -26,9 +26,7 @@ def main():
     answers = DroppingAnswers(system.transport("ANSWERS"), output)
     entry = system.address("INPUT")
     for some in system.frames(system.transport("TRANSPORT"), entry):
-        for frame in some:
-            head = system.HEAD.unpack_from(frame)
-            stream, topic, begin = head[2], head[3], system.HEAD.size + head[7]
+        for stream, topic, key, value in some:
             if topic == system.END:
                 answers.end(received)
                 continue
@@ -40,8 +38,8 @@ def main():
                 received += place != BEFORE
             answers.is_dropping = place == AFTER
             if place not in (BEFORE, INSIDE):
-                for stage, result in system.results(frame[begin:]):
-                    answers.result(stage, frame[system.HEAD.size : begin], result)
+                for stage, result in system.results(value):
+                    answers.result(stage, key, result)
             answers.is_dropping = False
         answers.flush()
 

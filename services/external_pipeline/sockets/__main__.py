@@ -22,10 +22,11 @@ from pathlib import Path
 from subprocess import Popen
 from threading import Event
 
+import numpy as np
 from confluent_kafka import KafkaException, Producer
 
 from schemas.engine import EnginePlan, ResultsLine, SocketPlan
-from schemas.frame import END, HELLO, STAMP, STAMP_HEADER, Frame, FrameError, checked
+from schemas.frame import END, HELLO, STAMP, STAMP_HEADER, Frame, decode
 from services.external_pipeline.__main__ import (
     EXIT_FAILED,
     EXIT_STOPPED,
@@ -34,7 +35,9 @@ from services.external_pipeline.__main__ import (
     stop_program,
     variables,
 )
-from services.runtime.frame_receivers import Arrivals, Receiver, Refusal, open_receiver
+from services.runtime.frame_batches import CheckedFrames, checked_frames
+from services.runtime.frame_counts import Arrivals
+from services.runtime.frame_receivers import Receiver, Refusal, open_receiver
 from services.runtime.process import stop_on_signals
 from services.runtime.program import end_with_parent, read_plan
 
@@ -49,7 +52,9 @@ LINGER_MS = 2
 class ReceivedResults:
     """The results of a run: frames become records of its output topics. A stream is a stage."""
 
-    def __init__(self, plan: EnginePlan, sockets: SocketPlan, receiver: Receiver) -> None:
+    def __init__(
+        self, plan: EnginePlan, sockets: SocketPlan, receiver: Receiver, producer: Producer
+    ) -> None:
         self._stages = tuple(plan.outputs)
         self._topics = tuple(plan.outputs.values())
         self._tag = bytes.fromhex(sockets.tag)
@@ -58,52 +63,50 @@ class ReceivedResults:
         self._frames_received: int | None = None
         self._newest_s = time.monotonic()
         self._said: ResultsLine | None = None
-        self._producer = Producer(
-            {
-                "bootstrap.servers": plan.bootstrap,
-                "client.id": "socket-results",
-                "enable.idempotence": True,
-                "compression.type": "lz4",
-                "partitioner": "murmur2_random",
-                "linger.ms": LINGER_MS,
-                "queue.buffering.max.messages": QUEUE_RECORDS,
-                **plan.properties,
-            }
-        )
+        self._producer = producer
 
     def take(self, timeout_s: float) -> None:
         """Append the results that have arrived; waits for the first. Raises KafkaException."""
         self._producer.poll(0)
-        for data, received_ns in self._receiver.receive(timeout_s):
-            if isinstance(data, Refusal):
+        for received in self._receiver.receive_all(timeout_s):
+            if isinstance(received, Refusal):
                 self._arrivals.refused += 1
                 continue
-            try:
-                frame = checked(data, self._tag, len(self._topics))
-            except FrameError:
-                self._arrivals.refused += 1
-                continue
-            self._take(frame, received_ns)
+            frames = checked_frames(received, self._tag, len(self._topics))
+            self._arrivals.refused += frames.refused
+            self._take(frames.where(frames.heads["topic"] != HELLO), received.received_ns)
 
-    def _take(self, frame: Frame, received_ns: int) -> None:
-        if frame.topic == HELLO:
+    def _take(self, frames: CheckedFrames, received_ns: int) -> None:
+        if not len(frames):
             return
         self._newest_s = time.monotonic()
-        if frame.stream >= len(self._topics):
-            self._arrivals.refused += 1
-            return
-        if frame.topic == END and len(frame.value) == STAMP.size:
+        is_of_stage = frames.heads["stream"] < len(self._topics)
+        self._arrivals.refused += len(frames) - int(is_of_stage.sum())
+        is_end = frames.heads["topic"] == END
+        for number in np.flatnonzero(is_of_stage & is_end).tolist():
+            self._end(decode(frames.frame(number)), received_ns)
+        results = frames.where(is_of_stage & ~is_end)
+        if len(results):
+            self._append(results.where(self._arrivals.add_all(results.heads)), received_ns)
+
+    def _end(self, frame: Frame, received_ns: int) -> None:
+        """Note the announced numbers of results and records."""
+        if len(frame.value) == STAMP.size:
             self._frames_received = max(0, STAMP.unpack(frame.value)[0])
-        if not self._arrivals.add(frame, received_ns):
-            return
-        topic, headers = self._topics[frame.stream], {STAMP_HEADER: STAMP.pack(received_ns)}
-        while True:
-            try:
-                self._producer.produce(topic, frame.value, frame.key, headers=headers)
-                return
-            except BufferError:
-                self._producer.poll(FULL_WAIT_S)
-                self._receiver.keep_bounds()
+        self._arrivals.add(frame, received_ns)
+
+    def _append(self, results: CheckedFrames, received_ns: int) -> None:
+        produce, topics = self._producer.produce, self._topics
+        headers: list[tuple[str, str | bytes | None]] = [(STAMP_HEADER, STAMP.pack(received_ns))]
+        streams = results.heads["stream"].tolist()
+        for stream, (key, value) in zip(streams, results.records(), strict=True):
+            while True:
+                try:
+                    produce(topics[stream], value, key, headers=headers)
+                    break
+                except BufferError:
+                    self._producer.poll(FULL_WAIT_S)
+                    self._receiver.keep_bounds()
 
     def news(self) -> ResultsLine | None:
         """The counts, once they are complete or nothing arrives any more; None if there is nothing
@@ -142,6 +145,22 @@ class ReceivedResults:
         self._producer.flush(FLUSH_S)
 
 
+def producer_of(plan: EnginePlan) -> Producer:
+    """The client that appends the results."""
+    return Producer(
+        {
+            "bootstrap.servers": plan.bootstrap,
+            "client.id": "socket-results",
+            "enable.idempotence": True,
+            "compression.type": "lz4",
+            "partitioner": "murmur2_random",
+            "linger.ms": LINGER_MS,
+            "queue.buffering.max.messages": QUEUE_RECORDS,
+            **plan.properties,
+        }
+    )
+
+
 def main() -> int:
     """Run the program and receive its results until told to stop; 1 with an error line if it
     ends earlier."""
@@ -155,14 +174,16 @@ def main() -> int:
     assert isinstance(command, tuple)
     tag, port = bytes.fromhex(sockets.tag), sockets.results_port
     try:
-        receiver = open_receiver(sockets.answers, sockets.host, port, tag, time.monotonic_ns)
+        receiver = open_receiver(
+            sockets.answers, sockets.host, port, tag, time.monotonic_ns, are_packed=True
+        )
     except OSError as error:
         place = f"{sockets.host}:{port}"
         print(
             f"{plan.pipeline.name}: results cannot be received at {place}: {error}", file=sys.stderr
         )
         return EXIT_FAILED
-    results = ReceivedResults(plan, sockets, receiver)
+    results = ReceivedResults(plan, sockets, receiver, producer_of(plan))
     try:
         environment = dict(os.environ) | variables(plan, Path(sys.argv[-1])) | of_sockets(plan)
         process = start(command, environment) if command else None

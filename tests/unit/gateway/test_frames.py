@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.frame import END, HEAD_BYTES, MARKER, Frame, FrameError, decode, encode, tag_of
-from services.runtime.frame_receivers import Arrivals
+from services.runtime.frame_counts import Arrivals
 from services.runtime.kafka import frame_tag
 from services.runtime.settings import ServiceSettings
 
