@@ -1,5 +1,5 @@
 """Frames by the buffer: what one read of a socket returned is split, parsed and checked with a few
-calls of numpy, so that a frame costs a tenth of what it costs by itself.
+calls of numpy, so that a frame costs a quarter of what it costs by itself.
 
 >>> received = ReceivedFrames.of_stream(LENGTH.pack(3) + b"abc" + LENGTH.pack(2) + b"d", 0)
 >>> list(received), received.rest
@@ -40,47 +40,59 @@ def tag_number(tag: bytes) -> np.uint64:
 
 @dataclass(frozen=True)
 class ReceivedFrames:
-    """Frames that one system call returned, in `data` from begins[i] to ends[i]. received_ns: when
-    it returned, for all of them. rest: where the data of the next frame begins. oversized: the
-    length of the next frame, if it exceeds MAX_FRAME_BYTES."""
+    """Frames that one system call returned, one after another in `data`. ends: of each; gap: bytes
+    before each, those of its length. received_ns: when the call returned, for all of them.
+    oversized: the length of the next frame, if it exceeds MAX_FRAME_BYTES."""
 
     data: bytes
-    begins: list[int]
     ends: list[int]
     received_ns: int
-    rest: int = 0
+    gap: int = 0
     oversized: int = 0
 
     @classmethod
     def of_stream(cls, data: bytes, received_ns: int) -> "ReceivedFrames":
         """The whole frames of a stream that begins with the length of one."""
-        begins, ends, at, unpack = [], [], LENGTH.size, LENGTH.unpack_from
+        ends, begin, gap, unpack = [], LENGTH.size, LENGTH.size, LENGTH.unpack_from
         whole, oversized = len(data), 0
-        while at <= whole:
-            (length,) = unpack(data, at - LENGTH.size)
+        while begin <= whole:
+            (length,) = unpack(data, begin - gap)
             if length > MAX_FRAME_BYTES:
                 oversized = length
                 break
-            if at + length > whole:
+            end = begin + length
+            if end > whole:
                 break
-            begins.append(at)
-            at += length
-            ends.append(at)
-            at += LENGTH.size
-        return cls(data, begins, ends, received_ns, at - LENGTH.size, oversized)
+            ends.append(end)
+            begin = end + gap
+        return cls(data, ends, received_ns, gap, oversized)
 
     @classmethod
     def of_messages(cls, messages: list[bytes], received_ns: int) -> "ReceivedFrames":
         """Each message is a frame."""
-        ends = list(accumulate(map(len, messages)))
-        return cls(b"".join(messages), [0, *ends][:-1], ends, received_ns)
+        return cls(b"".join(messages), list(accumulate(map(len, messages))), received_ns)
+
+    @property
+    def rest(self) -> int:
+        """Where the data after the frames begins."""
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where each frame begins and ends."""
+        ends = np.array(self.ends, np.int64)
+        begins = np.zeros(len(ends), np.int64)
+        begins[1:] = ends[:-1]
+        return begins + self.gap, ends
 
     def __len__(self) -> int:
         return len(self.ends)
 
     def __iter__(self) -> Iterator[bytes]:
-        data = self.data
-        return (data[begin:end] for begin, end in zip(self.begins, self.ends, strict=True))
+        begin = 0
+        for end in self.ends:
+            yield self.data[begin + self.gap : end]
+            begin = end
 
 
 @dataclass(frozen=True)
@@ -119,7 +131,7 @@ class CheckedFrames:
 def checked_frames(frames: ReceivedFrames, tag: bytes, topics: int) -> CheckedFrames:
     """The frames that `schemas.frame.checked` accepts. tag: of the run, which has this number of
     topics."""
-    begins, ends = np.array(frames.begins, np.int64), np.array(frames.ends, np.int64)
+    begins, ends = frames.places
     sizes = ends - begins
     is_headed = (sizes >= HEAD_BYTES) & (sizes <= MAX_FRAME_BYTES)
     count = len(frames)

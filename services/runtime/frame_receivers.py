@@ -198,8 +198,7 @@ class TcpReceiver(Receiver):
         connection.buffer[:] = data[frames.rest :]
         if frames:
             if not connection.is_known:
-                ours = self._ours
-                connection.is_known = any(data.startswith(ours, at) for at in frames.begins)
+                connection.is_known = any(frame.startswith(self._ours) for frame in frames)
             yield frames
         if frames.oversized:
             length = frames.oversized
@@ -314,7 +313,7 @@ class ZeromqReceiver(Receiver):
                 return
             received_ns = self._clock_ns()
             if not self._are_packed:
-                yield ReceivedFrames(data, [0], [len(data)], received_ns)
+                yield ReceivedFrames(data, [len(data)], received_ns)
                 continue
             frames = ReceivedFrames.of_stream(data, received_ns)
             if frames:

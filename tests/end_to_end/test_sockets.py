@@ -10,6 +10,7 @@ import pytest
 
 from tests.end_to_end.command import ROOT, CommandLine
 from tests.end_to_end.dropping_system import AFTER, BEFORE, EVERY, INSIDE
+from tests.end_to_end.recorded_states import assert_each_once, usable_states, write_recording
 from tests.integration.kafka_broker import free_base_port
 
 pytestmark = pytest.mark.end_to_end
@@ -110,6 +111,14 @@ def test_what_is_dropped_on_purpose_is_what_is_lost_at_each_place(tidegauge):
         f" WHERE run_id = '{report['run_id']}' AND stage = 'parse' FORMAT TSV",
     )
     assert rows.stdout.split() == ["tcp", str(lost), str(lost), "5", "5", "4"]
+
+
+@pytest.mark.parametrize("pipeline", ["calibration", "socket-python"])
+def test_each_state_of_a_recording_has_its_results_once(tidegauge, tmp_path, pipeline):
+    """Through the gateway and Kafka, and without both."""
+    write_recording(tmp_path / "states.json", seconds=14, states_per_second=143)
+    assert len(usable_states(tmp_path / "states.json")) == 2_002
+    assert_each_once(tidegauge, tmp_path, pipeline, "tcp", load_s=7)
 
 
 @pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go to build the example with")
