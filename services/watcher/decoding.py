@@ -25,11 +25,10 @@ from typing import Any, Final
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
-from google.protobuf.message import DecodeError as ProtobufError
 
 from schemas.codec import HEADER_BYTES, MARKER, told_by
 from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
-from services.definitions.watches import message_class, parsed, type_at
+from services.definitions.watches import parsed
 from services.runtime.clickhouse import NoRedirects, ServerRefusedError
 from services.watcher.records import text_of
 
@@ -322,6 +321,8 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
 
 
 def _protobuf(topic: WatchedTopic) -> Decode:
+    from google.protobuf.message import DecodeError as ProtobufError
+
     message = message_of(topic.schemas[0], topic.message)
 
     def decode(value: bytes, start: int = 0) -> Any:
@@ -336,6 +337,8 @@ def _protobuf(topic: WatchedTopic) -> Decode:
 def _framed(message: Any, decode: Callable[[bytes, int], Any]) -> Decode:
     """The decoder of values after Confluent's header: 0, the schema id, and the message indexes,
     which say which message of the schema the value is."""
+    from services.definitions.descriptor_sets import type_at
+
     types: dict[tuple[int, ...], str] = {}
 
     def framed(value: bytes) -> Any:
@@ -355,6 +358,8 @@ def _framed(message: Any, decode: Callable[[bytes, int], Any]) -> Decode:
 
 def message_of(descriptors: str, name: str) -> Any:
     """The class of a message, from a descriptor set in Base64. Raises ValueError."""
+    from services.definitions.descriptor_sets import message_class
+
     try:
         return message_class(base64.b64decode(descriptors), name)
     except ValueError as error:

@@ -2,15 +2,19 @@
 
 A group is the input, or the inputs of a join, of one output. Groups are kept in the order in which
 they are added, which is time order; each has a permanent number. An index of sorted blocks finds
-groups by identity. A block is merged when the newer one is as large, so the number of blocks is
-logarithmic in the number of groups. Groups by start are looked up by identity and event time.
+groups by identity. A block is merged when the newer one is as large, up to MOST_BLOCK groups, which
+bounds what merging takes, and what is kept of forgotten groups. Groups by start are looked up by
+identity and event time.
+
+A column keeps the differences from a number in few bits while they fit, and else whole numbers, so
+nothing is rounded.
 
 `Remembered` holds the inputs that wait for their output, are given up, and are forgotten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,20 +27,109 @@ OPEN: Final = 0
 MISSING: Final = 1
 PAIRED: Final = 2
 FIRST_CELLS = 1 << 14
-_KINDS: dict[str, Any] = {
-    "hash": np.uint64,
-    "time_ms": np.int64,
-    "due_ms": np.int64,
-    "state": np.uint8,
-    "place": np.int32,
-    "offset": np.int64,
-    "by": np.int32,
+MOST_BLOCK: Final = 1 << 18
+# Of each column: its numbers, and how their differences are kept while these fit.
+_KINDS: dict[str, tuple[Any, Any]] = {
+    "hash": (np.uint64, np.uint64),
+    "time_ms": (np.int64, np.int32),
+    "due_ms": (np.int64, np.int32),
+    "state": (np.uint8, np.uint8),
+    "place": (np.int32, np.int16),
+    "offset": (np.int64, np.int32),
+    "by": (np.int32, np.int16),
 }
 # Extra columns of groups by start: event time, and the number of windows that contain it.
-_BY_START: dict[str, Any] = {"start_us": np.int64, "windows": np.uint8}
+_BY_START: dict[str, tuple[Any, Any]] = {
+    "start_us": (np.int64, np.int64),
+    "windows": (np.uint8, np.uint8),
+}
 _OWN: Final = ("due_ms", "state", "windows")  # columns that are not arguments of `add`
-_Block = tuple[npt.NDArray[Any], ...]  # hash, number and, for groups by start, event time
-_Range = tuple[Ints, Ints, Ints]  # numbers of a block; first place and end of each identity
+BASES: Final = "bases"
+GROUP: Final = "group_"
+
+
+class Column:
+    """Numbers of one kind in consecutive rows. cells: their differences from `base`, of the kind
+    `small` if these fit, else the numbers."""
+
+    def __init__(self, kind: Any, small: Any) -> None:
+        self._kind, self._small = np.dtype(kind), np.dtype(small)
+        self.base = 0
+        self.cells = np.empty(FIRST_CELLS, small)
+
+    def get(self, rows: Any) -> npt.NDArray[Any]:
+        """The numbers of some rows."""
+        cells: npt.NDArray[Any] = self.cells[rows]
+        if cells.dtype != self._kind:
+            cells = np.add(cells, self.base, dtype=self._kind)
+        return cells
+
+    def put(self, first: int, low: int, values: npt.NDArray[Any]) -> None:
+        """Set rows from `low` on, which were free. first: the first row in use."""
+        if self._small != self._kind:
+            if len(values) and not self._fits(values):
+                self._set_base(first, low, values)
+            values = np.subtract(values, self.base, dtype=np.int64)
+        self.cells[low : low + len(values)] = values
+
+    def move(self, low: int, high: int, size: int) -> None:
+        """Move rows to the front of new cells."""
+        cells = np.empty(size, self.cells.dtype)
+        cells[: high - low] = self.cells[low:high]
+        self.cells = cells
+        if cells.dtype != self._small and high > low:
+            self._set_base(0, high - low, np.empty(0, self._kind))
+
+    def before(self, value: int, low: int, high: int) -> int:
+        """How many of the ascending numbers from row `low` to `high` are below a value."""
+        limits, sought = np.iinfo(self.cells.dtype), value - self.base
+        if sought > limits.max:
+            return high - low
+        sought = max(sought, int(limits.min))
+        cells = self.cells[low:high]
+        return int(np.searchsorted(cells, cells.dtype.type(sought), "left"))
+
+    def _fits(self, values: npt.NDArray[Any]) -> bool:
+        limits = np.iinfo(self.cells.dtype)
+        low, high = int(values.min()) - self.base, int(values.max()) - self.base
+        return bool(limits.min <= low and high <= limits.max)
+
+    def _set_base(self, first: int, low: int, values: npt.NDArray[Any]) -> None:
+        """Keep the rows from `first` to `low` so that further values fit."""
+        rows = slice(first, low)
+        known, size = self.get(rows), len(self.cells)
+        every = np.concatenate([known, values])
+        least, most = int(every.min()), int(every.max())
+        is_small = most - least <= np.iinfo(self._small).max
+        self.base = least if is_small else 0
+        self.cells = np.empty(size, self._small if is_small else self._kind)
+        self.cells[rows] = np.subtract(known, self.base, dtype=np.int64)
+
+
+class _Block(NamedTuple):
+    """Some groups by identity and, for groups by start, event time. first, last: the least and the
+    greatest number; hash: ascending; row: numbers less the first."""
+
+    first: int
+    last: int
+    hash: Hashes
+    row: npt.NDArray[np.int32]
+    start: Ints | None
+
+    @property
+    def number(self) -> Ints:
+        """The number of each."""
+        return np.add(self.row, self.first, dtype=np.int64)
+
+
+class _Range(NamedTuple):
+    """Places of identities in a block: asked, the positions of those that it has; from `low` to
+    `high` of each."""
+
+    block: _Block
+    asked: Ints
+    low: Ints
+    high: Ints
 
 
 @dataclass(frozen=True)
@@ -53,15 +146,16 @@ class Groups:
 
     hash: of the identity. time_ms: of the latest input. due_ms: running maximum of time_ms, so it
     never decreases when records are out of order. place, offset: partition code and offset of the
-    latest input. by: code of the field that latency is split by.
+    latest input. by: code of the field that latency is split by. most: groups in a block.
     """
 
-    def __init__(self, by_start: bool = False) -> None:
+    def __init__(self, by_start: bool = False, most: int = MOST_BLOCK) -> None:
         self.first = self.end = 0
         self._base = 0
         self._by_start = by_start
+        self._most = most
         self._kinds = _KINDS | (_BY_START if by_start else {})
-        self._columns = {name: np.empty(FIRST_CELLS, kind) for name, kind in self._kinds.items()}
+        self._columns = {name: Column(*kinds) for name, kinds in self._kinds.items()}
         self._blocks: list[_Block] = []
 
     @property
@@ -74,24 +168,23 @@ class Groups:
 
     def of(self, column: str, numbers: Ints) -> npt.NDArray[Any]:
         """A column of some groups."""
-        result: npt.NDArray[Any] = self._columns[column][numbers - self._base]
-        return result
+        return self._columns[column].get(numbers - self._base)
 
     def column(self, column: str, first: int, end: int) -> npt.NDArray[Any]:
         """A column of consecutive groups."""
-        return self._columns[column][first - self._base : end - self._base]
+        return self._columns[column].get(slice(first - self._base, end - self._base))
 
     def set_state(self, numbers: Ints, state: int) -> None:
         """Set the state of groups."""
-        self._columns["state"][numbers - self._base] = state
+        self._columns["state"].cells[numbers - self._base] = state
 
     def set_states(self, numbers: Ints, states: npt.NDArray[np.uint8]) -> None:
         """Set the state of each of some groups."""
-        self._columns["state"][numbers - self._base] = states
+        self._columns["state"].cells[numbers - self._base] = states
 
     def add_windows(self, numbers: Ints, windows: Ints) -> npt.NDArray[np.uint8]:
         """Add to the number of windows of distinct groups; returns the new numbers."""
-        column = self._columns["windows"]
+        column = self._columns["windows"].cells
         rows = numbers - self._base
         column[rows] = np.minimum(column[rows] + windows, np.iinfo(np.uint8).max)
         return column[rows]
@@ -103,14 +196,15 @@ class Groups:
         if not count:
             return
         self._make_room(count)
-        low, high = self.end - self._base, self.end - self._base + count
-        before = self._columns["due_ms"][low - 1] if len(self) else time_ms[0]
+        first, low = self.first - self._base, self.end - self._base
+        due = self._columns["due_ms"]
+        before = due.get(slice(low - 1, low))[0] if len(self) else time_ms[0]
         columns["due_ms"] = np.maximum.accumulate(np.maximum(time_ms, before))
-        for name, values in columns.items():
-            self._columns[name][low:high] = values
-        self._columns["state"][low:high] = OPEN
+        columns["state"] = np.full(count, OPEN, np.uint8)
         if self._by_start:
-            self._columns["windows"][low:high] = 0
+            columns["windows"] = np.zeros(count, np.uint8)
+        for name, values in columns.items():
+            self._columns[name].put(first, low, values)
         self._index(self.end, self.end + count)
         self.end += count
 
@@ -127,8 +221,8 @@ class Groups:
         at most `most` groups, or one identity."""
         ranges = self._ranges(hash_, start_us, end_us)
         sizes = np.zeros(len(hash_), np.int64)
-        for _, low, high in ranges:
-            sizes += high - low
+        for each in ranges:
+            sizes[each.asked] += each.high - each.low
         total = np.append(0, sizes.cumsum())
         first = 0
         while first < len(hash_):
@@ -138,35 +232,35 @@ class Groups:
             first = end
 
     def _ranges(self, hash_: Hashes, start_us: Ints | None, end_us: Ints | None) -> list[_Range]:
-        """The places of identities in each block."""
+        """The places of identities in the blocks that have some of them."""
         ranges: list[_Range] = []
         order = np.argsort(hash_)
         sorted_hash = hash_[order]
-        for block_hash, block_number, *block_start in self._blocks:
-            low = np.searchsorted(block_hash, sorted_hash, "left")
-            high = np.searchsorted(block_hash, sorted_hash, "right")
-            if start_us is not None and end_us is not None:
+        for block in self._blocks:
+            low = np.searchsorted(block.hash, sorted_hash, "left")
+            mine = block.hash[np.minimum(low, len(block.hash) - 1)] == sorted_hash
+            if not mine.any():
+                continue
+            asked, low = order[mine], low[mine]
+            high = np.searchsorted(block.hash, sorted_hash[mine], "right")
+            if start_us is not None and end_us is not None and block.start is not None:
                 low, high = (
-                    first_at(block_start[0], low, high, bound[order])
-                    for bound in (start_us, end_us)
+                    first_at(block.start, low, high, bound[asked]) for bound in (start_us, end_us)
                 )
-            if (high > low).any():
-                places = np.empty((2, len(order)), np.int64)
-                places[:, order] = low, high
-                ranges.append((block_number, *places))
+            ranges.append(_Range(block, asked, low, high))
         return ranges
 
     def _found(self, ranges: list[_Range], first: int, end: int) -> Matches:
         """The groups of the identities from `first` to `end`."""
         parts: list[tuple[Ints, Ints]] = []
-        for block_number, low, high in ranges:
-            lengths = (high - low)[first:end]
-            starts = low[first:end] - np.append(0, lengths.cumsum()[:-1])
+        for block, asked, low, high in ranges:
+            mine = (asked >= first) & (asked < end)
+            lengths = (high - low)[mine]
+            starts = low[mine] - np.append(0, lengths.cumsum()[:-1])
             places = np.repeat(starts, lengths)
-            number = block_number[places + np.arange(len(places))]
-            asked = np.repeat(np.arange(first, end), lengths)
+            number = np.add(block.row[places + np.arange(len(places))], block.first, dtype=np.int64)
             alive = number >= self.first
-            parts.append((asked[alive], number[alive]))
+            parts.append((np.repeat(asked[mine], lengths)[alive], number[alive]))
         if not parts:
             return Matches(np.empty(0, np.int64), np.empty(0, np.int64))
         asked = np.concatenate([part[0] for part in parts])
@@ -176,74 +270,105 @@ class Groups:
 
     def until(self, due_before_ms: int, start: int) -> int:
         """Number of the first group from `start` on that is not due before a time."""
-        due = self.column("due_ms", start, self.end)
-        return start + int(np.searchsorted(due, due_before_ms, "left"))
+        low, high = start - self._base, self.end - self._base
+        return start + self._columns["due_ms"].before(due_before_ms, low, high)
 
     def forget(self, first: int) -> None:
         """Remove the groups before a number."""
         self.first = max(self.first, first)
-        self._blocks = [block for block in self._blocks if block[1].max() >= self.first]
+        self._blocks = [block for block in self._blocks if block.last >= self.first]
 
     def keep(self, limit: int) -> None:
         """Keep only identities whose hash is below a limit."""
-        saved = self.saved()
-        kept = saved["hash"] < np.uint64(limit)
-        self.restore({name: column[kept] for name, column in saved.items()})
+        kept = self.column("hash", self.first, self.end) < np.uint64(limit)
+        self._replace({name: column[kept] for name, column in self._numbers().items()})
 
-    def saved(self) -> dict[str, npt.NDArray[Any]]:
-        """All columns, for `restore`."""
+    def _numbers(self) -> dict[str, npt.NDArray[Any]]:
         return {name: self.column(name, self.first, self.end) for name in self._kinds}
 
-    def restore(self, columns: dict[str, npt.NDArray[Any]]) -> None:
-        """Replace all groups; they get numbers after all earlier ones."""
+    def saved(self) -> dict[str, npt.NDArray[Any]]:
+        """All columns as they are kept, for `restore`, and their bases."""
+        rows = slice(self.first - self._base, self.end - self._base)
+        cells = {name: column.cells[rows] for name, column in self._columns.items()}
+        return cells | {BASES: np.array([each.base for each in self._columns.values()], np.int64)}
+
+    def restore(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Replace all groups; they get numbers after all earlier ones. Releases up to 0.1.0 save
+        numbers without bases."""
+        bases = columns.get(BASES, np.zeros(len(self._kinds), np.int64)).tolist()
+        self._replace(
+            {
+                name: np.add(columns[name], base, dtype=kind) if base else columns[name]
+                for (name, (kind, _)), base in zip(self._kinds.items(), bases, strict=True)
+            }
+        )
+
+    def _replace(self, columns: dict[str, npt.NDArray[Any]]) -> None:
         self._base = self.first = self.end
-        self.end += len(columns["hash"])
-        self._columns = {name: np.array(columns[name], kind) for name, kind in self._kinds.items()}
+        count = len(columns["hash"])
+        self.end += count
         self._blocks = []
-        self._index(self.first, self.end)
+        for name, kinds in self._kinds.items():
+            self._columns[name] = column = Column(*kinds)
+            column.move(0, 0, max(FIRST_CELLS, count))
+            column.put(0, 0, columns.pop(name))
+        for first in range(self.first, self.end, self._most):
+            self._index(first, min(first + self._most, self.end))
 
     def _make_room(self, count: int) -> None:
         """Move the remaining groups to the front of sufficiently large columns."""
-        if self.end - self._base + count <= len(self._columns["hash"]):
+        low, high = self.first - self._base, self.end - self._base
+        if high + count <= len(self._columns["hash"].cells):
             return
-        size = max(FIRST_CELLS, 5 * (len(self) + count) // 4)
-        for name, kind in self._kinds.items():
-            column = np.empty(size, kind)
-            column[: len(self)] = self.column(name, self.first, self.end)
-            self._columns[name] = column
+        size = max(FIRST_CELLS, 9 * (len(self) + count) // 8)
+        for column in self._columns.values():
+            column.move(low, high, size)
         self._base = self.first
 
     def _index(self, first: int, end: int) -> None:
         if first == end:
             return
-        names = ("hash", "start_us") if self._by_start else ("hash",)
-        hash_, *start = (self.column(name, first, end) for name in names)
-        block = self._block(hash_, np.arange(first, end), *start)
-        while self._blocks and len(self._blocks[-1][0]) <= 2 * len(block[0]):
+        start = self.column("start_us", first, end) if self._by_start else None
+        block = self._block(self.column("hash", first, end), np.arange(first, end), start)
+        while self._blocks and self._is_near(self._blocks[-1], block):
             block = self._merged(self._blocks.pop(), block)
-        if len(block[0]):
+        if len(block.hash):
             self._blocks.append(block)
 
+    def _is_near(self, older: _Block, newer: _Block) -> bool:
+        """Whether two blocks are to be one."""
+        sizes = len(older.hash), len(newer.hash)
+        return sizes[0] <= 2 * sizes[1] and sum(sizes) <= self._most
+
     @staticmethod
-    def _block(hash_: Hashes, number: Ints, *start: Ints) -> _Block:
-        order = np.lexsort((*start, hash_)) if start else np.argsort(hash_, kind="stable")
-        return tuple(column[order] for column in (hash_, number, *start))
+    def _block(hash_: Hashes, number: Ints, start: Ints | None) -> _Block:
+        if not len(hash_):
+            return _Block(0, -1, hash_, number.astype(np.int32), start)
+        keys = (hash_,) if start is None else (start, hash_)
+        order = np.lexsort(keys) if len(keys) > 1 else np.argsort(hash_, kind="stable")
+        first, last = int(number.min()), int(number.max())
+        row = (number[order] - first).astype(np.int32)
+        return _Block(first, last, hash_[order], row, None if start is None else start[order])
 
     def _merged(self, older: _Block, newer: _Block) -> _Block:
         """Merge two blocks. Drops forgotten groups and, except by start, paired groups whose
         identity has a younger group with judged outputs."""
-        columns = [np.concatenate(both) for both in zip(older, newer, strict=True)]
-        alive = columns[1] >= self.first
-        block = self._block(*(column[alive] for column in columns))
-        hash_, number = block[:2]
+        number = np.concatenate([older.number, newer.number])
+        alive = number >= self.first
+        hash_ = np.concatenate([older.hash, newer.hash])[alive]
+        start = None
+        if older.start is not None and newer.start is not None:
+            start = np.concatenate([older.start, newer.start])[alive]
+        block = self._block(hash_, number[alive], start)
         if len(hash_) < 2 or self._by_start:
             return block
-        younger = (hash_[1:] == hash_[:-1]) & (number[1:] < self.end)
+        number = block.number
+        younger = (block.hash[1:] == block.hash[:-1]) & (number[1:] < self.end)
         has_younger = np.append(younger, False)
-        wanted = ~has_younger
-        if has_younger.any():
-            wanted |= self.of("state", number) != PAIRED
-        return hash_[wanted], number[wanted]
+        if not has_younger.any():
+            return block
+        wanted = ~has_younger | (self.of("state", number) != PAIRED)
+        return self._block(block.hash[wanted], number[wanted], None)
 
 
 def first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
@@ -257,6 +382,13 @@ def first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:
         low = np.where(is_below, middle + 1, low)
         high = np.where(open_ & ~is_below, middle, high)
     return low
+
+
+def named(columns: Mapping[str, npt.NDArray[Any]], head: str) -> dict[str, npt.NDArray[Any]]:
+    """The columns whose names begin so, by the rest of their names."""
+    return {
+        name.removeprefix(head): column for name, column in columns.items() if name.startswith(head)
+    }
 
 
 class Remembered:
@@ -312,10 +444,10 @@ class Remembered:
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
         given_up = max(0, self.given_up - self.groups.first)
-        groups = {f"group_{name}": column for name, column in self.groups.saved().items()}
+        groups = {f"{GROUP}{name}": column for name, column in self.groups.saved().items()}
         return {"given_up": np.array([given_up])} | groups
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
-        self.groups.restore({name: saved[f"group_{name}"] for name in self.groups.saved()})
+        self.groups.restore(named(saved, GROUP))
         self.given_up = self.groups.first + int(saved["given_up"][0])

@@ -26,7 +26,8 @@ from services.runtime.settings import ServiceSettings
 
 SUMMED: Final = (*COUNTED, catalogue.SLICES)
 PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
-VERSION: Final = 1
+VERSION: Final = 2
+READABLE: Final = (1, VERSION)  # in the first, groups are numbers without bases
 Arrays = dict[str, npt.NDArray[Any]]
 Saved = tuple[Arrays, dict[str, Any]]
 
@@ -65,7 +66,7 @@ def load(path: Path) -> Saved | None:
     arrays, place = {}, data.find(b"\n") + 1
     try:
         head = json.loads(data[:place])
-        if head["version"] != VERSION:
+        if head["version"] not in READABLE:
             raise ValueError(f"its version is {head['version']}")
         for name, kind, count in head["arrays"]:
             arrays[name] = np.frombuffer(data, kind, count, place)

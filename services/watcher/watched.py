@@ -19,6 +19,7 @@ from services.watcher.extracting import (
     RefusedRecords,
     sizes,
 )
+from services.watcher.groups import named
 from services.watcher.ledger import Joining, WatchLedger
 from services.watcher.records import (
     NONE_MS,
@@ -408,11 +409,7 @@ class Watched:
         self._main.restore(arrays, rest["totals"])
         self.counting.slices.values.restore(rest["values"])
         for number, hop in enumerate(self._hops):
-            head = f"hop_{number}_"
-            columns = {
-                name.removeprefix(head): arrays[name] for name in arrays if name.startswith(head)
-            }
-            hop.restore(columns, rest["hops"][number])
+            hop.restore(named(arrays, f"hop_{number}_"), rest["hops"][number])
 
     def _count(self, topic: str, times: Ints, messages: list[Message]) -> None:
         lengths = np.fromiter(sizes(messages), np.int64, len(messages))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from schemas.watch import Relation
 from services.runtime.counting import Ints
-from services.watcher.groups import MISSING, PAIRED, Groups, Remembered, first_at
+from services.watcher.groups import MISSING, PAIRED, Groups, Remembered, first_at, named
 from services.watcher.records import (
     DUPLICATE,
     EXACT,
@@ -43,6 +43,7 @@ from services.watcher.records import (
 )
 
 FAR_MS: Final = 1 << 62
+HAD: Final = "had_"
 SIDES: Final[tuple[Any, ...]] = ("left", "right")
 MOST_AT_ONCE: Final = 1 << 18  # inputs, each once per window; bounds the memory
 
@@ -141,13 +142,13 @@ class Windows:
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """The complete state, for `restore`."""
         waiting = saved_records(self.waiting, "waiting")
-        had = {f"had_{name}": column for name, column in self._had.saved().items()}
+        had = {f"{HAD}{name}": column for name, column in self._had.saved().items()}
         return waiting | had | self._remembered.saved()
 
     def restore(self, saved: dict[str, npt.NDArray[Any]]) -> None:
         """Restore saved state."""
         self.waiting = restored_records(saved, "waiting")
-        self._had.restore({name: saved[f"had_{name}"] for name in self._had.saved()})
+        self._had.restore(named(saved, HAD))
         self._remembered.restore(saved)
 
     def _asked(self, outputs: RecordColumns) -> Iterator[_Asked]:

@@ -6,13 +6,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from schemas.validation_errors import DefinitionError
-from services.definitions.watches import (
-    kept_watch,
-    kept_watches,
-    message_class,
-    read_cluster,
-    read_watch,
-)
+from services.definitions.descriptor_sets import message_class
+from services.definitions.watches import kept_watch, kept_watches, read_cluster, read_watch
 from services.runtime.settings import EXIT_USAGE
 from services.watcher.__main__ import main
 
