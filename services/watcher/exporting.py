@@ -43,7 +43,7 @@ from schemas.report import (
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.watch import Watch
 from services.definitions.watches import end_watch, kept_watch, position_path
-from services.runtime.events import FLUSH_TIMEOUT_S, EventSink
+from services.runtime.events import FLUSH_TIMEOUT_S
 from services.runtime.figure_metrics import FigureCounts
 from services.runtime.files import write_whole
 from services.runtime.kafka import said_by_kafka
@@ -58,7 +58,7 @@ from services.watcher.process import REASONS_TO_END, WatchContext, end_left, wat
 from services.watcher.processes import LEAST_PAUSE_S, MOST_PAUSE_S, WatchMetrics
 from services.watcher.runs import WatchRuns, figures_of
 from services.watcher.watched import Watched
-from services.watcher.watching import Watching, WatchPace
+from services.watcher.watching import CountingSink, Watching, WatchPace
 
 REPORT: Final = "report.json"
 SHOW_S: Final = 0.5  # between figures: whoever asks gets the newest ones
@@ -153,7 +153,7 @@ class ExportContext(WatchContext):
     def __init__(
         self, settings: ServiceSettings, state: ExportedState, seconds: float | None = None
     ) -> None:
-        super().__init__(settings)
+        super().__init__(settings, state.watch.name)
         self.state, self.results = state, state.events
         self.pace = WatchPace(show_s=SHOW_S)
         self.metrics = WatchMetrics()
@@ -161,7 +161,7 @@ class ExportContext(WatchContext):
         self._seconds = seconds
         self._figures = state.events.counts.saved()
 
-    def open_events(self, _producer: str) -> EventSink:
+    def open_events(self, _producer: str) -> CountingSink:
         """The counts in memory."""
         return self.state.events
 
@@ -171,7 +171,7 @@ class ExportContext(WatchContext):
         state, name = self.state, self.state.watch.name
         if watching.behind is None:
             self._figures = state.events.counts.saved()
-        shown = watching.shown() | {"figures": self._figures}
+        shown = self.shown(watching) | {"figures": self._figures}
         state.lags = [TopicLag(*each) for each in shown["lags"]]
         self.metrics.set(name, shown)
         state.report = report_so_far(state.watch, watching.watched, watching.runs)

@@ -1,4 +1,5 @@
-"""One watch as a process: `python -m services.watcher.process NAME`, started by the watcher.
+"""One watch as a process: `python -m services.watcher.process NAME`, started by the watcher. Small
+watches may share a process (hosting.py).
 
 It ends when its standard input is closed, or at SIGTERM; the next process resumes. It first
 concludes what is left of a watch that was ended or changed; with `--conclude` before the name it
@@ -10,11 +11,13 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NoReturn
 
+import psutil
 import structlog
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
@@ -22,7 +25,8 @@ from schemas.validation_errors import first_mistake
 from schemas.watch import Watch, WatchedKafka, own_name
 from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
-from services.runtime.events import Events, EventSink
+from services.runtime.events import Events
+from services.runtime.figure_metrics import FigureCounts
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
 from services.runtime.process import Clock, expect_batches, limit_arenas, now_ms, stop_on_signals
@@ -36,11 +40,11 @@ from services.watcher.clusters import ClusterLags, ClusterReaders, LagReader, To
 from services.watcher.decoding import RegistrySilentError
 from services.watcher.group_lag import FETCHING, GroupLagReader, NextRecords
 from services.watcher.position import CatchingUp, EventStore, ResultTopics
-from services.watcher.processes import MOST_REASON_BYTES, SHOWN
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
+from services.watcher.seats import MOST_REASON_BYTES, SHOWN
 from services.watcher.watched import Watched
-from services.watcher.watching import BusSilentError, Watching, WatchPace
+from services.watcher.watching import BusSilentError, CountingSink, Watching, WatchPace
 
 CATCH_UP_S: Final = 30.0  # for a watch that is to end
 REASONS_TO_END: Final = (
@@ -65,12 +69,28 @@ def commit_reader(client: dict[str, Any]) -> CommitReader | None:
         return None
 
 
+class CountedEvents(Events):
+    """The bus, and the counts of the figures that a watch has published on it."""
+
+    def __init__(self, producer: Producer, name: str) -> None:
+        super().__init__(producer, name)
+        self.counts = FigureCounts()
+
+    def publish_figures(self, topic: str, run_id: str, /, **fields: Any) -> None:
+        """Publish and count figures."""
+        super().publish_figures(topic, run_id, **fields)
+        self.counts.add(topic, fields)
+
+
 class WatchContext:
     """What a watch runs in: the settings of this machine, the bus, the watched cluster, the pace
-    and the clock (epoch ms). newest: the watch that was opened last."""
+    and the clock (epoch ms). newest: the watch that was opened last. reading: properties of the
+    client that reads. process: the name of the process in figures."""
 
-    def __init__(self, settings: ServiceSettings) -> None:
-        self.settings = settings
+    reading: Mapping[str, Any] = READING
+
+    def __init__(self, settings: ServiceSettings, process: str = "") -> None:
+        self.settings, self.process = settings, process
         self.results: EventStore = ResultTopics(settings)
         self.pace = WatchPace()
         self.clock: Clock = now_ms
@@ -97,9 +117,9 @@ class WatchContext:
             return tuple(name.removeprefix(own_name(cluster, "")) for name in mine)
 
         client = client_properties(kafka, watch.name, self.settings)
-        admin = AdminClient(client | SILENT)
+        admin = self.open_admin(client)
         reader = WatchReader(
-            lambda: Consumer(client | READING),
+            lambda: Consumer({**client, **self.reading}),
             admin,
             there(watch.topics()),
             outputs=there(each.topic for each in (*watch.through, *watch.outputs)),
@@ -108,14 +128,30 @@ class WatchContext:
         next_records = NextRecords(lambda: Consumer(client | FETCHING))
         return reader, GroupLagReader(admin, next_records, there(watch.groups))
 
-    def open_events(self, producer: str) -> EventSink:
+    def open_admin(self, client: dict[str, Any]) -> AdminClient:
+        """A client that asks for ends and descriptions. client: its properties."""
+        return AdminClient(client | SILENT)
+
+    def open_events(self, producer: str) -> CountingSink:
         """What publishes the results of a watch."""
-        return Events(event_producer(self.settings, producer), producer)
+        return CountedEvents(event_producer(self.settings, producer), producer)
+
+    def opening(self) -> AbstractContextManager[Any]:
+        """Entered while a watch is opened or what is left of it is concluded."""
+        return nullcontext()
+
+    def settle(self) -> None:
+        """Called once a watch is open."""
+        expect_batches()
 
     def show(self, watching: Watching) -> None:
         """Hand the figures to the parent, which reads all along. Raises OSError."""
-        sys.stdout.buffer.write(SHOWN + json.dumps(watching.shown()).encode() + b"\n")
+        sys.stdout.buffer.write(SHOWN + json.dumps(self.shown(watching)).encode() + b"\n")
         sys.stdout.buffer.flush()
+
+    def shown(self, watching: Watching) -> dict[str, Any]:
+        """The figures of a watch, and what its process takes, as JSON types."""
+        return watching.shown() | {"process": used_by(self.process)}
 
     def environment(self) -> dict[str, Any]:
         """Versions and the machine."""
@@ -130,19 +166,40 @@ def main() -> None:
     limit_arenas()
     stop = stop_on_signals()
     end_with_parent()
-    run(name, WatchContext(settings), stop, only_conclude="--conclude" in sys.argv[1:-1])
+    run(name, WatchContext(settings, name), stop, only_conclude="--conclude" in sys.argv[1:-1])
 
 
 def run(name: str, context: WatchContext, stop: threading.Event, *, only_conclude: bool) -> None:
     """Conclude what was left of a watch, then watch until told to stop. Exits as `main`."""
+    if reason := run_until(stop, name, context, only_conclude=only_conclude):
+        _end(name, reason)
+
+
+def run_until(
+    stop: threading.Event, name: str, context: WatchContext, *, only_conclude: bool
+) -> str:
+    """Conclude what was left of a watch, then watch until told to stop. Returns why it could not go
+    on; empty if it was told to stop."""
     try:
-        end_left(name, context, stop)
+        with context.opening():
+            end_left(name, context, stop)
         if not only_conclude:  # else the parent does not know this watch
             watch_until(stop, name, context)
     except ValidationError as error:
-        _end(name, first_mistake(error))
+        return first_mistake(error)
     except REASONS_TO_END as error:
-        _end(name, said_by_kafka(error))
+        return said_by_kafka(error) or type(error).__name__
+    return ""
+
+
+def used_by(process: str) -> dict[str, Any]:
+    """What this process takes. cpu_s: since it began; thread_s: of it, this thread's."""
+    return {
+        "name": process,
+        "memory_bytes": psutil.Process().memory_info().rss,
+        "cpu_s": time.process_time(),
+        "thread_s": time.thread_time(),
+    }
 
 
 def watch_until(stop: threading.Event, name: str, context: WatchContext) -> None:
@@ -150,9 +207,10 @@ def watch_until(stop: threading.Event, name: str, context: WatchContext) -> None
     watch = wanted_watch(context.settings, name)
     if watch is None or stop.is_set():
         return
-    watching = open_watching(watch, context)
+    with context.opening():
+        watching = open_watching(watch, context)
     try:
-        expect_batches()
+        context.settle()
         log.info("started", catching_up=watching.behind is not None)
         shown_s = time.monotonic()
         while not stop.is_set():

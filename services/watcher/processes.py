@@ -1,20 +1,20 @@
-"""Processes of the watches: one each for as long as its file exists, and one to conclude a removed
-watch that did not end by itself; and their figures as Prometheus metrics, which they write to their
-standard output, a line each."""
+"""The watches that run: each for as long as its file exists, and those that conclude a removed one
+that did not end by itself, in processes that seats.py chooses; and their figures as Prometheus
+metrics."""
 
 import json
-import os
 import subprocess
-import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
 import structlog
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,15 +22,16 @@ from schemas.events import WatchTrouble
 from services.definitions.watches import kept_watches, positions
 from services.runtime.events import Events
 from services.runtime.figure_metrics import FigureCounts, Labels, families
+from services.watcher.seats import MOST_READ, MOST_REASON_BYTES, SHOWN, Seats, WatchProcess
 
 LEAST_PAUSE_S: Final = 1.0
 MOST_PAUSE_S: Final = 60.0
-MOST_REASON_BYTES: Final = 1_000
 LASTING_S: Final = 120.0  # a process that ran this long started well
 STOP_TIMEOUT_S: Final = 8.0
 GROUP: Final = ("watch", "group", "topic")
-SHOWN: Final = b"\x1e"  # before a line of figures; all else is the reason for the end
-MOST_READ: Final = 1 << 20
+PROCESS: Final = ("process",)
+BUSY_CORES: Final = 0.2  # of a watch that needs a process of its own
+BUSY_LOOKS: Final = 3  # in a row
 log = structlog.get_logger()
 
 
@@ -38,15 +39,27 @@ log = structlog.get_logger()
 class _Child:
     """A process of a watch. version: of its file. pause_s: delay before a restart. is_concluding:
     whether it only concludes a watch without a file. rest: what it wrote after the last whole
-    line."""
+    line. cpu_s: processor time of its thread when it was last shown, at shown_s. busy: how often in
+    a row it took much. is_moving: whether it is stopped to get a process of its own."""
 
-    process: "subprocess.Popen[bytes]"
+    process: WatchProcess
     version: int
     began_s: float
     pause_s: float = LEAST_PAUSE_S
     again_s: float | None = None
     is_concluding: bool = False
     rest: bytes = b""
+    cpu_s: float = 0.0
+    shown_s: float = 0.0
+    busy: int = 0
+    is_moving: bool = False
+
+    def note_cpu(self, cpu_s: float, now_s: float) -> None:
+        """Note the processor time of its thread."""
+        if self.shown_s:
+            is_busy = cpu_s - self.cpu_s > BUSY_CORES * (now_s - self.shown_s)
+            self.busy = self.busy + 1 if is_busy else 0
+        self.cpu_s, self.shown_s = cpu_s, now_s
 
     def figures(self) -> dict[str, Any] | None:
         """The latest figures that it has written since the last call."""
@@ -125,28 +138,35 @@ class WatchMetrics(Collector):
                     if value is not None:
                         family.add_metric([name, group_id, topic], value)
         yield from (up, lag, valid, group, behind, catch_up)
+        yield from _of_processes(shown.values())
 
     def describe(self) -> list[Metric]:
         """None: their labels are those of the watches."""
         return []
 
 
-def arguments(name: str, is_concluding: bool) -> list[str]:
-    """The arguments of the process of a watch."""
-    return ["--conclude", name] if is_concluding else [name]
+def _of_processes(shown: Iterable[dict[str, Any]]) -> Iterator[Metric]:
+    """What the processes of watches take, by name: that of the watch, or of the shared process."""
+    processes = [each["process"] for each in shown]
+    watches = Counter(each["name"] for each in processes)
+    latest = {each["name"]: each for each in sorted(processes, key=itemgetter("cpu_s"))}
+    count = GaugeMetricFamily(
+        "tidegauge_watch_process_watches", "Watches of a process", labels=PROCESS
+    )
+    memory = GaugeMetricFamily(
+        "tidegauge_watch_process_memory_bytes", "Resident memory of a process", labels=PROCESS
+    )
+    cpu = CounterMetricFamily(
+        "tidegauge_watch_process_cpu_seconds", "Processor time of a process", labels=PROCESS
+    )
+    for name, each in sorted(latest.items()):
+        count.add_metric([name], watches[name])
+        memory.add_metric([name], each["memory_bytes"])
+        cpu.add_metric([name], each["cpu_s"])
+    yield from (count, memory, cpu)
 
 
-def _start(name: str, is_concluding: bool) -> "subprocess.Popen[bytes]":
-    """Start a process that ends when this process, which holds its standard input, ends. It writes
-    nothing to standard output but figures and the reason for its end."""
-    command = [sys.executable, "-m", "services.watcher.process", *arguments(name, is_concluding)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
-    return process
-
-
-def _reason(process: "subprocess.Popen[bytes]", begun: bytes = b"") -> str:
+def _reason(process: WatchProcess, begun: bytes = b"") -> str:
     """What an ended process gave as the reason; empty if it was killed. begun: what was read of
     it."""
     assert process.stdout is not None
@@ -157,19 +177,19 @@ def _reason(process: "subprocess.Popen[bytes]", begun: bytes = b"") -> str:
 
 
 class WatchProcesses:
-    """Starts, restarts and ends the processes of the watches of a data folder. metrics: the figures
-    that they have shown."""
+    """Starts, restarts and ends the watches of a data folder. metrics: the figures that they have
+    shown."""
 
     def __init__(
         self,
         data: Path,
         events: Events,
-        start: Callable[[str, bool], "subprocess.Popen[bytes]"] = _start,
+        seats: Seats | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._data = data
         self._events = events
-        self._start = start
+        self._seats = seats or Seats()
         self._clock_s = clock_s
         self._children: dict[str, _Child] = {}
         self._ending: dict[str, _Child] = {}
@@ -177,25 +197,26 @@ class WatchProcesses:
 
     def tick(self) -> None:
         """Start and stop processes so that exactly the wanted watches have one; read figures."""
+        self._seats.look()
         wanted = kept_watches(self._data)
-        for name, child in list(self._children.items()):
-            if wanted.get(name) != child.version:
-                self._end([child.process])
-                del self._children[name]
+        others = [name for name, each in self._children.items() if wanted.get(name) != each.version]
+        self._end([self._children.pop(name).process for name in others])
         for name in positions(self._data) - wanted.keys() - self._ending.keys():
-            process = self._start(name, True)
-            self._ending[name] = _Child(process, 0, self._clock_s(), is_concluding=True)
+            if not self._seats.is_leaving(name):
+                process = self._seats.start(name, True)
+                self._ending[name] = _Child(process, 0, self._clock_s(), is_concluding=True)
         for name, child in self._ending.items():
             if name not in wanted and child.process.poll():  # it could not conclude
                 self._revive(name, child)
         at_it = {name for name, child in self._ending.items() if child.process.poll() is None}
         for name, version in wanted.items():
-            if name in at_it:
+            known = self._children.get(name)
+            if name in at_it or (known is None and self._seats.is_leaving(name)):
                 continue
             self._ending.pop(name, None)
-            known = self._children.get(name)
             if known is None:
-                self._children[name] = _Child(self._start(name, False), version, self._clock_s())
+                process = self._seats.start(name, False)
+                self._children[name] = _Child(process, version, self._clock_s())
             else:
                 self._revive(name, known)
         self._look()
@@ -204,6 +225,7 @@ class WatchProcesses:
         """Stop all of them; they resume when the watcher starts again."""
         children = (*self._children.values(), *self._ending.values())
         self._end([child.process for child in children])
+        self._seats.close()
 
     def _look(self) -> None:
         """Read the figures of the processes. Those of one that has ended stay until the next has
@@ -212,9 +234,21 @@ class WatchProcesses:
         for name, child in self._children.items():
             if child.again_s is None and child.process.poll() is None and (of := child.figures()):
                 self.metrics.set(name, of)
+                child.note_cpu(of["process"]["thread_s"], self._clock_s())
+                if self._is_to_move(name, child, of["process"]["name"]):
+                    log.info("watch_moves", watch=name)
+                    child.is_moving = True
+                    child.process.terminate()
+
+    def _is_to_move(self, name: str, child: _Child, process: str) -> bool:
+        """Whether a watch takes so much in a shared process that it gets one of its own."""
+        is_shared = process != name and not child.is_moving
+        return is_shared and child.busy >= BUSY_LOOKS and self._seats.give_own(name)
 
     def _revive(self, name: str, child: _Child) -> None:
         now_s = self._clock_s()
+        if child.is_moving and child.process.poll() == 0:
+            child.is_moving, child.again_s = False, now_s
         if child.again_s is None and child.process.poll() is not None:
             lasted = now_s - child.began_s > LASTING_S
             child.pause_s = LEAST_PAUSE_S if lasted else min(2 * child.pause_s, MOST_PAUSE_S)
@@ -231,11 +265,12 @@ class WatchProcesses:
             if not child.is_concluding:
                 self.metrics.stop(name)
         elif child.again_s is not None and now_s >= child.again_s:
-            child.process = self._start(name, child.is_concluding)
+            child.process = self._seats.start(name, child.is_concluding)
             child.began_s, child.again_s, child.rest = now_s, None, b""
+            child.shown_s, child.busy = 0.0, 0
 
     @staticmethod
-    def _end(processes: "list[subprocess.Popen[bytes]]") -> None:
+    def _end(processes: list[WatchProcess]) -> None:
         for process in processes:
             process.terminate()
         end_s = time.monotonic() + STOP_TIMEOUT_S

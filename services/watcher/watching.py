@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -30,10 +30,10 @@ from services.watcher.troubles import Trouble, objection, undecodable
 from services.watcher.watched import MOST_UNREAD, Watched
 
 MOST_READ: Final = 8_000  # arrays below the size that glibc maps and unmaps each time
-READ_S: Final = 0.25
 REPORT_S: Final = 30.0
 ASK_LAG_S: Final = 5.0
 BUS_WAIT_S: Final = 10.0
+LARGE_BYTES: Final = 1_000_000  # of a position that leaves free pages
 NOT_RECOUNTED: Final = "It ended before everything was recounted"
 REDUCED: Final = "The share of identities counted was reduced during the run."
 log = structlog.get_logger()
@@ -86,6 +86,12 @@ def said_of_times(
     )
 
 
+class CountingSink(EventSink, Protocol):
+    """What takes the events of a watch. counts: of the figures that it took."""
+
+    counts: FigureCounts
+
+
 class BusSilentError(RuntimeError):
     """Published events are not acknowledged, so the position cannot be saved."""
 
@@ -93,23 +99,24 @@ class BusSilentError(RuntimeError):
 @dataclass(frozen=True)
 class WatchPace:
     """How often a watch does what. search_s: least time between two searches for change points;
-    show_s: between figures for the parent, so that few wait in its pipe."""
+    show_s: between figures for the parent, so that few wait in its pipe; read_s: at most for which
+    a read waits for records."""
 
     step_s: float = 1.0
     save_s: float = 10.0
     bytes_per_saved_s: int = 4_000_000  # large positions are saved less often
     search_s: float = 300.0
     show_s: float = 5.0
+    read_s: float = 0.25
 
 
 @dataclass
 class Watching:
-    """A running watch. results: where its events are published. counts: of the figures that it has
-    published."""
+    """A running watch. results: where its events are published."""
 
     watch: Watch
     settings: ServiceSettings
-    events: EventSink
+    events: CountingSink
     reader: TopicsReader
     watched: Watched
     runs: WatchRuns
@@ -118,7 +125,6 @@ class Watching:
     results: EventStore
     pace: WatchPace = WatchPace()
     behind: CatchingUp | None = None
-    counts: FigureCounts = field(default_factory=FigureCounts)
     _lags: dict[str, ObservedGroup] = field(default_factory=dict)  # by group
     _told: set[tuple[str, str]] = field(default_factory=set)  # of the process before: Published
     _troubles: list[Trouble] = field(default_factory=list)
@@ -138,7 +144,7 @@ class Watching:
         BusSilentError, RegistrySilentError."""
         end_s = time.monotonic() + self.pace.step_s
         while time.monotonic() < end_s:
-            for topic, messages in self.reader.read(MOST_READ, READ_S):
+            for topic, messages in self.reader.read(MOST_READ, self.pace.read_s):
                 visible_ms = self.reader.visible_ms(topic, messages)
                 for last in self.watched.take(topic, messages, visible_ms):
                     self.reader.read_until(*last)
@@ -166,7 +172,7 @@ class Watching:
         """The figures published so far and the state, as JSON types: see `WatchMetrics`."""
         before_ms = self.watched.before_ms
         return {
-            "figures": self.counts.saved(),
+            "figures": self.events.counts.saved(),
             "lag_ms": max(0, now_ms() - before_ms) if before_ms else None,
             "is_valid": not self.runs.reasons.get(self._run()),
             "lags": [astuple(each) for lag in self._lags.values() for each in lag.topics()],
@@ -187,7 +193,8 @@ class Watching:
         )
         position.save(self.path, arrays, rest)
         size = sum(column.nbytes for column in arrays.values()) + len(rest["definition"])
-        return_pages()
+        if size > LARGE_BYTES:
+            return_pages()
         self._save_every_s = max(self.pace.save_s, size / self.pace.bytes_per_saved_s)
         self._saved_s = time.monotonic()
 
@@ -340,11 +347,7 @@ class Watching:
             run_id = self.runs.id_of(event.run)
             if self.behind is not None and self._is_told(event, run_id):
                 continue
-            self._publish_figures(event.topic, run_id, event.fields)
-
-    def _publish_figures(self, topic: str, run_id: str, fields: dict[str, Any]) -> None:
-        self.events.publish_figures(topic, run_id, **fields)
-        self.counts.add(topic, fields)
+            self.events.publish_figures(event.topic, run_id, **event.fields)
 
     def _publish_event(self, event: LifecycleEvent | Conclusion) -> None:
         """Publish an event unless the previous process has."""
@@ -370,7 +373,7 @@ class Watching:
         for run_id, counts in behind.published.by_run.items():
             try:
                 for topic, fields in counts.events():
-                    self._publish_figures(topic, run_id, fields)
+                    self.events.publish_figures(topic, run_id, **fields)
             except NotRepeatableError as error:
                 run = self.runs.number_of(run_id)
                 trouble = Trouble("not_repeatable", {"reason": str(error)}, run=run)

@@ -45,7 +45,9 @@ def figures():
 def of_a_watch():
     metrics = WatchMetrics()
     lags = [["shop", "orders", 3, 1.5, 20.0]]
+    used = {"name": "shared-1", "memory_bytes": 60_000_000, "cpu_s": 7.5, "thread_s": 0.5}
     shown = {"figures": figures().saved(), "lag_ms": 1_500, "is_valid": True, "lags": lags}
+    shown["process"] = used
     metrics.set("orders", shown)
     return metrics
 

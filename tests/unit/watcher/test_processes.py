@@ -14,7 +14,8 @@ from schemas import catalogue
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.runtime.figure_metrics import FigureCounts
 from services.watcher import processes as module
-from services.watcher.processes import SHOWN, WatchProcesses
+from services.watcher.processes import BUSY_LOOKS, WatchProcesses
+from services.watcher.seats import SHOWN, arguments
 from tests.unit.watcher.records import a_watch
 
 pytestmark = pytest.mark.unit
@@ -38,12 +39,27 @@ class Process:
 
 
 class Started:
-    """Records started processes; those that only conclude are marked with a minus."""
+    """Records started processes; those that only conclude are marked with a minus. leaving: names
+    of watches that were stopped and have not ended."""
 
     def __init__(self):
         self.names, self.processes = [], []
+        self.leaving, self.own = set(), []
 
-    def __call__(self, name, is_concluding):
+    def look(self):
+        pass
+
+    def close(self):
+        pass
+
+    def is_leaving(self, name):
+        return name in self.leaving
+
+    def give_own(self, name):
+        self.own.append(name)
+        return True
+
+    def start(self, name, is_concluding):
         self.names.append(f"-{name}" if is_concluding else name)
         self.processes.append(Process())
         return self.processes[-1]
@@ -127,8 +143,8 @@ def test_a_watch_begins_anew_when_what_was_left_of_it_is_concluded(tmp_path, sta
 
 
 def test_the_name_is_the_last_argument_of_a_process():
-    assert module.arguments("w", True) == ["--conclude", "w"]
-    assert module.arguments("w", False) == ["w"]
+    assert arguments("w", True) == ["--conclude", "w"]
+    assert arguments("w", False) == ["w"]
 
 
 def test_a_process_with_a_long_reason_ends_before_it_is_read():
@@ -158,7 +174,9 @@ def line(records, **fields):
     of = {"topic": "in", "pipeline": "", "stage": "", "bytes": 1, "aborted": 0}
     counts.add(catalogue.THROUGHPUT, of | {"records": records})
     lags = [["g", "in", 3, 0.125, 7.5], ["g", "other", 4, None, None]]
+    used = {"name": "shared-1", "memory_bytes": 6_000, "cpu_s": 2.5, "thread_s": 0.5}
     shown = {"figures": counts.saved(), "lag_ms": 1_500, "is_valid": True, "lags": lags}
+    shown["process"] = used
     return SHOWN + json.dumps(shown | fields).encode() + b"\n"
 
 
@@ -170,6 +188,9 @@ def test_the_figures_of_a_process_are_those_of_its_last_whole_line(started, proc
     assert samples["tidegauge_topic_records_total", "", "", "in", "w"] == 7
     assert samples["tidegauge_watch_lag_seconds", "w"] == 1.5
     assert samples["tidegauge_watch_valid", "w"] == 0
+    assert samples["tidegauge_watch_process_watches", "shared-1"] == 1
+    assert samples["tidegauge_watch_process_memory_bytes", "shared-1"] == 6_000
+    assert samples["tidegauge_watch_process_cpu_seconds_total", "shared-1"] == 2.5
     assert samples["tidegauge_group_lag_records", "g", "in", "w"] == 3
     assert samples["tidegauge_group_lag_records", "g", "other", "w"] == 4
     assert samples["tidegauge_group_lag_seconds", "g", "in", "w"] == 0.125
@@ -203,3 +224,39 @@ def test_the_reason_of_an_end_is_not_a_line_of_figures(tmp_path, started):
     started.processes[0].stdout = io.BytesIO(b" over.")
     processes.tick()
     assert told[0]["reason"] == "It is over."
+
+
+def test_a_watch_that_was_stopped_starts_again_once_it_has_ended(tmp_path, started, processes):
+    end_watch(tmp_path, "w")
+    started.leaving.add("w")
+    left_by(tmp_path)
+    processes.tick()
+    keep_watch(tmp_path, a_watch())
+    processes.tick()
+    assert started.names == ["w"]
+    started.leaving.clear()
+    processes.tick()
+    assert started.names == ["w", "w"]
+
+
+@pytest.mark.parametrize(("cores", "names"), [(0.1, ["w"]), (0.3, ["w", "w"])])
+def test_a_watch_that_takes_much_of_a_shared_process_gets_its_own(tmp_path, cores, names):
+    keep_watch(tmp_path, a_watch())
+    started, now_s = Started(), [100.0]
+    processes = WatchProcesses(tmp_path, None, started, lambda: now_s[0])
+    processes.tick()
+    for _ in range(BUSY_LOOKS + 1):
+        now_s[0] += 10.0
+        used = {"name": "shared-1", "memory_bytes": 1, "cpu_s": 9.0, "thread_s": cores * now_s[0]}
+        started.processes[0].stdout = io.BytesIO(line(5, process=used))
+        processes.tick()
+    processes.tick()
+    assert started.names == names
+    assert started.own == ["w"] * (len(names) - 1)
+    own = {"name": "w", "memory_bytes": 1, "cpu_s": 9.0}
+    for look in range(BUSY_LOOKS + 2):  # it stays there, whatever it takes
+        now_s[0] += 10.0
+        shown = line(6, process=own | {"thread_s": 9.0 * look})
+        started.processes[-1].stdout = io.BytesIO(shown)
+        processes.tick()
+    assert started.names == names

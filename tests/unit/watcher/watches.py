@@ -4,6 +4,7 @@ import json
 
 from schemas import catalogue
 from services.definitions.watches import keep_watch
+from services.runtime.figure_metrics import FigureCounts
 from services.watcher import process
 from services.watcher.cluster import BrokerClocks, bounds_of
 from services.watcher.group_lag import GroupLagReader, NextRecords
@@ -19,6 +20,7 @@ class Bus:
 
     def __init__(self):
         self.events, self.failed, self.commands = [], 0, []
+        self.counts = FigureCounts()
 
     def send(self, command):
         self.commands.append((command.name, command.run_id))
@@ -29,6 +31,7 @@ class Bus:
 
     def publish_figures(self, topic, run_id, /, **fields):
         self.events.append((topic, run_id, fields))
+        self.counts.add(topic, fields)
 
     def flush(self, _timeout_s=0):
         return 0
