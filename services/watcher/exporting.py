@@ -20,8 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any, Final
@@ -32,9 +30,7 @@ from pydantic import ValidationError
 
 from schemas.commands import Command
 from schemas.events import Event, RunJudged, WatchTrouble
-from schemas.protocol import VERDICTS
 from schemas.report import (
-    Number,
     Report,
     RunConclusion,
     ThresholdResult,
@@ -53,6 +49,7 @@ from services.runtime.process import limit_arenas, map_large_blocks, now_ms
 from services.runtime.serving import PortTakenError, serve_health
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.group_lag import TopicLag
+from services.watcher.page import page
 from services.watcher.position import PublishedSince
 from services.watcher.process import REASONS_TO_END, WatchContext, end_left, watch_until
 from services.watcher.processes import LEAST_PAUSE_S, MOST_PAUSE_S, WatchMetrics
@@ -66,17 +63,7 @@ MOST_TROUBLES: Final = 20
 MOST_SNAPSHOTS: Final = 2  # a position is that of the newest, or of the one before if it was lost
 BEGIN_S: Final = 80.0  # of a watch that ends: for this long it may wait for its topics
 PLACE: Final = "figures"
-SHOWN_LATENCIES: Final = ("p50", "p95", "p99", "max")
 UNUSABLE: Final = (KafkaError._INVALID_ARG,)  # properties of clients that none accepts
-PAGE: Final = """<!doctype html><html lang=en><meta charset=utf-8>
-<meta http-equiv=refresh content=5><title>{name}</title><style>
-body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 48rem }}
-table {{ border-collapse: collapse; margin: 1rem 0 }}
-caption {{ font-weight: 600; text-align: left }}
-th, td {{ border-bottom: 1px solid #ccc; padding: .15rem .8rem .15rem 0; text-align: left }}
-.bad {{ color: #b00020 }} .good {{ color: #1b6e2c }}
-</style>{body}</html>
-"""
 
 
 class ExportedEvents:
@@ -145,6 +132,10 @@ class ExportedState:
     report: Report | None = None
     problem: str = ""
     lags: list[TopicLag] = field(default_factory=list)
+
+    def page(self) -> str:
+        """The page now."""
+        return page(self.watch, self.report, self.problem, self.lags, [*self.events.troubles])
 
 
 class ExportContext(WatchContext):
@@ -249,72 +240,6 @@ def report_of(
     )
 
 
-def page(state: ExportedState) -> str:
-    """The page of a watch, HTML."""
-    watch = state.watch
-    sides = (", ".join(each.topic for each in side) for side in (watch.inputs, watch.outputs))
-    parts = [f"<h1>{escape(watch.name)}</h1><p>{escape(' → '.join(sides))}</p>"]
-    if state.problem:
-        parts.append(f"<p class=bad>It is not running: {escape(state.problem)}</p>")
-    if state.report is not None:
-        parts += _run_parts(state.report)
-    elif not state.problem:
-        parts.append("<p>It is beginning.</p>")
-    if state.lags:
-        behind = [
-            (lag.group, lag.topic, *map(_number, (lag.records, lag.behind_s, lag.catch_up_s)))
-            for lag in state.lags
-        ]
-        heads = ("group", "topic", "records behind", "seconds behind", "caught up in, s")
-        parts.append(_table("Consumer groups", heads, behind))
-    if troubles := [*state.events.troubles]:
-        rows = [(_time(at_ms), text) for at_ms, text in reversed(troubles)]
-        parts.append(_table("Problems, the newest first", ("UTC", "problem"), rows))
-    parts.append("<p><a href=metrics>metrics</a></p>")
-    return PAGE.format(name=escape(watch.name), body="\n".join(parts))
-
-
-def _run_parts(report: Report) -> Iterator[str]:
-    (pipeline,) = report.pipelines.values()
-    whole = next(iter(pipeline.stages.values()))
-    span = report.watch or WatchReport()
-    judged = f"from {_time(span.from_ms)} until {_time(span.until_ms)} UTC"
-    yield f"<p>Run <code>{escape(report.run_id)}</code>, judged {judged}.</p>"
-    if report.valid:
-        yield "<p class=good>VALID so far.</p>"
-    else:
-        reasons = "".join(f"<li>{escape(each)}</li>" for each in report.invalid_reasons)
-        yield f"<p class=bad>INVALID:</p><ul class=bad>{reasons}</ul>"
-    rates = [
-        ("inputs", report.input.records, report.input.records_per_second),
-        ("outputs", whole.outputs, whole.records_per_second),
-    ]
-    rows = [(side, *map(_number, amounts)) for side, *amounts in rates]
-    yield _table("Records", ("", "records", "per second"), rows)
-    for name, stage in pipeline.stages.items():
-        rows = [(verdict, _number(stage.verdicts.get(verdict, 0))) for verdict in VERDICTS]
-        yield _table(f"Outputs of {name}", ("verdict", "outputs"), rows)
-        rows = [
-            (definition, *(_number(latency.of(each)) for each in SHOWN_LATENCIES))
-            for definition, latency in stage.latency_ms.items()
-        ]
-        yield _table(f"Latency of {name}, ms", ("", *SHOWN_LATENCIES), rows)
-
-
-def _table(title: str, heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    head = "".join(f"<th>{escape(each)}" for each in heads)
-    body = "".join("<tr>" + "".join(f"<td>{escape(each)}" for each in row) for row in rows)
-    return f"<table><caption>{escape(title)}</caption><tr>{head}{body}</table>"
-
-
-def _number(value: Number | None) -> str:
-    return "–" if value is None else f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"
-
-
-def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(at_ms // 1000, UTC):%Y-%m-%d %H:%M:%S}"
-
-
 def tell(text: str) -> None:
     """Print a line. Text of others is printed without control characters."""
     print("".join(each if each.isprintable() else "\ufffd" for each in text), flush=True)
@@ -391,7 +316,7 @@ def export(context: ExportContext, host: str, port: int, otlp: str, seconds: flo
         return state.report is not None and not state.problem
 
     with locked(folder, name):
-        server = serve_health(host, port, is_ready, page=lambda: page(state))
+        server = serve_health(host, port, is_ready, page=state.page)
         REGISTRY.register(context.metrics)
         tell(f"Its figures: http://{host}:{port}/ and for Prometheus: http://{host}:{port}/metrics")
         with pushing(context, otlp):

@@ -6,7 +6,7 @@ from schemas.events import WatchTrouble
 from services.definitions.watches import keep_watch
 from services.runtime.settings import ServiceSettings
 from services.watcher import process
-from services.watcher.exporting import ExportContext, ExportedEvents, ExportedState, page
+from services.watcher.exporting import ExportContext, ExportedEvents, ExportedState
 from services.watcher.group_lag import GroupLagReader, NextRecords
 from tests.unit.watcher.records import message
 from tests.unit.watcher.watches import Reader, shop
@@ -93,16 +93,16 @@ def test_each_problem_is_told_once_and_the_page_has_the_newest(context, lines):
             event = WatchTrouble(kind="not_readable", watch="w", topic="in", reason=reason)
             context.state.events.publish(event)
     assert lines.count("Problem: in: it is <gone>") == 1
-    text = page(context.state)
+    text = context.state.page()
     assert "in: it is &lt;gone&gt;" in text
     assert "reason 29" in text
     assert "reason 3<" not in text
 
 
 def test_the_page_of_a_watch_that_is_not_running_says_why(context):
-    assert "It is beginning." in page(context.state)
+    assert "It is beginning." in context.state.page()
     context.state.problem = "<b>"
-    assert "It is not running: &lt;b&gt;" in page(context.state)
+    assert "It is not running: &lt;b&gt;" in context.state.page()
 
 
 def test_the_page_has_the_run_up_to_now(context):
@@ -110,7 +110,7 @@ def test_the_page_has_the_run_up_to_now(context):
     judge(watching, range(3), 10_000)
     watching.runs.object(0, "Something & more was lost.")
     context.show(watching)
-    text = page(context.state)
+    text = context.state.page()
     assert "<code>watch-w-19700101-000000-1</code>" in text
     assert "until 1970-01-01 00:00:10 UTC" in text
     assert "<td>missing<td>3" in text
