@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from schemas import catalogue, codec
 from schemas.commands import (
@@ -103,10 +103,28 @@ class EventSink(Protocol):
         """Wait until all of these are kept; returns the number of those that are not."""
 
 
+class EventProducer(Protocol):
+    """What `Events` needs of a `confluent_kafka.Producer`."""
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]
+    ) -> None:
+        """Queue a record. Raises BufferError if the queue is full."""
+
+    def poll(self, timeout: float) -> int:
+        """Wait for acknowledgements."""
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all are acknowledged; returns how many are not."""
+
+    def purge(self) -> None:
+        """Drop what is queued."""
+
+
 class Events:
     """Publishes results events, dead letters and commands of one service instance."""
 
-    def __init__(self, producer: Producer, name: str, clock: Clock = now_ms) -> None:
+    def __init__(self, producer: EventProducer, name: str, clock: Clock = now_ms) -> None:
         self._producer = producer
         self._clock = clock
         self.name = name

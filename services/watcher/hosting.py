@@ -18,12 +18,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from services.definitions.requests import environment
@@ -31,7 +32,7 @@ from services.runtime.kafka import SILENT, event_producer
 from services.runtime.logs import configure_logs
 from services.runtime.process import expect_batches, limit_arenas, release_memory
 from services.runtime.settings import ServiceSettings, load_settings
-from services.watcher.position import EventStore, PublishedSince, ResultTopics
+from services.watcher.position import PublishedSince, ResultTopics
 from services.watcher.process import CountedEvents, WatchContext, run_until
 from services.watcher.reading import READING
 from services.watcher.seats import ENDED, MOST_REASON_BYTES, OF, SHOWN
@@ -47,6 +48,7 @@ SMALL: Final[Mapping[str, Any]] = {
 }
 MOST_OPENING: Final = 4  # watches at a time, as each then reads back what it remembers
 CLOSE_S: Final = 30.0
+POLL_S: Final = 0.1
 log = structlog.get_logger()
 
 
@@ -99,21 +101,67 @@ class SharedClients:
 
 
 class SharedResults:
-    """The topics of results, asked for one watch at a time."""
+    """The topics of results, asked for one watch at a time by clients that stay."""
 
-    def __init__(self, results: EventStore) -> None:
+    def __init__(self, results: ResultTopics) -> None:
         self._results = results
         self._lock = threading.Lock()
+        self._consumer: Consumer | None = None
 
     def ends(self) -> list[tuple[str, int, int]]:
         """As `ResultTopics.ends`."""
         with self._lock:
-            return self._results.ends()
+            self._consumer = self._consumer or self._results.connect()
+            return self._results.ends_by(self._consumer)
 
     def published(self, producer: str, since: list[tuple[str, int, int]]) -> PublishedSince:
         """As `ResultTopics.published`."""
         with self._lock:
             return self._results.published(producer, since)
+
+
+class OwnRecords:
+    """A producer as one of its users has it, who waits for the records that are its own: those of
+    others may come all the time."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._lock = threading.Lock()
+        self._waiting = 0
+
+    def produce(
+        self, topic: str, value: bytes, key: bytes, *, on_delivery: Callable[..., None]
+    ) -> None:
+        """Queue a record. Raises BufferError if the queue is full."""
+
+        def delivered(*answer: Any) -> None:
+            self._count(-1)
+            on_delivery(*answer)
+
+        self._count(1)
+        try:
+            self._producer.produce(topic, value, key, on_delivery=delivered)
+        except BufferError:
+            self._count(-1)
+            raise
+
+    def poll(self, timeout: float) -> int:
+        """Wait for acknowledgements, of anybody's records."""
+        return int(self._producer.poll(timeout))
+
+    def flush(self, timeout: float) -> int:
+        """Wait until its own are acknowledged; returns how many are not."""
+        end_s = time.monotonic() + timeout
+        while self._waiting and (left_s := end_s - time.monotonic()) > 0:
+            self._producer.poll(min(left_s, POLL_S))
+        return self._waiting
+
+    def purge(self) -> None:
+        """Nothing: others need what is queued."""
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._waiting += change
 
 
 class HostedContext(WatchContext):
@@ -132,7 +180,7 @@ class HostedContext(WatchContext):
 
     def open_events(self, producer: str) -> CountingSink:
         """The bus, by the client of all watches."""
-        return CountedEvents(self._shared.producer(), producer)
+        return CountedEvents(OwnRecords(self._shared.producer()), producer)
 
     def opening(self) -> AbstractContextManager[Any]:
         """Waits until few others are opened."""

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
+from confluent_kafka import Consumer
 
 from schemas import catalogue
 from schemas.events import Concluded, PhaseStarted, WatchBegun
@@ -131,8 +132,16 @@ class ResultTopics:
 
     def ends(self) -> list[tuple[str, int, int]]:
         """Topic, partition and end offset of each partition."""
-        with closing(assigned_consumer(self._settings, "watcher-ends")) as consumer:
-            return [(*place, end) for place, end in ends_of(consumer, PUBLISHED).items()]
+        with closing(self.connect()) as consumer:
+            return self.ends_by(consumer)
+
+    def connect(self) -> Consumer:
+        """A consumer for `ends_by`."""
+        return assigned_consumer(self._settings, "watcher-ends")
+
+    def ends_by(self, consumer: Consumer) -> list[tuple[str, int, int]]:
+        """The same as `ends`, by a consumer that is open."""
+        return [(*place, end) for place, end in ends_of(consumer, PUBLISHED).items()]
 
     def published(self, producer: str, since: list[tuple[str, int, int]]) -> PublishedSince:
         """Events of a producer after some offsets, as returned by `ends`."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn
 
 import psutil
 import structlog
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
 
@@ -25,7 +25,7 @@ from schemas.validation_errors import first_mistake
 from schemas.watch import Watch, WatchedKafka, own_name
 from services.definitions.requests import environment
 from services.definitions.watches import kept_watch, position_path
-from services.runtime.events import Events
+from services.runtime.events import EventProducer, Events
 from services.runtime.figure_metrics import FigureCounts
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
 from services.runtime.logs import configure_logs
@@ -72,7 +72,7 @@ def commit_reader(client: dict[str, Any]) -> CommitReader | None:
 class CountedEvents(Events):
     """The bus, and the counts of the figures that a watch has published on it."""
 
-    def __init__(self, producer: Producer, name: str) -> None:
+    def __init__(self, producer: EventProducer, name: str) -> None:
         super().__init__(producer, name)
         self.counts = FigureCounts()
 

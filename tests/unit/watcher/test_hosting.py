@@ -6,7 +6,7 @@ import pytest
 
 from services.definitions.watches import keep_watch, position_path
 from services.runtime.settings import ServiceSettings
-from services.watcher.hosting import WatchHost
+from services.watcher.hosting import OwnRecords, WatchHost
 from services.watcher.seats import ENDED
 from tests.unit.watcher.watches import Bus, Context, Reader, shop
 
@@ -108,3 +108,41 @@ def test_all_watches_are_stopped_together(tmp_path, host, lines):
         host.obey(f"watch {name}\n")
     host.close(WAIT_S)
     assert lines.of(*names) == [ENDED] * 20
+
+
+class Producer:
+    """Keeps records until they are acknowledged, the oldest first, one in each poll."""
+
+    def __init__(self):
+        self.queued, self.is_full, self.is_silent = [], False, False
+
+    def produce(self, topic, value, key, *, on_delivery):
+        if self.is_full:
+            raise BufferError
+        self.queued.append(on_delivery)
+
+    def poll(self, _timeout_s):
+        if self.queued and not self.is_silent:
+            self.queued.pop(0)(None, None)
+        return 0
+
+
+def test_a_watch_waits_for_its_own_records_alone():
+    producer, delivered = Producer(), []
+    one, other = OwnRecords(producer), OwnRecords(producer)
+    for each in (other, one, one, other):
+        each.produce("topic", b"", b"", on_delivery=lambda *_, each=each: delivered.append(each))
+    assert one.flush(WAIT_S) == 0
+    assert delivered == [other, one, one]
+    assert len(producer.queued) == 1
+    producer.is_silent = True
+    assert other.flush(0.01) == 1
+
+
+def test_a_record_that_the_queue_did_not_take_is_not_waited_for():
+    producer = Producer()
+    producer.is_full = True
+    own = OwnRecords(producer)
+    with pytest.raises(BufferError):
+        own.produce("topic", b"", b"", on_delivery=print)
+    assert own.flush(WAIT_S) == 0
