@@ -120,7 +120,7 @@ class SharedResults:
             return self._results.published(producer, since)
 
 
-class OwnRecords:
+class ProducerShare:
     """A producer as one of its users has it, who waits for the records that are its own: those of
     others may come all the time."""
 
@@ -180,7 +180,7 @@ class HostedContext(WatchContext):
 
     def open_events(self, producer: str) -> CountingSink:
         """The bus, by the client of all watches."""
-        return CountedEvents(OwnRecords(self._shared.producer()), producer)
+        return CountedEvents(ProducerShare(self._shared.producer()), producer)
 
     def opening(self) -> AbstractContextManager[Any]:
         """Waits until few others are opened."""

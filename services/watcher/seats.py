@@ -24,7 +24,7 @@ OF: Final = b"\x1f"  # after the name of the watch, in a line of a shared proces
 ENDED: Final = b"\x04"  # before the reason for its end in such a line; empty for none
 
 
-class Output(Protocol):
+class WatchOutput(Protocol):
     """What is read of a watch, without waiting."""
 
     def read(self, most: int, /) -> bytes | None:
@@ -41,7 +41,7 @@ class WatchProcess(Protocol):
     returncode: int | None
 
     @property
-    def stdout(self) -> Output | IO[bytes] | None:
+    def stdout(self) -> WatchOutput | IO[bytes] | None:
         """Its output."""
 
     def poll(self) -> int | None:

@@ -6,7 +6,7 @@ import pytest
 
 from services.definitions.watches import keep_watch, position_path
 from services.runtime.settings import ServiceSettings
-from services.watcher.hosting import OwnRecords, WatchHost
+from services.watcher.hosting import ProducerShare, WatchHost
 from services.watcher.seats import ENDED
 from tests.unit.watcher.watches import Bus, Context, Reader, shop
 
@@ -129,7 +129,7 @@ class Producer:
 
 def test_a_watch_waits_for_its_own_records_alone():
     producer, delivered = Producer(), []
-    one, other = OwnRecords(producer), OwnRecords(producer)
+    one, other = ProducerShare(producer), ProducerShare(producer)
     for each in (other, one, one, other):
         each.produce("topic", b"", b"", on_delivery=lambda *_, each=each: delivered.append(each))
     assert one.flush(WAIT_S) == 0
@@ -142,7 +142,7 @@ def test_a_watch_waits_for_its_own_records_alone():
 def test_a_record_that_the_queue_did_not_take_is_not_waited_for():
     producer = Producer()
     producer.is_full = True
-    own = OwnRecords(producer)
+    own = ProducerShare(producer)
     with pytest.raises(BufferError):
         own.produce("topic", b"", b"", on_delivery=print)
     assert own.flush(WAIT_S) == 0
