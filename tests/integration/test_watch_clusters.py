@@ -12,7 +12,14 @@ from tests.integration.kafka_broker import running_broker
 from tests.integration.service_process import running_service
 from tests.integration.test_watch import process_of
 from tests.integration.test_watch_path import PATIENT, by_brute_force, of_stages
-from tests.integration.watched_bus import a_watch, await_conclusion, await_pairs, concluded
+from tests.integration.watched_bus import (
+    a_watch,
+    await_conclusion,
+    await_pairs,
+    await_that,
+    concluded,
+    read_of,
+)
 from tests.integration.watched_pipeline import Load, Pipeline, identified, make_topics
 
 pytestmark = pytest.mark.integration
@@ -62,7 +69,9 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_path_leaves_its_cluste
     def made(number):
         yield HERE, str(number).encode(), b"", None
 
-    load = Load(broker.bootstrap, made, count=RECORDS, per_second=200)
+    half = RECORDS // 2
+    load = Load(broker.bootstrap, made, count=half, per_second=200)
+    after_it = Load(broker.bootstrap, made, count=half, per_second=200, first=half)
     steps = [
         Pipeline(broker.bootstrap, [HERE], passed_on),
         Pipeline(broker.bootstrap, [SAME], passed_on, into=other.bootstrap),
@@ -76,6 +85,10 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_path_leaves_its_cluste
         watching.kill()
         process_of(service, watch.name, other_than=watching.pid)
         load.join()
+        # Clocks are compared by records that are read as soon as they are stamped.
+        await_that(broker, lambda records: read_of(records, watch, HERE) >= half)
+        after_it.start()
+        after_it.join()
         places = [(broker, HERE), (broker, SAME), (other, SAME)]
         read = []
 
