@@ -8,7 +8,6 @@ chart library. `image` needs the standard library only, because image builds run
 import argparse
 import importlib.util
 import sys
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from deploy.dependencies.bill import (
     vendored_scripts,
 )
 from deploy.dependencies.lock import SERVICES, Pin, UnknownPackageError, image_lock, read_lock
+from services.runtime.version import version
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -86,12 +86,6 @@ def _installed(package: str) -> Path:
     assert spec is not None, f"{package} is not installed"
     assert spec.origin is not None
     return Path(spec.origin).parent
-
-
-def version() -> str:
-    """The version of this project."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return str(project["version"])
 
 
 if __name__ == "__main__":

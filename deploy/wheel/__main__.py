@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 EXIT_FAILED = 2
 OF_THE_STACK = "chdb"  # installed with `tidegauge[run]`
-EXPORT = "--export"  # a watch that needs no stack
+WITHOUT_STACK = {"--export", "-h", "--help", "--version"}  # arguments of what needs no jars
 
 
 def main() -> None:
@@ -31,7 +31,7 @@ def main() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jars = Path(os.environ.setdefault("TIDEGAUGE_JARS", str(cache / "tidegauge" / "jars")))
     os.environ.setdefault("TIDEGAUGE_INSTALLED_ENGINES", str(cache / "tidegauge" / "engines"))
-    if find_spec(OF_THE_STACK) is not None and EXPORT not in sys.argv[1:]:
+    if find_spec(OF_THE_STACK) is not None and WITHOUT_STACK.isdisjoint(sys.argv[1:]):
         _fetch_jars(jars)
 
     from services.console.__main__ import main as console

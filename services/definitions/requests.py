@@ -24,6 +24,7 @@ from services.definitions.pipelines import in_workload, rewired, stages_publishe
 from services.definitions.workloads import check_thresholds
 from services.runtime.limits import limits
 from services.runtime.settings import ROOT
+from services.runtime.version import revision
 
 LEAST_BLOCK_S = 6
 PACKAGES = ("faust-streaming", "confluent-kafka", "fastavro", "pyruhvro", "chdb-core")
@@ -204,7 +205,7 @@ def environment() -> dict[str, Any]:
     """Versions, and the machine: kernel, and the cores and the memory in bytes that may be used."""
     allowed = limits()
     return {
-        "tidegauge": _revision(),
+        "tidegauge": revision(),
         "python": platform.python_version(),
         "java": _first_line(["java", "-version"]),
         "packages": dict(_versions()),
@@ -223,20 +224,6 @@ def _versions() -> Iterator[tuple[str, str]]:
     for name in (*of_engines, *PACKAGES):
         with suppress(importlib.metadata.PackageNotFoundError):
             yield name, importlib.metadata.version(name)
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "not here"  # an image contains only the packages of its service
-
-
-def _revision() -> str:
-    """The revision of the checkout, or the installed version."""
-    if (ROOT / ".git").exists():
-        return _first_line(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]) or "unknown"
-    return _version("tidegauge")
 
 
 def _broker_version() -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from deploy.dependencies.__main__ import SBOM, components, locked, version
+from deploy.dependencies.__main__ import SBOM, components, locked
 from deploy.dependencies.bill import (
     UNKNOWN,
     Component,
@@ -21,6 +21,7 @@ from deploy.dependencies.bill import (
 from deploy.dependencies.lock import read_lock
 from deploy.local.jars import jars_lock, read_jars_lock
 from services.runtime.settings import ROOT
+from services.runtime.version import version
 
 pytestmark = pytest.mark.contract
 

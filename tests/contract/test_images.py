@@ -7,13 +7,14 @@ import pytest
 import yaml
 
 from services.runtime.settings import ROOT
+from services.runtime.version import version
 from tests.contract.compose import PARTS, value_of
 
 pytestmark = pytest.mark.contract
 
 # No public source has its digest; deploy/README.md describes how to pin it.
 UNPINNED = {"apache/spark:4.3.0"}
-OURS = r"tidegauge/[a-z_]+:0\.1\.0"  # built here, from files of this repository
+OURS = rf"tidegauge/[a-z_]+:{re.escape(version())}"  # built here, from files of this repository
 PINNED = r"[a-z/_-]+:\d+(\.\d+)+[\w.-]*@sha256:[0-9a-f]{64}"
 
 
@@ -62,6 +63,17 @@ def test_every_image_of_others_has_a_digest() -> None:
         "compose.yaml",
         "grafana.yaml",
     }
+
+
+def test_every_image_of_ours_has_the_version_of_the_package() -> None:
+    deploy = ROOT / "deploy"
+    files = (*deploy.rglob("*.yaml"), *(deploy / "images").iterdir())
+    text = "".join(path.read_text() for path in files)
+    assert set(re.findall(r"\btidegauge/[a-z]+:([\w.]+)", text)) == {version()}
+    file = (ROOT / "deploy" / "images" / "Dockerfile").read_text()
+    assert f'org.opencontainers.image.version="{version()}"' in file
+    # `--version` in a container reads it.
+    assert "\nCOPY pyproject.toml /opt/tidegauge/\n" in file.rpartition("\nFROM ")[2]
 
 
 def test_a_tag_has_one_digest() -> None:

@@ -1,24 +1,16 @@
 """The command `tidegauge` and its verbs, in the order of its help."""
 
-from importlib.metadata import version as version_of
-from pathlib import Path
-
 import click
 
 from services.console.arguments import COMMON, CONTEXT, VerbGroup
 from services.console.verbs import definitions, measuring, results, stack
-
-PROJECT = Path(__file__).parents[3] / "pyproject.toml"
+from services.runtime.version import shown
 
 
 def _show_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
-    """The version of the checkout, or of the installed package."""
+    """The version of the checkout, with its revision, or of the installed package."""
     if is_asked:
-        from services.runtime.files import read_toml
-
-        is_checkout = PROJECT.is_file()
-        shown = read_toml(PROJECT)["project"]["version"] if is_checkout else version_of("tidegauge")
-        click.echo(f"tidegauge {shown}")
+        click.echo(f"tidegauge {shown()}")
         context.exit()
 
 
