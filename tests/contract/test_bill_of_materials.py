@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pyspark
 import pytest
 
@@ -52,6 +53,16 @@ def digests(component: dict[str, Any]) -> list[str]:
 
 def test_the_bill_of_materials_is_current() -> None:
     assert SBOM.read_text() == bill(components(), locked(), version()), UPDATE
+
+
+def test_the_bill_is_valid_by_the_published_schema() -> None:
+    path = Path(__file__).parent / "published" / "cyclonedx-1.6.json"
+    schema = jsonschema.Draft7Validator(json.loads(path.read_text()))
+    content = json.loads(SBOM.read_text())
+    schema.validate(content)
+    del content["components"][0]["name"]
+    content["components"][1]["licenses"] = [{"license": {}}]
+    assert len(list(schema.iter_errors(content))) == 2
 
 
 def test_the_bill_names_every_component_once_and_refers_to_nothing_else(
