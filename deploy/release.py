@@ -165,7 +165,8 @@ def _answers(engine: str, environ: Mapping[str, str]) -> bool:
 def _extract(repository: Path, commit: str, tree: Path) -> None:
     """Write the files of a commit into a new folder."""
     archive = tree.with_suffix(".tar")
-    _git(repository, "-c", "core.autocrlf=false", "archive", "--output", str(archive), commit)
+    options = ("-c", "core.autocrlf=false", "archive", "--output", str(archive))
+    _run(["git", *options, commit], repository, os.environ)
     with tarfile.open(archive) as files:
         files.extractall(tree, filter="data")
 
