@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from schemas import catalogue
 from services.definitions.domains import load_domain
-from services.runtime.bus import read_spans
+from services.runtime.events import read_spans
 from services.runtime.kafka import assigned_consumer, end_offsets
 from services.runtime.settings import ServiceSettings
 from tests.end_to_end.command import CommandLine
