@@ -14,7 +14,7 @@ from services.runtime.kafka import logged
 from services.runtime.process import expect_batches, limit_arenas
 from services.runtime.program import end_with_parent
 from services.watcher.reading import READING
-from services.watcher.watching import MOST_READ, READ_S
+from services.watcher.watching import MOST_READ, WatchPace
 
 SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
 
@@ -29,12 +29,12 @@ def main() -> None:
     consumer.assign(places)
     end_with_parent()
     expect_batches()
-    while not consumer.consume(MOST_READ, READ_S):
+    while not consumer.consume(MOST_READ, WatchPace.read_s):
         pass
     print("reads", flush=True)
     read, began_s = 0, time.monotonic()
     while True:
-        read += len(consumer.consume(MOST_READ, READ_S))
+        read += len(consumer.consume(MOST_READ, WatchPace.read_s))
         if time.monotonic() > began_s + SECONDS:
             print(int(read / (time.monotonic() - began_s)), flush=True)
             read, began_s = 0, time.monotonic()

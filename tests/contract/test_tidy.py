@@ -69,6 +69,39 @@ def test_every_module_is_imported_or_started() -> None:
     assert alone == set()
 
 
+def test_all_that_is_imported_exists() -> None:
+    """Also in the kinds of tests and benchmarks that do not run each time."""
+    names = {dotted(path): defined(tree) for path, tree in sources().items()}
+    missing = {
+        (path, f"{node.module}.{name.name}")
+        for path, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and not node.level
+        if (node.module or "").split(".")[0] in (*PRODUCT, "tests")
+        for name in node.names
+        if f"{node.module}.{name.name}" not in names
+        and name.name not in names.get(node.module or "", set())
+        and not (ROOT / str(node.module).replace(".", "/") / name.name).is_dir()
+    }
+    assert missing == set()
+
+
+def dotted(path: str) -> str:
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The names that importers of a module may use."""
+    classes = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    names = {node.name for node in ast.walk(tree) if isinstance(node, classes)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {each.asname or each.name for each in node.names}
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
 def test_no_class_name_is_used_twice() -> None:
     places = defaultdict(list)
     for path, tree in product():
