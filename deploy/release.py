@@ -22,12 +22,12 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.dependencies.lock import SERVICES
+from services.runtime.version import version as packaged_version
 
 ROOT = Path(__file__).resolve().parents[1]
 LISTS = ("sbom.cdx.json", "licences.json")
@@ -76,7 +76,7 @@ def release(repository: Path, tag: str, folder: Path) -> None:
         tree, product = Path(work, "tree"), Path(beside, "product")
         product.mkdir()
         _extract(repository, commit, tree)
-        packaged = tomllib.loads((tree / "pyproject.toml").read_text())["project"]["version"]
+        packaged = packaged_version(tree)
         if packaged != version:
             raise ReleaseError(f"The version of the package at {tag} is {packaged}.")
         notes = notes_of((tree / "CHANGELOG.md").read_text(), version)

@@ -1,5 +1,5 @@
 """Messages of a Protobuf descriptor set, as `protoc --descriptor_set_out` writes it. Files of
-`google/protobuf/` need not be in it. Imported only for watches of Protobuf: it takes 8 MB.
+`google/protobuf/` need not be in it. Imported only for watches of Protobuf.
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,9 +38,7 @@ def _files(descriptor_set: bytes) -> Files:
     try:
         descriptors = descriptor_pb2.FileDescriptorSet.FromString(descriptor_set)
     except DecodeError as error:
-        raise ValueError(
-            "is not a descriptor set; protoc --descriptor_set_out makes one"
-        ) from error
+        raise ValueError(NOT_A_SET) from error
     if not any(file.name for file in descriptors.file):
         raise ValueError(NOT_A_SET)
     return {file.name: file for file in descriptors.file}

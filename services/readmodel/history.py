@@ -166,8 +166,16 @@ def at_sustainable_share(request: RunRequest, url: str, ask: StoreQuery = query)
     if share is None:
         return request
     rates = [_sustainable_rate(url, request, pipeline, ask) for pipeline in request.pipelines]
-    rate = float(f"{share * min(rates):.4g}")
-    return request.model_copy(update={"workload": request.workload.at_rate(rate)})
+    return at_share_of(request, min(rates))
+
+
+def at_share_of(request: RunRequest, rate_per_second: float) -> RunRequest:
+    """The request at its share of a rate; unchanged if it is at none."""
+    share = request.workload.sustainable_share
+    if share is None:
+        return request
+    workload = request.workload.at_rate(float(f"{share * rate_per_second:.4g}"))
+    return request.model_copy(update={"workload": workload})
 
 
 def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: StoreQuery) -> float:

@@ -83,6 +83,8 @@ def listing_tree(folder: Path, sbom: str) -> Path:
     """A tree whose `deploy.dependencies update` writes "new" into both lists."""
     place = folder / "deploy" / "dependencies"
     place.mkdir(parents=True)
+    for package in (place.parent, place):  # else a package of this name on PYTHONPATH goes first
+        (package / "__init__.py").touch()
     (place / "__main__.py").write_text(
         "from pathlib import Path\n"
         "for name in ('sbom.cdx.json', 'licences.json'):\n"

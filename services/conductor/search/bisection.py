@@ -128,11 +128,14 @@ def next_step(
     # from then on, first at the highest lower rate that a short one sustained.
     only_long = _leaks(steps)
     low, high = _bracket(steps)
-    if high is None and low is not None:
+    rate: float | None
+    if high is not None:
+        rate = _lower(low, high, search, _estimate(steps, low, high, search))
+    elif low is not None:
         rate = _higher(steps, low, search)
     else:
-        highest = _estimate(steps, low, high, search)
-        rate = _between(low, high, search, guess_per_second, highest)
+        rate = max(_rounded(guess_per_second), search.min_rate_per_second)
+        rate = min(rate, search.max_rate_per_second)
     is_last = _is_last(len(steps), search, spent_s)
     if low is not None and not _is_confirmed(steps, low, high):
         if only_long or rate is None or is_last:
@@ -226,17 +229,16 @@ def _is_doubtful(steps: Sequence[Done]) -> bool:
 
 
 def _estimate(
-    steps: Sequence[Done], low: float | None, high: float | None, search: Search
+    steps: Sequence[Done], low: float | None, high: float, search: Search
 ) -> float | None:
     """The highest rate that would pass as sustained, from what the pipeline kept up with in the
     newest step at the lowest rate that was not; None if unknown or outside the bracket."""
-    at_limit = [step for step in _refused(steps) if step.rate_per_second == high]
-    step = at_limit[-1] if at_limit else None
-    if step is None or step.processed is None:
+    step = [step for step in _refused(steps) if step.rate_per_second == high][-1]
+    if step.processed is None:
         return None
     measured_s = search.confirm_s if step.long else search.step_s
     rate = step.rate_per_second * step.processed * (1 + resolution(search, measured_s))
-    return rate if (low or 0.0) < rate < step.rate_per_second else None
+    return rate if (low or 0.0) < rate < high else None
 
 
 def _higher(steps: Sequence[Done], low: float, search: Search) -> float | None:
@@ -249,20 +251,10 @@ def _higher(steps: Sequence[Done], low: float, search: Search) -> float | None:
     return min(_rounded(low * factor), most) if low < most else None
 
 
-def _between(
-    low: float | None,
-    high: float | None,
-    search: Search,
-    guess: float,
-    highest: float | None,
-) -> float | None:
-    """A rate that narrows the bracket; None if it is narrow enough or at a bound. highest: an
-    estimate of the highest rate that would pass."""
-    least, most = search.min_rate_per_second, search.max_rate_per_second
-    if low is None and high is None:
-        return min(max(_rounded(guess), least), most)
-    if high is None:
-        return None
+def _lower(low: float | None, high: float, search: Search, highest: float | None) -> float | None:
+    """A rate below one that was not sustained, which narrows the bracket; None if it is narrow
+    enough or at a bound. highest: an estimate of the highest rate that would pass."""
+    least = search.min_rate_per_second
     if high <= (least if low is None else low * (1 + search.precision)):
         return None
     if highest is not None:

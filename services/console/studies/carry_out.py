@@ -20,7 +20,6 @@ from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
 from schemas.model import Stage
 from schemas.pipeline import FOR, Pipeline
-from schemas.protocol import RunRequest
 from schemas.report import Report
 from schemas.study import Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
@@ -39,7 +38,7 @@ from services.definitions.pipelines import (
 from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
-from services.readmodel.history import at_sustainable_share
+from services.readmodel.history import at_share_of, at_sustainable_share
 from services.runtime.clickhouse import store_url
 from services.runtime.files import write_whole
 from services.runtime.settings import ServiceSettings
@@ -252,7 +251,10 @@ def _done(
     if not settings.store_url:
         keep_definitions(settings.data, [run.workload], [run.pipeline], [run.domain])
     try:
-        request = _at_rate(run, request, url)
+        if run.rate_per_second is None:
+            request = at_sustainable_share(request, url)
+        else:
+            request = at_share_of(request, run.rate_per_second)
         progress = perform(request, settings, console, check_stack)
     except BusyError:
         raise
@@ -267,14 +269,6 @@ def _done(
 def rate_of(report: Report) -> float | None:
     """The sustainable rate that the search of a valid run has, records per second, or None."""
     return report.search.rate_per_second if report.valid else None
-
-
-def _at_rate(run: PlannedRun, request: RunRequest, url: str) -> RunRequest:
-    if run.rate_per_second is None:
-        return at_sustainable_share(request, url)
-    share = run.workload.sustainable_share or 1.0
-    workload = request.workload.at_rate(float(f"{share * run.rate_per_second:.4g}"))
-    return request.model_copy(update={"workload": workload})
 
 
 class RunnableStack(Protocol):
@@ -325,6 +319,12 @@ def carry_out(
     end_s = time.monotonic() + minutes * MINUTE_S
 
     def do(run: PlannedRun) -> Note:
+        if searched := run.experiment.rate_of:
+            rate = _rate_found(run.system, searched, plan, notebook)
+            if rate is None:
+                why = f"The experiment {searched} gave no rate for {run.system.name}."
+                return Note("", valid=False, failed=why)
+            run = replace(run, rate_per_second=rate)
         return means.do(run, settings, console, stack.check)
 
     try:
@@ -336,7 +336,7 @@ def carry_out(
                     return left_out
                 place = f"[{number}/{len(to_do)}] {run.label}"
                 say(place)
-                note = _with_rate(run, plan, notebook, do)
+                note = do(run)
                 notebook.add(run.key, note)
                 say(f"{place}: {_told(note)}")
             to_do = [run for run in to_do if notebook.is_open(run.key, tries)]
@@ -345,20 +345,17 @@ def carry_out(
     return left_out
 
 
-def _with_rate(
-    run: PlannedRun, plan: StudyPlan, notebook: Notebook, do: Callable[[PlannedRun], Note]
-) -> Note:
-    """Do a run, at a share of the rate that the search of another experiment has for its system, if
-    it is to. A search without a rate fails it."""
-    searched = run.experiment.rate_of
-    if not searched:
-        return do(run)
-    for other in plan.runs:
-        if (other.experiment.name, other.system.name) == (searched, run.system.name):
-            note = notebook.chosen(other.key)
-            if note is not None and note.rate_per_second is not None:
-                return do(replace(run, rate_per_second=note.rate_per_second))
-    return Note("", False, f"The experiment {searched} gave no rate for {run.system.name}.")
+def _rate_found(
+    system: System, experiment: str, plan: StudyPlan, notebook: Notebook
+) -> float | None:
+    """The rate that the search of an experiment has for a system, records per second, or None."""
+    notes = (
+        notebook.chosen(run.key)
+        for run in plan.runs
+        if (run.experiment.name, run.system.name) == (experiment, system.name)
+    )
+    rates = (note.rate_per_second for note in notes if note is not None)
+    return next((rate for rate in rates if rate is not None), None)
 
 
 def _install(

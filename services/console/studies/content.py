@@ -191,12 +191,15 @@ def article(study: Study, standing: Standing, cells: Cells) -> Article:
 
 
 def _machine(cells: Cells) -> tuple[str, ...]:
-    """The machines and versions of the runs; of several with the number of their runs."""
+    """The machines and versions of the runs, of several each with its number of runs."""
     reports = {each.run_id: each.report for each in cells.values() if each.report is not None}
     texts = Counter(_environment(report) for report in reports.values())
     if len(texts) == 1:
         return next(iter(texts))
-    return tuple(f"Of {count} runs: {' '.join(words)}" for words, count in texts.items())
+    return tuple(
+        f"{count} {'run' if count == 1 else 'runs'}: {' '.join(words)}"
+        for words, count in texts.items()
+    )
 
 
 def _environment(report: Report) -> tuple[str, str]:

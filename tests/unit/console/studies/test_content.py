@@ -57,8 +57,8 @@ def test_runs_of_several_machines_are_counted():
     }
     _method, *machines = section(both, "How it was measured").words
     assert [words[:24] for words in machines] == [
-        "Of 1 runs: Machine: Z80,",
-        "Of 1 runs: Machine: 6502",
+        "1 run: Machine: Z80, Non",
+        "1 run: Machine: 6502, No",
     ]
 
 
