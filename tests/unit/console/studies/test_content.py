@@ -56,10 +56,8 @@ def test_runs_of_several_machines_are_counted():
         ("latency", "Slow", "parse"): replace(two, report=other),
     }
     _method, *machines = section(both, "How it was measured").words
-    assert [words[:24] for words in machines] == [
-        "1 run: Machine: Z80, Non",
-        "1 run: Machine: 6502, No",
-    ]
+    counted = [words.partition(",")[0] for words in machines]
+    assert counted == ["1 run: Machine: Z80", "1 run: Machine: 6502"]
 
 
 def test_a_figure_of_several_faults_has_their_range():
