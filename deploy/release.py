@@ -26,10 +26,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from deploy.dependencies.lock import SERVICES
 from services.runtime.version import version as packaged_version
 
 ROOT = Path(__file__).resolve().parents[1]
+IMAGE = "tidegauge/services"
 LISTS = ("sbom.cdx.json", "licences.json")
 UPDATE = ".venv/bin/python -m deploy.dependencies update"
 CONTAINER_ENGINES = ("docker", "podman")
@@ -85,7 +85,7 @@ def release(repository: Path, tag: str, folder: Path) -> None:
         write_lists(tree, product, environ)
         targets = ("-t", "sdist", "-t", "wheel", "-d", str(product))
         _run([sys.executable, "-m", "hatchling", "build", *targets], tree, environ)
-        write_images(tree, version, product, environ)
+        write_image(tree, version, product, environ)
         (product / "SHA256SUMS").write_text(sums_of(product))
         product.rename(folder)  # takes the place of an empty folder
     print(f"{tag}, commit {commit}, is in {folder}")
@@ -130,20 +130,18 @@ def write_lists(tree: Path, product: Path, environ: Mapping[str, str]) -> None:
         shutil.copy(place / name, product / name)
 
 
-def write_images(tree: Path, version: str, product: Path, environ: Mapping[str, str]) -> None:
-    """Build the image of each service and save it as a file, or print that none was built. Raises
+def write_image(tree: Path, version: str, product: Path, environ: Mapping[str, str]) -> None:
+    """Build the image of the services and save it as a file, or print that none was built. Raises
     ReleaseError."""
     engine = next((name for name in CONTAINER_ENGINES if _answers(name, environ)), None)
     if engine is None:
-        print("Without images: neither docker nor podman answers on this machine.")
+        print("Without an image: neither docker nor podman answers on this machine.")
         return
-    for service in SERVICES:
-        image = f"tidegauge/{service}:{version}"
-        print(f"{engine} builds {image}", flush=True)
-        build = ("-f", "deploy/images/Dockerfile", "--build-arg", f"SERVICE={service}", "-t", image)
-        _run([engine, "build", *build, "."], tree, environ)
-        file = product / f"tidegauge-{service}-{version}.tar"
-        _run([engine, "save", "--output", str(file), image], tree, environ)
+    image = f"{IMAGE}:{version}"
+    print(f"{engine} builds {image}", flush=True)
+    _run([engine, "build", "-f", "deploy/images/Dockerfile", "-t", image, "."], tree, environ)
+    file = product / f"tidegauge-services-{version}.tar"
+    _run([engine, "save", "--output", str(file), image], tree, environ)
 
 
 def _answers(engine: str, environ: Mapping[str, str]) -> bool:

@@ -1,8 +1,7 @@
-"""python -m deploy.dependencies update          write licences.json and sbom.cdx.json again
-python -m deploy.dependencies image SERVICE      print the part of the lock for one image
+"""python -m deploy.dependencies update      write licences.json and sbom.cdx.json again
 
-Run `update` after every change of a lock (once its packages are installed), of an image or of the
-chart library. `image` needs the standard library only, because image builds run it.
+Run it after every change of a lock (once its packages are installed), of an image or of the chart
+library.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from deploy.dependencies.bill import (
     text_of,
     vendored_scripts,
 )
-from deploy.dependencies.lock import SERVICES, Pin, UnknownPackageError, image_lock, read_lock
+from deploy.dependencies.lock import Pin, read_lock
 from services.runtime.version import version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,20 +37,11 @@ SBOM = Path(__file__).with_name("sbom.cdx.json")
 def main(arguments: list[str]) -> int:
     """Carry out one verb; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m deploy.dependencies", description=__doc__)
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    verbs.add_parser("update")
-    verbs.add_parser("image").add_argument("service", choices=SERVICES)
-    options = parser.parse_args(arguments)
+    parser.add_argument("verb", choices=["update"])
+    parser.parse_args(arguments)
     pins = locked()
-    if options.verb == "update":
-        FILE.write_text(text_of(current(pins, listed())))
-        SBOM.write_text(bill(components(), pins, version()))
-        return 0
-    try:
-        print(image_lock(ROOT, pins, options.service), end="")
-    except UnknownPackageError as error:
-        print(f"tidegauge: {error}", file=sys.stderr)
-        return 1
+    FILE.write_text(text_of(current(pins, listed())))
+    SBOM.write_text(bill(components(), pins, version()))
     return 0
 
 

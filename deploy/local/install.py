@@ -117,7 +117,7 @@ def install(root: Path) -> None:
 def install_watch(root: Path) -> None:
     """Bring `.venv-watch` of the repository `root` up to date: the packages of the lock that the
     project needs without extras. Raises InstallError."""
-    from deploy.dependencies.lock import needed_by, read_lock, subset  # not in the wheel
+    from deploy.dependencies.lock import needed_lock  # not in the wheel
 
     check_addresses(os.environ)
     (root / ".jars").mkdir(exist_ok=True)
@@ -126,9 +126,7 @@ def install_watch(root: Path) -> None:
         if not has_python(root / WATCH):
             stamp.unlink(missing_ok=True)
         if not same(root / "requirements.lock", stamp):
-            pins = read_lock((root / "requirements.lock").read_text())
-            chosen = subset(pins, needed_by((root / "pyproject.toml").read_text()))
-            (root / WATCH_LOCK).write_text("".join(pin.text for pin in chosen))
+            (root / WATCH_LOCK).write_text(needed_lock(root))
             install_packages(root, WATCH, WATCH_LOCK, NEEDED_FREE_BYTES_WATCH)
         close_to_writers(root / WATCH)
 

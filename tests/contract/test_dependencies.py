@@ -5,6 +5,8 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterable
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pyspark
@@ -12,7 +14,7 @@ import pytest
 
 from deploy.dependencies.__main__ import locked
 from deploy.dependencies.bill import UNKNOWN, current, declared, listed
-from deploy.dependencies.lock import SERVICES, image_lock, needs, packages_of, read_lock
+from deploy.dependencies.lock import IMAGE_EXTRAS, needed_lock, needs, read_lock
 from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths, read_jars_lock
 from services.runtime.settings import ROOT
 
@@ -87,22 +89,36 @@ def test_the_list_of_licences_is_current_and_whole() -> None:
     assert declared("no-such-package") is None
 
 
-@pytest.mark.parametrize("service", SERVICES)
-def test_the_image_of_a_service_gets_what_it_imports(service: str) -> None:
-    # An import without a locked package would raise UnknownPackageError.
-    pins = read_lock(image_lock(ROOT, locked(), service))
-    names = {pin.name for pin in pins}
-    assert {"pydantic", "confluent-kafka", "pydantic-core"} <= names
-    assert set(packages_of(ROOT, service)) <= names
+def imported_packages(folders: Iterable[str]) -> set[str]:
+    """The installed packages that the modules of these folders import, also inside functions."""
+    packages = packages_distributions()
+    result: set[str] = set()
+    for path in (path for folder in folders for path in (ROOT / folder).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module]
+            else:
+                continue
+            for name in names:
+                result |= {*packages.get(name.partition(".")[0], ())}
+    return {name.lower().replace("_", "-") for name in result}
+
+
+def test_the_image_has_the_packages_that_the_services_import_and_no_tests() -> None:
+    names = {pin.name for pin in read_lock(needed_lock(ROOT, IMAGE_EXTRAS))}
+    imported = imported_packages(["schemas", "services", "analysis", "deploy/kafka"])
+    assert {"pyspark", "chdb", "confluent-kafka"} <= imported
+    assert imported <= names | {"tidegauge"}
     assert {"pytest", "mypy", "ruff"} & names == set()
-    assert ("pyspark" in names) == (service == "runner")
-    assert ("chdb" in names) == (service == "store")
+    assert len({pin.name for pin in read_lock(needed_lock(ROOT))}) < len(names) / 2
 
 
-def test_the_packages_of_an_image_are_told_by_the_standard_library_alone() -> None:
-    command = [sys.executable, "-S", "-m", "deploy.dependencies", "image", "collector"]
+def test_the_packages_of_the_image_are_told_by_the_standard_library_alone() -> None:
+    command = [sys.executable, "-S", "-m", "deploy.dependencies.lock"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == (image_lock(ROOT, locked(), "collector"), "")
+    assert (done.stdout, done.stderr) == (needed_lock(ROOT, IMAGE_EXTRAS), "")
 
 
 # Modules and calls that execute code from data. A pickle or a YAML document can name any function.

@@ -9,7 +9,6 @@ import jsonschema
 import pytest
 import yaml
 
-from deploy.dependencies.lock import SERVICES
 from deploy.local.broker import access_properties
 from services.collector.settings import CollectorSettings
 from services.generator.settings import GeneratorSettings
@@ -17,7 +16,7 @@ from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.command_line import parsed
 from tests.contract.kustomize import Resource, build
-from tests.contract.service_settings import service_of, unknown_settings
+from tests.contract.service_settings import SETTINGS, service_of, unknown_settings
 
 pytestmark = pytest.mark.contract
 
@@ -104,7 +103,7 @@ def pods(resources: list[Resource]) -> dict[str, dict[str, Any]]:
 def ours(resources: list[Resource]) -> dict[str, dict[str, Any]]:
     """The single container of each service of this repository, by service."""
     found = {name.replace("-", "_"): pod for name, pod in pods(resources).items()}
-    return {name: pod["containers"][0] for name, pod in found.items() if name in SERVICES}
+    return {name: pod["containers"][0] for name, pod in found.items() if name in SETTINGS}
 
 
 def named(resources: list[Resource], kind: str, name: str) -> Resource:
@@ -114,7 +113,7 @@ def named(resources: list[Resource], kind: str, name: str) -> Resource:
 
 
 def test_every_service_runs_its_command_and_answers_on_its_port() -> None:
-    assert set(ours(BASE)) == set(SERVICES) - {"console"}
+    assert set(ours(BASE)) == set(SETTINGS) - {"console"}
     for service, container in ours(BASE).items():
         assert service_of(container["command"]) == service
         assert (ROOT / "services" / service / "__main__.py").is_file()

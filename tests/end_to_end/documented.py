@@ -219,7 +219,7 @@ RULES = (
     Rule(r"\.venv/bin/python examples/results\.py", stack="up", runs=1, says="p99"),
     Rule(r"\.venv/bin/python -m deploy\.grafana\.program contact-points \S+", succeeds),
     Rule(r"TIDEGAUGE_WEBHOOKS=.* -m deploy\.kubernetes \S+", succeeds),
-    Rule(r"\.venv/bin/python -m deploy\.dependencies image generator"),
+    Rule(r"\.venv/bin/python -m deploy\.dependencies\.lock", says="pyspark=="),
     # Only if it is installed: a test downloads no programs.
     Rule("uvx pip-audit .*", audits, engine="uvx --offline pip-audit --version"),
     # Containers and clusters.

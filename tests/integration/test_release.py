@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dependencies.lock import SERVICES
-from deploy.release import EXIT_FAILED, ReleaseError, main, release, write_images, write_lists
+from deploy.release import EXIT_FAILED, ReleaseError, main, release, write_image, write_lists
 from tests.repositories import git, make_repository
 
 pytestmark = pytest.mark.integration
@@ -117,21 +116,20 @@ def container_engine(folder: Path, name: str, *, answers: bool) -> None:
     script.chmod(0o755)
 
 
-def test_the_image_of_every_service_is_built_from_the_tree_and_saved(
+def test_the_image_of_the_services_is_built_from_the_tree_and_saved(
     repository: Path, tmp_path: Path
 ) -> None:
     programs, product = tmp_path / "bin", tmp_path / "product"
     product.mkdir()
     container_engine(programs, "docker", answers=False)
     container_engine(programs, "podman", answers=True)
-    write_images(repository, "1.2.3", product, {"PATH": str(programs)})
+    write_image(repository, "1.2.3", product, {"PATH": str(programs)})
     assert {path.name: path.read_text() for path in product.iterdir()} == {
-        f"tidegauge-{service}-1.2.3.tar": f"tidegauge/{service}:1.2.3\n" for service in SERVICES
+        "tidegauge-services-1.2.3.tar": "tidegauge/services:1.2.3\n"
     }
-    assert (programs / "podman.log").read_text().splitlines()[:2] == [
-        "build -f deploy/images/Dockerfile --build-arg SERVICE=generator "
-        "-t tidegauge/generator:1.2.3 .",
-        f"save --output {product}/tidegauge-generator-1.2.3.tar tidegauge/generator:1.2.3",
+    assert (programs / "podman.log").read_text().splitlines() == [
+        "build -f deploy/images/Dockerfile -t tidegauge/services:1.2.3 .",
+        f"save --output {product}/tidegauge-services-1.2.3.tar tidegauge/services:1.2.3",
     ]
     assert not (programs / "docker.log").exists()
 
@@ -141,19 +139,17 @@ def test_an_image_that_cannot_be_built_ends_the_release(
 ) -> None:
     container_engine(tmp_path / "bin", "docker", answers=True)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(
-        ReleaseError, match=r"failed with code 1: docker build .*/generator:1\.2\.3"
-    ):
-        write_images(tmp_path / "empty", "1.2.3", tmp_path, {"PATH": str(tmp_path / "bin")})
+    with pytest.raises(ReleaseError, match=r"failed with code 1: docker build .*/services:1\.2\.3"):
+        write_image(tmp_path / "empty", "1.2.3", tmp_path, {"PATH": str(tmp_path / "bin")})
     assert list(tmp_path.glob("*.tar")) == []
 
 
-def test_images_are_left_out_aloud_where_no_container_engine_answers(
+def test_the_image_is_left_out_aloud_where_no_container_engine_answers(
     repository: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     container_engine(tmp_path / "bin", "docker", answers=False)
-    write_images(repository, "1.2.3", tmp_path, {"PATH": str(tmp_path / "bin")})
+    write_image(repository, "1.2.3", tmp_path, {"PATH": str(tmp_path / "bin")})
     assert capsys.readouterr().out == (
-        "Without images: neither docker nor podman answers on this machine.\n"
+        "Without an image: neither docker nor podman answers on this machine.\n"
     )
     assert list(tmp_path.glob("*.tar")) == []
