@@ -215,6 +215,7 @@ class PassingVerb(Verb):
     ("./tidegauge test workloads", "every workload, shortened"),
     ("./tidegauge test engines", "every engine, and the example engine on every domain"),
     ("./tidegauge test documented", "every command in README and docs"),
+    ("./tidegauge test deploy", "containers, by Docker on this machine"),
     ("./tidegauge test soak", "two hours of the default suite and three watches"),
     ("./tidegauge test fresh", "installs a fresh clone over the network"),
     cls=PassingVerb,
@@ -224,8 +225,8 @@ def test(arguments: tuple[str, ...]) -> int:
     """Run the checks and tests.
 
     Without arguments: format, lint, types and import boundaries, then all tests except the kinds
-    faults, workloads, engines, documented, soak and fresh. Arguments are passed to pytest; the
-    first may be a kind of tests.
+    faults, workloads, engines, clients, documented, deploy, soak and fresh. Arguments are passed to
+    pytest; the first may be a kind of tests.
     """
     from services.console.checks import run_tests
 
