@@ -34,7 +34,8 @@ def is_target(resource: Resource, target: dict[str, str]) -> bool:
 
 
 def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
-    """RFC 6902, `add` and `replace` of members; replacing a missing member is an error."""
+    """RFC 6902, `add`, `replace` and `remove` of members; to replace or remove a missing one is an
+    error."""
     for operation in operations:
         *parents, last = operation["path"].removeprefix("/").split("/")
         place: Any = resource
@@ -42,8 +43,10 @@ def apply(resource: Resource, operations: list[dict[str, Any]]) -> None:
             place = place[int(name) if isinstance(place, list) else name]
         end = len(place) if last == "-" else last
         key = int(end) if isinstance(place, list) else last
-        if operation["op"] == "replace":
-            place[key]  # raises KeyError or IndexError
+        if operation["op"] == "remove":
+            del place[key]  # raises KeyError or IndexError
+        elif operation["op"] == "replace":
+            place[key]
             place[key] = operation["value"]
         elif isinstance(place, list):
             assert operation["op"] == "add", operation

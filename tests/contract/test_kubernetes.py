@@ -15,6 +15,7 @@ from services.generator.settings import GeneratorSettings
 from services.runtime.ports import DEFAULT_BASE_PORT, PORT_OFFSETS
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.command_line import parsed
+from tests.contract.compose import PARTS, value_of
 from tests.contract.kustomize import Resource, build
 from tests.contract.service_settings import SETTINGS, service_of, unknown_settings
 
@@ -25,6 +26,7 @@ PUBLISHED = Path(__file__).parent / "published"
 BASE = build(FOLDER / "base")
 FIVE = build(FOLDER / "five-brokers")
 EXECUTORS = build(FOLDER / "executors")
+SIMPLE = build(FOLDER / "simple")
 RUN: Resource = yaml.safe_load((FOLDER / "run.yaml").read_text())
 
 
@@ -77,7 +79,7 @@ def errors(resource: Resource) -> list[str]:
 
 @pytest.mark.parametrize(
     "resource",
-    [*BASE, *FIVE, *EXECUTORS, RUN],
+    [*BASE, *FIVE, *EXECUTORS, *SIMPLE, RUN],
     ids=lambda r: f"{r['kind']}-{r['metadata'].get('name', 'run')}",
 )
 def test_every_resource_is_what_its_schema_says(resource: Resource) -> None:
@@ -149,7 +151,9 @@ def test_the_generator_finds_the_gateway_by_tcp_and_by_udp(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "resources", [BASE, FIVE, EXECUTORS], ids=["base", "five-brokers", "executors"]
+    "resources",
+    [BASE, FIVE, EXECUTORS, SIMPLE],
+    ids=["base", "five-brokers", "executors", "simple"],
 )
 def test_every_setting_is_one_of_the_service_that_gets_it(resources: list[Resource]) -> None:
     shared = set(named(resources, "ConfigMap", "tidegauge-settings")["data"])
@@ -160,13 +164,17 @@ def test_every_setting_is_one_of_the_service_that_gets_it(resources: list[Resour
 
 
 def test_everything_is_bounded_and_mounts_what_is_there() -> None:
-    for name, pod in [*pods(BASE).items(), *pods(EXECUTORS).items()]:
+    for name, pod in [*pods(BASE).items(), *pods(EXECUTORS).items(), *pods(SIMPLE).items()]:
         for container in pod["containers"]:
             assert set(container["resources"]["limits"]) == {"cpu", "memory"}, name
         mounted = {mount["name"] for mount in pod["containers"][0]["volumeMounts"]}
-        claimed = named_claims(BASE, name)
+        claimed = named_claims([*BASE, *SIMPLE], name)
         assert mounted <= {volume["name"] for volume in pod["volumes"]} | claimed, name
-    kinds = {each["spec"].get("type", "ClusterIP") for each in BASE if each["kind"] == "Service"}
+    kinds = {
+        each["spec"].get("type", "ClusterIP")
+        for each in [*BASE, *SIMPLE]
+        if each["kind"] == "Service"
+    }
     assert kinds == {"ClusterIP"}
 
 
@@ -182,10 +190,10 @@ def named_claims(resources: list[Resource], name: str) -> set[str]:
 
 
 def test_secrets_are_files_of_one_secret_that_make_secrets_makes() -> None:
-    text = "".join(path.read_text() for path in sorted((FOLDER / "base").glob("*.yaml")))
+    text = "".join(path.read_text() for path in sorted(FOLDER.rglob("*.yaml")))
     assert set(re.findall(r"secretName: ([\w-]+)", text)) == {"tidegauge-passwords"}
     script = (ROOT / "deploy" / "compose" / "make-secrets.sh").read_text()
-    for key in re.findall(r"subPath: (\w+)|/run/secrets/tidegauge/(\w+)", text):
+    for key in re.findall(r"passwords, .*subPath: (\w+)|/run/secrets/tidegauge/(\w+)", text):
         assert "".join(key) in script
 
 
@@ -249,13 +257,56 @@ def test_a_job_tells_the_brokers_who_may_do_what() -> None:
     assert job["ttlSecondsAfterFinished"] == 3600
 
 
-@pytest.mark.parametrize("resources", [BASE, EXECUTORS], ids=["base", "executors"])
+@pytest.mark.parametrize(
+    "resources", [BASE, EXECUTORS, SIMPLE], ids=["base", "executors", "simple"]
+)
 def test_every_service_finds_its_secret_of_kafka(resources: list[Resource]) -> None:
     data = named(resources, "ConfigMap", "tidegauge-settings")["data"]["TIDEGAUGE_DATA"]
     containers = [*ours(resources).values(), RUN["spec"]["template"]["spec"]["containers"][0]]
     for container in containers:
         mounts = {each["mountPath"]: each.get("subPath") for each in container["volumeMounts"]}
         assert mounts[f"{data}/secrets/kafka"] == "kafka", container["name"]
+
+
+def test_the_simple_variant_has_all_services_and_no_resource_of_an_operator() -> None:
+    assert set(ours(SIMPLE)) == set(ours(BASE))
+    assert set(pods(SIMPLE)) == set(pods(BASE)) - {"grafana"} | {"kafka"}
+    assert {each["apiVersion"].partition("/")[0] for each in SIMPLE} == {
+        "apps",
+        "batch",
+        "networking.k8s.io",
+        "v1",
+    }
+    # The store of the base has a server.
+    for service, count in (("store", 3), ("collector", 1)):
+        left, whole = (ours(each)[service].get("env", []) for each in (SIMPLE, BASE))
+        assert [each for each in whole if each not in left] == whole[:count]
+    assert not [mount for mount in ours(SIMPLE)["store"]["volumeMounts"] if "server" in str(mount)]
+
+
+def test_the_broker_of_the_simple_variant_has_the_settings_of_compose() -> None:
+    here = named(SIMPLE, "ConfigMap", "kafka-settings")["data"]
+    there = {
+        name: value_of(text).replace("$$", "$").replace("/run/secrets", "/run/secrets/tidegauge")
+        for name, text in PARTS["kafka"]["environment"].items()
+    }
+    assert here.pop("CLUSTER_ID") != there.pop("CLUSTER_ID")
+    assert here == there
+    pod = pods(SIMPLE)["kafka"]
+    container = pod["containers"][0]
+    assert container["envFrom"] == [{"configMapRef": {"name": "kafka-settings"}}]
+    assert container["image"] == value_of(PARTS["kafka"]["image"])
+    assert f"{pod['securityContext']['runAsUser']}:1000" == PARTS["kafka"]["user"]
+    # The image takes every variable KAFKA_… as a property, also those of Services.
+    assert pod["enableServiceLinks"] is False
+    written = {mount["mountPath"] for mount in container["volumeMounts"] if "readOnly" not in mount}
+    temporary = {each.partition(":")[0] for each in PARTS["kafka"]["tmpfs"]}
+    assert written == {*temporary, here["KAFKA_LOG_DIRS"]}
+    service = named(SIMPLE, "Service", "kafka")["spec"]
+    assert (service["clusterIP"], service["publishNotReadyAddresses"]) == ("None", True)
+    settings = named(SIMPLE, "ConfigMap", "tidegauge-settings")["data"]
+    of_compose = PARTS["conductor"]["environment"]
+    assert settings == {name: of_compose[name] for name in settings}
 
 
 def test_topics_are_left_to_the_conductor() -> None:

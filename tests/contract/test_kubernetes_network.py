@@ -1,13 +1,14 @@
 """Which pod can reach which port, evaluated from the network policies as Kubernetes does."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import pytest
 
 from tests.contract.kustomize import Resource
-from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, named
+from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, SIMPLE, named
 
 pytestmark = pytest.mark.contract
 
@@ -33,7 +34,11 @@ def others(name: str, namespace: str, labels: Labels, port: int = 0) -> End:
     return End(name, namespace, tuple(labels.items()), port)
 
 
-KAFKA = {"strimzi.io/cluster": "tidegauge", "app.kubernetes.io/part-of": "strimzi-tidegauge"}
+KAFKA = {
+    "app.kubernetes.io/name": "kafka",
+    "app.kubernetes.io/part-of": "strimzi-tidegauge",
+    "strimzi.io/cluster": "tidegauge",
+}
 RUNNER = {"app.kubernetes.io/name": "runner", "app.kubernetes.io/part-of": "tidegauge"}
 ENDS = [
     ours("access"),
@@ -56,6 +61,15 @@ ENDS = [
     others("operator", "operators", {}),
     others("stranger", "default", {}),
     others("dns", "kube-system", {"k8s-app": "kube-dns"}, 53),
+]
+WITHOUT_OPERATORS = [
+    *(
+        end
+        for end in ENDS
+        if end.name not in {"kafka", "open", "exporter", "clickhouse", "grafana"}
+    ),
+    ours("kafka", 9094),
+    replace(ours("kafka", 9092), name="open"),
 ]
 NAMESPACES: dict[str, Labels] = {
     name: {"kubernetes.io/metadata.name": name}
@@ -84,6 +98,8 @@ def is_peer(peer: dict[str, Any], end: End, own_namespace: str) -> bool:
 
 def strimzis(resources: list[Resource]) -> list[Resource]:
     """Policies that Strimzi creates for listeners, and for metrics, which are open to all pods."""
+    if "Kafka" not in {each["kind"] for each in resources}:
+        return []
     listeners = named(resources, "Kafka", "tidegauge")["spec"]["kafka"]["listeners"]
     rules = [
         *(
@@ -118,13 +134,15 @@ def lets(policies: list[Resource], way: str, of: End, peer: End, port: int) -> b
     )
 
 
-def reached(resources: list[Resource], sides: str = "both") -> set[tuple[str, str]]:
+def reached(
+    resources: list[Resource], sides: str = "both", ends: Sequence[End] = ENDS
+) -> set[tuple[str, str]]:
     """(from, to) of all allowed pairs; `sides` = Egress or Ingress evaluates only that side."""
     policies = [each for each in resources if each["kind"] == "NetworkPolicy"]
     policies += strimzis(resources)
     return {
         (source.name, target.name)
-        for source, target in product(ENDS, ENDS)
+        for source, target in product(ends, ends)
         if source.name != target.name
         and target.port
         and (sides == "Ingress" or lets(policies, "Egress", source, target, target.port))
@@ -184,6 +202,18 @@ def test_each_side_says_so_by_itself() -> None:
     }
     taken = {pair for pair in reached(BASE, "Ingress") if pair[1] in INSIDE - {"exporter"}}
     assert taken == {pair for pair in OF_THE_BASE if pair[1] != "exporter"}
+
+
+def test_without_operators_the_services_reach_what_they_do_with_them() -> None:
+    gone = {"exporter", "clickhouse", "grafana", "operator"}
+    expected = {pair for pair in OF_THE_BASE if not gone & set(pair)}
+    found = {pair for pair in reached(SIMPLE, ends=WITHOUT_OPERATORS) if "dns" not in pair}
+    assert {pair for pair in found if set(pair) <= INSIDE} == expected
+    # The driver's namespace is not applied; the outside reaches nothing.
+    assert {target for source, target in found if source not in INSIDE} == {"driver"}
+    for side, own in (("Egress", 0), ("Ingress", 1)):
+        alone = reached(SIMPLE, side, WITHOUT_OPERATORS)
+        assert {pair for pair in alone if pair[own] in INSIDE and pair[1] != "dns"} == expected
 
 
 def test_what_no_policy_names_is_refused() -> None:

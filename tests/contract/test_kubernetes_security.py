@@ -11,7 +11,7 @@ import yaml
 
 from services.runtime.settings import ROOT
 from tests.contract.kustomize import Resource
-from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, RUN, named
+from tests.contract.test_kubernetes import BASE, EXECUTORS, FIVE, RUN, SIMPLE, named
 
 pytestmark = pytest.mark.contract
 
@@ -26,11 +26,13 @@ SECRETS = {
     "gateway": {"kafka"},
     "generator": {"kafka"},
     "grafana": {"clickhouse_reader", "grafana_admin"},
+    "kafka": {"kafka_broker"},
     "runner": {"kafka"},
     "store": {"kafka", "clickhouse_admin", "clickhouse_reader", "clickhouse_server"},
     "watcher": {"kafka"},
 }
-AS_FOLDERS = {"brokers", "grafana"}  # which follow links when reading; a service rejects them
+# These follow links when reading; a service rejects them.
+AS_FOLDERS = {"brokers", "grafana", "kafka"}
 ASKS_THE_API = {("tidegauge-spark", "runner")}  # creates its executors
 
 
@@ -67,7 +69,7 @@ def pods_of(resource: Resource) -> Iterator[tuple[str, dict[str, Any]]]:
 def every_pod() -> list[Pod]:
     return [
         Pod(resource["metadata"].get("namespace", "tidegauge-spark"), name, spec, resource["kind"])
-        for resource in [*BASE, *FIVE, *EXECUTORS, RUN, TEMPLATE]
+        for resource in [*BASE, *FIVE, *EXECUTORS, *SIMPLE, RUN, TEMPLATE]
         for name, spec in pods_of(resource)
     ]
 
@@ -89,10 +91,10 @@ def test_no_kind_that_makes_pods_is_passed_over() -> None:
         "ServiceAccount",
     }
     makes = {each.made_by for each in PODS}
-    assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, RUN]} | {
+    assert {each["kind"] for each in [*BASE, *FIVE, *EXECUTORS, *SIMPLE, RUN]} | {
         "Pod"
     } == makes | makes_none
-    assert len({each.name for each in PODS}) == 15
+    assert len({each.name for each in PODS}) == 16
 
 
 @EVERY
@@ -126,6 +128,8 @@ def test_a_pod_has_a_token_only_when_it_asks_the_api(pod: Pod) -> None:
 @EVERY
 def test_a_pod_sees_the_secrets_that_it_needs(pod: Pod) -> None:
     own = SECRETS.get(pod.name, set())
+    if pod.name == "store" and "TIDEGAUGE_CLICKHOUSE_URL" not in str(pod.spec["containers"]):
+        own = own - {"clickhouse_server"}  # it has its own engine
     volumes = [volume for volume in pod.spec["volumes"] if "secret" in volume]
     assert {item["key"] for volume in volumes for item in volume["secret"]["items"]} == own
     for container in pod.spec["containers"]:
@@ -138,13 +142,14 @@ def test_a_pod_sees_the_secrets_that_it_needs(pod: Pod) -> None:
 
 
 def test_every_namespace_enforces_it() -> None:
-    namespaces = [each for each in [*BASE, *FIVE, *EXECUTORS] if each["kind"] == "Namespace"]
+    every = [*BASE, *FIVE, *EXECUTORS, *SIMPLE]
+    namespaces = [each for each in every if each["kind"] == "Namespace"]
     enforced = {
         each["metadata"]["name"]: each["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
         for each in namespaces
     }
     assert enforced == {"tidegauge": "restricted", "tidegauge-spark": "restricted"}
-    for resources in (BASE, EXECUTORS):
+    for resources in (BASE, EXECUTORS, SIMPLE):
         assert (
             named(resources, "ServiceAccount", "default")["automountServiceAccountToken"] is False
         )
@@ -154,7 +159,7 @@ def test_who_may_make_pods_finds_no_secret_in_its_namespace_but_its_own() -> Non
     """A pod can mount any secret of its namespace, whatever its creator may read. The pod with the
     token authenticates to Kafka itself."""
     rights = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
-    assert not rights & {each["kind"] for each in [*BASE, *FIVE]}
+    assert not rights & {each["kind"] for each in [*BASE, *FIVE, *SIMPLE]}
     assert rights & {each["kind"] for each in EXECUTORS} == {"Role", "RoleBinding"}
     (rule,) = named(EXECUTORS, "Role", "spark-driver")["rules"]
     allowed = ["pods", "configmaps", "services", "persistentvolumeclaims"]
