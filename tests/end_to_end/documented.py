@@ -213,6 +213,7 @@ RULES = (
     ),
     Rule(r"\.venv/bin/python -m tests\.faults\.killed_engines", succeeds),
     Rule(TIDEGAUGE + "test clients", says="test_clients.py: [1-9]"),
+    Rule(TIDEGAUGE + "test deploy", says="test_kubernetes_api.py: [1-9]"),
     Rule(TIDEGAUGE + "test documented", says="test_documented.py: [1-9]"),
     Rule("sed .* pipelines/spark-microbatch.toml > pipelines/mine.toml", succeeds),
     Rule(r"\.venv/bin/python -m deploy\.dependencies update", succeeds),

@@ -215,7 +215,7 @@ class PassingVerb(Verb):
     ("./tidegauge test workloads", "every workload, shortened"),
     ("./tidegauge test engines", "every engine, and the example engine on every domain"),
     ("./tidegauge test documented", "every command in README and docs"),
-    ("./tidegauge test deploy", "containers, by Docker on this machine"),
+    ("./tidegauge test deploy", "containers by Docker, manifests by an API server"),
     ("./tidegauge test soak", "two hours of the default suite and three watches"),
     ("./tidegauge test fresh", "installs a fresh clone over the network"),
     cls=PassingVerb,
