@@ -45,7 +45,7 @@ from services.readmodel.history import at_sustainable_share, last_good_runs, pas
 from services.runtime.clickhouse import QueryError, StoreQuery, query, store_url
 from services.runtime.events import Bus, Events
 from services.runtime.kafka import KafkaUnavailableError
-from services.runtime.limits import limits
+from services.runtime.limits import limits, machine
 from services.runtime.process import Clock, now_ms
 from services.runtime.settings import ServiceSettings
 
@@ -95,11 +95,12 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
 
 @dataclass
 class MachineUsage:
-    """Samples of the last WINDOW_MS, and use since `mark()`."""
+    """Samples of the last WINDOW_MS, and use since `mark()`. sees_the_stack: whether the collector
+    saw our other services since then; not if these are containers of their own."""
 
+    sees_the_stack: bool = False
     _machine_s: float = 0.0
     _own_s: float = 0.0
-    _sees_the_stack: bool = False
     _samples: deque[tuple[int, str, float, float]] = field(
         default_factory=lambda: deque(maxlen=MOST_SAMPLES)
     )
@@ -107,8 +108,8 @@ class MachineUsage:
     @property
     def own_cpu_seconds(self) -> float:
         """CPU seconds of our own services since `mark()`; of the whole machine if the collector
-        does not see them, as with containers."""
-        return self._own_s if self._sees_the_stack else self._machine_s
+        does not see them."""
+        return self._own_s if self.sees_the_stack else self._machine_s
 
     def add(self, record: ResourceFigures) -> None:
         """Add one event of `results.resources`."""
@@ -119,12 +120,12 @@ class MachineUsage:
             self._machine_s += cpu_seconds
             return
         self._own_s += cpu_seconds
-        self._sees_the_stack = self._sees_the_stack or service != COLLECTOR
+        self.sees_the_stack = self.sees_the_stack or service != COLLECTOR
 
     def mark(self) -> None:
         """Start counting use from now."""
         self._machine_s = self._own_s = 0.0
-        self._sees_the_stack = False
+        self.sees_the_stack = False
 
     def of_others(self, now_ms: int) -> float | None:
         """Mean cores used by other processes in the last WINDOW_MS; None if most of it was not
@@ -203,6 +204,7 @@ class Suites:
         *,
         clock: Clock = now_ms,
         cores: float | None = None,
+        machine_cores: float | None = None,
         open_bus: OpenBus = Bus,
         analysis: Analysis | None = None,
         ask: StoreQuery = query,
@@ -210,6 +212,7 @@ class Suites:
         self._open, self._ask = open_bus, ask
         self._events, self._notes, self._clock = events, notes, clock
         self._cores = cores or limits().cores
+        self._machine_cores = machine_cores or machine().cores
         self._store = store_url(settings)
         self._suite = suite
         self._usage = MachineUsage()
@@ -324,9 +327,9 @@ class Suites:
             place = at.after(suite, self._began_ms, took_place, run_ms)
             self._notes.keep_place(suite.name, place)
         used_s = self._usage.own_cpu_seconds
-        rest_ms = pause_ms(
-            suite.pace, since_ms - self._owed_ms, used_s, self._cores, place.failures
-        )
+        # The limit of the conductor's own container is not that of what was used.
+        cores = self._cores if self._usage.sees_the_stack else self._machine_cores
+        rest_ms = pause_ms(suite.pace, since_ms - self._owed_ms, used_s, cores, place.failures)
         self._owed_ms = rest_ms
         self._usage.mark()
         self._marked_ms = now

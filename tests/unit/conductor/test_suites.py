@@ -79,6 +79,7 @@ class Bench:
             suite,
             clock=lambda: self.now_ms,
             cores=2,
+            machine_cores=16,
             open_bus=lambda *_: self.bus,  # type: ignore[arg-type, return-value]
             analysis=self.analysis,
             ask=self.ask,
@@ -87,12 +88,12 @@ class Bench:
     def ask(self, _url: str, _sql: str, /, **_: str) -> list[dict[str, Any]]:
         return [] if self.rate is None else [{"rate_per_second": self.rate}]
 
-    def pass_s(self, seconds: int, machine_cores: float) -> None:
+    def pass_s(self, seconds: int, machine_cores: float, seen: str = "kafka") -> None:
         for _ in range(seconds):
             self.now_ms += 1000
             sample = {"time": self.now_ms, "service": "machine", "interval_s": 1.0}
             usage = sample | {"cpu_seconds": machine_cores}
-            ours = sample | {"service": "kafka", "cpu_seconds": 0.0}
+            ours = sample | {"service": seen, "cpu_seconds": 0.0}
             self.bus.batches.append(
                 [
                     FigureColumns(catalogue.RESOURCES, usage),
@@ -179,6 +180,23 @@ def test_a_busy_machine_is_waited_for_but_not_for_ever(bench: Bench) -> None:
     bench.pass_s(1, machine_cores=1.5)
     assert bench.suites.due() is not None
     assert [told["state"] for told in bench.bus.told] == ["waiting", "running"]
+
+
+def test_use_of_the_whole_machine_is_compared_with_all_its_cores(bench: Bench) -> None:
+    """In a container of its own the collector sees no other service, and the conductor has 2 cores
+    of 16. The run used 4 for 300 s; of 8 that are allowed this needs no longer pause."""
+    assert bench.suites.due() is None
+    bench.pass_s(15, machine_cores=0.2, seen="collector")
+    first = bench.suites.due()
+    assert first is not None
+    bench.measured(first)
+    bench.pass_s(300, machine_cores=4, seen="collector")
+    bench.suites.concluded(first, interrupted=False)
+    assert bench.suites.due() is None
+    bench.pass_s(60, machine_cores=0.2, seen="collector")
+    assert bench.suites.due() is None
+    bench.pass_s(15, machine_cores=0.2, seen="collector")
+    assert bench.suites.due() is not None
 
 
 def test_a_run_is_not_to_be_used_when_others_were_as_busy_as_would_have_been_waited_for() -> None:
