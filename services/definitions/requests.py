@@ -22,7 +22,7 @@ from schemas.validation_errors import DefinitionError, first_mistake
 from services.definitions.engines import load_engine, load_engines
 from services.definitions.pipelines import in_workload, rewired, stages_published, topology_of
 from services.definitions.workloads import check_thresholds
-from services.runtime.limits import limits
+from services.runtime.limits import limits, machine
 from services.runtime.settings import ROOT
 from services.runtime.version import revision
 
@@ -202,9 +202,10 @@ def _published(
 
 
 def environment() -> dict[str, Any]:
-    """Versions, and the machine: kernel, and the cores and the memory in bytes that may be used."""
-    allowed = limits()
-    return {
+    """Versions, and the machine: kernel, and the cores and the memory in bytes that may be used. If
+    these are less than the host's, also the host's."""
+    allowed, whole = limits(), machine()
+    result = {
         "tidegauge": revision(),
         "python": platform.python_version(),
         "java": _first_line(["java", "-version"]),
@@ -216,6 +217,9 @@ def environment() -> dict[str, Any]:
         "cores": allowed.cores,
         "memory_bytes": allowed.memory_bytes,
     }
+    if (allowed.cores, allowed.memory_bytes) != (whole.cores, whole.memory_bytes):
+        result |= {"host_cores": whole.cores, "host_memory_bytes": whole.memory_bytes}
+    return result
 
 
 def _versions() -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.definitions import requests
 from services.runtime.limits import ProcessLimits, limits, used_s
 
 pytestmark = pytest.mark.unit
@@ -134,3 +135,24 @@ def test_processor_time_of_a_group(tmp_path: Path) -> None:
     write(tmp_path / "one", cpu_stat="nr_throttled 3", cpuacct_usage="1500000000")
     write(tmp_path / "apart", cpu_stat="nr_throttled 3")
     assert [used_s(tmp_path / name) for name in ("two", "one", "apart")] == [2.5, 1.5, None]
+
+
+@pytest.mark.parametrize(
+    ("quota", "expected"),
+    [
+        ("200000 100000", {"cores": 2, "host_cores": 16, "host_memory_bytes": 64 * GB}),
+        ("max 100000", {"cores": 16}),
+    ],
+    ids=["a quota", "none"],
+)
+def test_the_environment_of_a_run_has_the_limit_and_what_the_host_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quota: str, expected: dict[str, float]
+) -> None:
+    write(tmp_path / "cg", cpu_max=quota)
+    found = limits_of(a_process(tmp_path, "0::/", V2))
+    monkeypatch.setattr(requests, "limits", lambda: found)
+    monkeypatch.setattr(requests, "machine", lambda: ProcessLimits(16, 64 * GB, 50 * GB))
+    environment = requests.environment()
+    assert environment["memory_bytes"] == 64 * GB
+    keys = ("cores", "host_cores", "host_memory_bytes")
+    assert {key: environment[key] for key in keys if key in environment} == expected
