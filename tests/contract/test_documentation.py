@@ -194,11 +194,13 @@ def told_to_programs() -> set[str]:
 
 
 def known_names() -> set[str]:
-    """Names of settings, of variables that `./tidegauge` itself reads, and of those set for
-    programs."""
+    """Names of settings, of variables that `./tidegauge` itself and compose.yaml read, and of those
+    set for programs."""
     script = set(re.findall(rf"{PREFIX}[A-Z_]+", (ROOT / "tidegauge").read_text()))
+    compose = (ROOT / "deploy" / "compose" / "compose.yaml").read_text()
+    containers = set(re.findall(rf"\$\{{({PREFIX}[A-Z_]+):-", compose))
     settings = {f"{PREFIX}{name.upper()}" for name in known_settings()}
-    return settings | script | told_to_programs() | of_tests()
+    return settings | script | containers | told_to_programs() | of_tests()
 
 
 def of_tests() -> set[str]:

@@ -6,6 +6,7 @@ What is built or fetched stays in `.deploy`, so a second test run takes minutes 
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,7 +42,8 @@ class ContainerEngine:
 
 
 def run(command: list[str], environ: Mapping[str, str], timeout_s: float) -> str:
-    """The output of a command. Raises CalledProcessError, TimeoutExpired."""
+    """The output of a command. Raises TimeoutExpired, and after its output was shown,
+    CalledProcessError."""
     done = subprocess.run(
         command,
         env=environ,
@@ -49,8 +51,11 @@ def run(command: list[str], environ: Mapping[str, str], timeout_s: float) -> str
         stdout=subprocess.PIPE,
         text=True,
         timeout=timeout_s,
-        check=True,
+        check=False,
     )
+    if done.returncode != 0:
+        sys.stderr.write(done.stdout)
+        done.check_returncode()
     return done.stdout.strip()
 
 
