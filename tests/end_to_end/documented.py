@@ -228,7 +228,7 @@ RULES = (
     Rule("docker compose .* console run .*", measures, engine="docker info"),
     # The page has no watch file.
     Rule(r"docker compose .* services\.watcher .*", engine="docker info"),
-    Rule("docker compose .*", succeeds, engine="docker info"),
+    Rule("(TIDEGAUGE_ENGINES=.* )?docker compose .*", succeeds, engine="docker info"),
     Rule("docker buildx imagetools inspect .*", says="sha256:", engine="docker buildx version"),
     Rule(
         r"kubectl .* port-forward .*", is_interrupted, until="Forwarding from", engine=LOCAL_CLUSTER
