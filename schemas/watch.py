@@ -48,6 +48,7 @@ WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the form
 TimeFormat = Literal["s", "ms", "us", "iso"]
 _PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
 # All names that Kafka allows, which have no colon, after the name of another cluster.
+MOST_HOPS: Final = 16  # and as many topics between them
 Topic = Annotated[
     str, Field(pattern=r"^([a-z][a-z0-9-]{0,39}:)?[A-Za-z0-9._-][A-Za-z0-9._-]{0,248}$")
 ]
@@ -236,8 +237,8 @@ class Watch(Model):
     clusters: dict[ClusterName, Cluster] = Field(default_factory=dict, max_length=1)
     inputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
     outputs: tuple[WatchedTopic, ...] = Field(min_length=1, max_length=8)
-    through: tuple[WatchedTopic, ...] = Field((), max_length=16)
-    hops: tuple[Hop, ...] = Field((), max_length=16)
+    through: tuple[WatchedTopic, ...] = Field((), max_length=MOST_HOPS)
+    hops: tuple[Hop, ...] = Field((), max_length=MOST_HOPS)
     relation: Relation = Relation()
     stage: Stage = "output"
     begin: Literal["now", "earliest"] = "now"

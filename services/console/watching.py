@@ -25,7 +25,7 @@ from rich.console import Console
 from deploy.local.parts import lasting_parts
 from schemas.report import Report
 from schemas.validation_errors import DefinitionError, first_mistake
-from schemas.watch import Cluster, Registry, Watch, WatchedKafka
+from schemas.watch import MOST_HOPS, Cluster, Registry, Watch, WatchedKafka
 from services.console.arguments import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_THRESHOLD, print_json
 from services.console.files import report_files, write_file
 from services.console.remote_stack import open_stack, watch_page
@@ -63,7 +63,8 @@ AFTER_S = 4_200  # records up to an hour ahead of the watcher's clock are read
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """The options of `watch`. None, empty: not given. infer: names of two topics."""
+    """The options of `watch`. None, empty: not given. infer: names of two topics; through: of those
+    between them."""
 
     file: Path | None = None
     detach: bool = False
@@ -76,6 +77,7 @@ class WatchOptions:
     json: bool = False
     end: str | None = None
     infer: Sequence[str] | None = None
+    through: Sequence[str] = ()
     kafka: str = ""
     registry: str = ""
     export: bool = False
@@ -255,13 +257,21 @@ def _refuse(options: WatchOptions) -> None:
     if not options.infer and (options.kafka or options.registry):
         name = "--kafka" if options.kafka else "--registry"
         raise DefinitionError(f"{name} is for --infer; a FILE.toml has an address of its own.")
+    if options.through and not options.infer:
+        raise DefinitionError("--through is for --infer; a FILE.toml names its topics.")
+    topics = (*(options.infer or ()), *options.through)
+    if len(set(topics)) < len(topics):
+        raise DefinitionError("--infer and --through: each topic of a path is another one.")
+    if len(options.through) >= MOST_HOPS:
+        raise DefinitionError(f"--through: a path has at most {MOST_HOPS} hops.")
 
 
 def _infer(options: WatchOptions, settings: ServiceSettings) -> int:
     """Print inferred settings, from a process of the watcher. It gets logins on standard input."""
     cluster = _cluster(options).model_dump_json()
+    first, last = options.infer or ()
     return subprocess.run(
-        [sys.executable, "-m", "services.watcher.inferring", *(options.infer or ())],
+        [sys.executable, "-m", "services.watcher.inferring", first, *options.through, last],
         env=os.environ | settings.child_variables,
         input=cluster,
         text=True,

@@ -1,20 +1,22 @@
-"""Guesses a watch file from some hundred records of both topics:
+"""Guesses a watch file from some hundred records of each topic of a path:
 
-    python -m services.watcher.inferring INPUT OUTPUT
+    python -m services.watcher.inferring INPUT [TOPIC …] OUTPUT
 
 The cluster and the registry come as JSON (schemas.watch.Cluster) on standard input. It prints the
 file, with its observations as comments, and writes nothing.
 """
 
 import json
+import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain as chained
+from itertools import pairwise
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -54,6 +56,8 @@ MOST_PATHS: Final = 200
 MOST_DEPTH: Final = 6
 GOOD: Final = 0.9
 MOST_CHARACTERS: Final = 200
+MOST_OF_NAME: Final = 32  # of a hop
+WHOLE: Final = "output"  # the stage of a whole path
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,8 @@ class Seen:
         result: dict[str, list[bytes | None]] = {}
         rows = zip(self.messages, self.headers, self.values, self.keys, strict=True)
         for number, (message, headers, value, key) in enumerate(rows):
-            fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
-            for path, text in chain(_leaves(message, headers, self.key), fields):
+            fields = chained(_fields(key, "key", 0), _fields(value, "value", 0))
+            for path, text in chained(_leaves(message, headers, self.key), fields):
                 if path not in result and len(result) < MOST_PATHS:
                     result[path] = [None] * len(self.messages)
                 if path in result:
@@ -117,6 +121,19 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
             if share > 0.5 and distinct > 0.1:
                 result.append(Guess(input_path, output_path, share, distinct))
     return sorted(result, key=lambda each: each.score, reverse=True)
+
+
+def along(inputs: Seen, others: Sequence[Seen]) -> list[Guess]:
+    """For each of the other topics the guess that it has the values of one path of the input, the
+    same for all; empty if no path has its values in all of them."""
+    by_path: dict[str, list[Guess]] = {}
+    for number, other in enumerate(others):
+        for guess in guesses(inputs, other):
+            chain = by_path.setdefault(guess.input_path, [])
+            if len(chain) == number:  # the best comes first
+                chain.append(guess)
+    whole = (chain for chain in by_path.values() if len(chain) == len(others))
+    return max(whole, key=lambda chain: min(guess.score for guess in chain), default=[])
 
 
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
@@ -247,14 +264,15 @@ def newest(
 
 
 def written(
-    kafka: WatchedKafka, registry: Registry | None, inputs: Seen, outputs: Seen
+    kafka: WatchedKafka, registry: Registry | None, inputs: Seen, *others: Seen
 ) -> Iterable[str]:
-    """The lines of a watch file."""
-    result = guesses(inputs, outputs)
-    best = result[0] if result else None
+    """The lines of a watch file. others: the topics after the input, in order."""
+    chain = along(inputs, others)
+    best, outputs = chain[-1] if chain else None, others[-1]
     name = "".join(c if c.isalnum() else "-" for c in inputs.topic.lower()).strip("-")[:40]
     yield f"# A guess from {len(inputs.messages)} records of {inputs.topic} and"
-    yield f"# {len(outputs.messages)} of {outputs.topic}. Check every line."
+    counts = [f"{len(other.messages)} of {other.topic}" for other in others]
+    yield f"# {', '.join(counts)}. Check every line."
     yield f'name = "{name or "watch"}"'
     yield ""
     yield "[kafka]"
@@ -265,21 +283,27 @@ def written(
         yield ""
         yield "[registry]"
         yield f'url = "{registry.url}"'
-    for side, of, path in (
-        ("inputs", inputs, best.input_path if best else "key"),
-        ("outputs", outputs, best.output_path if best else "key"),
-    ):
+    paths = [guess.output_path for guess in chain] or ["key"] * len(others)
+    sides = ["inputs", *["through"] * (len(others) - 1), "outputs"]
+    paths = [best.input_path if best else "key", *paths]
+    for side, of, path in zip(sides, (inputs, *others), paths, strict=True):
         yield from _side(side, of, path)
+    if len(others) > 1:
+        yield from _hops([of.topic for of in (inputs, *others)])
     yield ""
     if best is None:
-        yield "# No path of the input has the values of a path of the output: set the identity."
+        where = "a path of the output" if len(others) == 1 else "paths of all other topics"
+        yield f"# No path of the input has the values of {where}: set the identity."
         return
+    for guess, other in zip(chain[:-1], others, strict=False):
+        yield f"# {guess.share:.0%} of the records of {other.topic} have the identity of an input."
     yield f"# {best.share:.0%} of the outputs have the identity of an input, and"
     yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
         yield "# Repeated identities are paired in order; unique ones are better."
-    for other in result[1:4]:
-        yield f"# Also: {other.input_path} = {other.output_path}, found {other.share:.0%}."
+    also = [guess for guess in guesses(inputs, outputs) if guess != best]
+    for guess in also[:3]:
+        yield f"# Also: {guess.input_path} = {guess.output_path}, found {guess.share:.0%}."
     yield from _relation(inputs, outputs, best)
 
 
@@ -295,6 +319,21 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
     if of.format == "avro-confluent" and all(value is None for value in of.values):
         yield "# No schema was found for these values: use --registry. They may be Protobuf."
     yield f"identity = {json.dumps([path], ensure_ascii=False)}"
+
+
+def _hops(topics: Sequence[str]) -> Iterator[str]:
+    """A hop from each topic to the next, with the name of the topic that it writes."""
+    names: list[str] = []
+    for begin, end in pairwise(topics):
+        name = re.sub("[^a-z0-9]+", "_", end.lower()).strip("_")[:MOST_OF_NAME]
+        if not name[:1].isalpha() or name in (*names, WHOLE):
+            name = f"hop_{len(names) + 1}"
+        names.append(name)
+        yield ""
+        yield "[[hops]]"
+        yield f'name = "{name}"'
+        yield f'inputs = ["{begin}"]'
+        yield f'outputs = ["{end}"]'
 
 
 def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
@@ -317,25 +356,23 @@ Read = Callable[[str, int, int | None], list[Message]]
 """About the newest records of a topic, so many, up to a time (epoch ms) if given."""
 
 
-def both_seen(
-    read: Read, input_topic: str, output_topic: str, ids: SchemaIds | None
-) -> tuple[Seen, Seen]:
-    """Records of both topics with identities in common, if there are any. Raises as `read`, and
-    RegistrySilentError."""
-    outputs = seen(output_topic, read(output_topic, OUTPUTS_READ, None), ids)
+def path_seen(read: Read, topics: Sequence[str], ids: SchemaIds | None) -> tuple[Seen, ...]:
+    """Records of the topics of a path with identities in common, if there are any. Raises as
+    `read`, and RegistrySilentError."""
+    outputs = seen(topics[-1], read(topics[-1], OUTPUTS_READ, None), ids)
     last_ms = max((message.timestamp()[1] for message in outputs.messages), default=-1)
     until_ms = last_ms if last_ms >= 0 else None
     tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
     if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
         tries.append((INPUTS_READ, None))
     for count, until in tries:
-        inputs = seen(input_topic, read(input_topic, count, until), ids)
-        if guesses(inputs, outputs):
+        inputs, *others = (seen(topic, read(topic, count, until), ids) for topic in topics[:-1])
+        if along(inputs, [*others, outputs]):
             break
-    return inputs, outputs
+    return inputs, *others, outputs
 
 
-def main(cluster: Cluster, input_topic: str, output_topic: str) -> int:
+def main(cluster: Cluster, *topics: str) -> int:
     """Print the guess, or one sentence if the topics cannot be read; returns the exit code."""
     kafka, registry = cluster.kafka, cluster.registry
     settings = load_settings(ServiceSettings)
@@ -343,17 +380,17 @@ def main(cluster: Cluster, input_topic: str, output_topic: str) -> int:
         ids = SchemaIds({}, asking(registry)) if registry else None
         client = client_properties(kafka, "infer", settings) | READING | SILENT
         with closing(Consumer(client)) as consumer:
-            inputs, outputs = both_seen(partial(newest, consumer), input_topic, output_topic, ids)
+            sides = path_seen(partial(newest, consumer), topics, ids)
     except KafkaException as error:
         return _refused(f"Kafka at {kafka.bootstrap} cannot be read: {error.args[0].str()}.")
     except (KafkaUnavailableError, RegistrySilentError, SecretFileError) as error:
         return _refused(str(error))
     except OSError as error:
         return _refused(f"{error}.")
-    for side in (inputs, outputs):
+    for side in sides:
         if not side.messages:
             return _refused(f"there are no records in {side.topic}.")
-    print("\n".join(written(kafka, registry, inputs, outputs)))
+    print("\n".join(written(kafka, registry, *sides)))
     return 0
 
 

@@ -273,6 +273,12 @@ def study(
     metavar="INPUT OUTPUT",
     help="sample two topics and print a suggested watch file; FILE.toml may give their logins",
 )
+@option(
+    "--through",
+    multiple=True,
+    metavar="TOPIC",
+    help="of --infer: a topic between these two; may be repeated, in order",
+)
 @option("--kafka", default="", metavar="HOST:PORT", help="bootstrap server of these topics")
 @option("--registry", default="", metavar="URL", help="schema registry of these topics")
 @with_session

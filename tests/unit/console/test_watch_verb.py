@@ -149,6 +149,8 @@ def test_an_option_of_a_gate_needs_a_duration(tmp_path):
         ("--infer a b --junit x.xml", "--junit is for watching a FILE.toml."),
         ("--kafka k:9", "--kafka is for --infer; a FILE.toml has an address of its own."),
         ("o.toml --registry http://r", "--registry is for --infer; a FILE.toml has an address"),
+        ("--through b", "--through is for --infer; a FILE.toml names its topics."),
+        ("--infer a b --through b", "--infer and --through: each topic of a path is another one."),
         ("o.toml --json", "--json is for the list of watches."),
     ],
 )

@@ -11,7 +11,7 @@ from schemas.watch import Cluster, Watch, WatchedKafka
 from services.runtime.settings import EXIT_USAGE
 from services.watcher import inferring
 from services.watcher.decoding import RegistrySilentError, SchemaIds
-from services.watcher.inferring import both_seen, guesses, newest, seen, written
+from services.watcher.inferring import guesses, newest, path_seen, seen, written
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
@@ -92,6 +92,49 @@ def test_what_is_guessed_is_a_watch_file():
     assert Watch.model_validate(found).name == "orders"
 
 
+def of_field(topic, name, values):
+    return [message(topic, json.dumps({name: v, "n": v}).encode(), None, v) for v in values]
+
+
+def test_a_path_of_topics_is_guessed_by_the_values_that_all_of_them_have():
+    """`n` is the same in the first and the last topic only: the identity is that of all three."""
+    orders_in = [message("orders", b'{"id": "o-%d", "n": %d}' % (n, n), None, n) for n in range(90)]
+    checked = [message("checked", b'{"order": "o-%d"}' % n, None, n) for n in range(90)]
+    done = [message("9.done", b'{"ref": "o-%d", "n": %d}' % (n, n), None, n) for n in range(90)]
+    sides = [seen(messages[0].topic(), messages, None) for messages in (orders_in, checked, done)]
+    text = "\n".join(written(KAFKA, None, *sides))
+    found = Watch.model_validate(tomllib.loads(text))
+    topics = (*found.inputs, *found.through, *found.outputs)
+    assert [(each.topic, each.identity) for each in topics] == [
+        ("orders", ("value.id",)),
+        ("checked", ("value.order",)),
+        ("9.done", ("value.ref",)),
+    ]
+    assert [(hop.name, hop.inputs, hop.outputs) for hop in found.hops] == [
+        ("checked", ("orders",), ("checked",)),
+        ("hop_2", ("checked",), ("9.done",)),
+    ]
+    assert "# 90 of checked, 90 of 9.done. Check every line." in text
+    assert "100% of the records of checked have the identity of an input." in text
+    assert "# Also: value.n = value.n, found 100%." in text
+
+
+def test_a_path_whose_topics_have_nothing_in_common_says_so():
+    values = {"a": range(50), "b": range(100, 150), "c": range(50)}
+    sides = [seen(name, of_field(name, "id", each), None) for name, each in values.items()]
+    text = "\n".join(written(KAFKA, None, *sides))
+    assert "No path of the input has the values of paths of all other topics" in text
+    assert [each["topic"] for each in tomllib.loads(text)["through"]] == ["b"]
+
+
+def test_hops_have_names_of_their_own():
+    sides = [
+        seen(name, of_field(name, "id", range(50)), None) for name in ("a", "B", "b", "output")
+    ]
+    hops = tomllib.loads("\n".join(written(KAFKA, None, *sides)))["hops"]
+    assert [hop["name"] for hop in hops] == ["b", "hop_2", "hop_3"]
+
+
 def test_keys_that_are_numbers_are_told_from_texts():
     inputs = [message("a", b"\x01", n.to_bytes(8, "big"), n) for n in range(50)]
     outputs = [message("b", json.dumps({"id": n}).encode(), None, n) for n in range(50)]
@@ -149,7 +192,7 @@ def test_a_registry_that_does_not_answer_is_one_sentence():
         raise TimeoutError("timed out")
 
     with pytest.raises(RegistrySilentError) as raised:
-        both_seen(lambda *_: shipped(), "orders", "shipped", SchemaIds({}, silent))
+        path_seen(lambda *_: shipped(), ["orders", "shipped"], SchemaIds({}, silent))
     assert str(raised.value) == "the registry does not answer: it took too long"
 
 
@@ -220,7 +263,7 @@ def test_inputs_are_read_whatever_the_times_of_the_outputs(times, tries):
             return orders() if len(asked) == len(tries) else []
         return [message("shipped", json.dumps({"id": "o-7"}).encode(), None, n) for n in times]
 
-    sides = both_seen(read, "orders", "shipped", None)
+    sides = path_seen(read, ["orders", "shipped"], None)
     assert asked == tries
     assert '"value.id"' in "\n".join(written(KAFKA, None, *sides))
 
