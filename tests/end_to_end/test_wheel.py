@@ -74,7 +74,7 @@ def release(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("release") / "dist"
     commit = git(repository, "rev-parse", "HEAD")
     assert released(repository, folder, 0o022).splitlines() == [
-        "Without images: neither docker nor podman answers on this machine.",
+        "Without an image: neither docker nor podman answers on this machine.",
         f"{TAG}, commit {commit}, is in {folder}",
     ]
     return folder

@@ -3,11 +3,15 @@ hop, and all counts are those of a brute force over the topics."""
 
 import json
 import random
+import subprocess
+import sys
+import tomllib
 from collections import Counter, defaultdict
 from itertools import pairwise
 
 import pytest
 
+from schemas.watch import Cluster, Watch, WatchedKafka
 from services.definitions.watches import keep_watch
 from tests.integration.service_process import running_service
 from tests.integration.test_watch import process_of
@@ -118,6 +122,10 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_process_is_killed(brok
         assert verdicts["duplicate"] == Counter(doubled.values())[hop]
     assert measured["whole"] == by_brute_force(watch, read[0], read[-1])
     assert measured["whole"][1]["missing"] == measured["whole"][1]["duplicate"] == FAULTS
+    assert inferred(broker.bootstrap) == [
+        (f"path_{number}", (before,), (after,))
+        for number, (before, after) in enumerate(pairwise(TOPICS), 1)
+    ]
     details = [json.loads(each["detail"]) for each in concluded(records, watch).values()]
     assert all(each["valid"] for each in concluded(records, watch).values())
     of_runs = Counter()
@@ -126,3 +134,18 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_process_is_killed(brok
         (row,) = detail["thresholds"] or [None]
         of_runs["by threshold"] += row["value"] or 0
     assert of_runs["missing"] == of_runs["by threshold"] == measured["hop2"][1]["missing"]
+
+
+def inferred(bootstrap):
+    """The hops of the watch file that is suggested for the topics."""
+    done = subprocess.run(
+        [sys.executable, "-m", "services.watcher.inferring", *TOPICS],
+        input=Cluster(kafka=WatchedKafka(bootstrap=bootstrap)).model_dump_json(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    suggested = Watch.model_validate(tomllib.loads(done.stdout))
+    sides = (*suggested.inputs, *suggested.through, *suggested.outputs)
+    assert [(side.topic, side.identity) for side in sides] == [(each, ("key",)) for each in TOPICS]
+    return [(hop.name, hop.inputs, hop.outputs) for hop in suggested.hops]
