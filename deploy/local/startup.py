@@ -52,7 +52,7 @@ NEEDED_FREE_BYTES = 500 * 1024**2
 RELEASE_S = 5.0
 # Path separator, quote of JVM options, and placeholders in Faust's settings.
 TAKEN_APART = frozenset(',"{}')
-READY_DEADLINE_S = 60.0
+READY_DEADLINE_S = 180.0  # of a process that lives; the store may take a minute on a busy machine
 POLL_S = 0.1
 Progress = Callable[[str], None]
 Processes = dict[str, subprocess.Popen[bytes]]

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from services.runtime.settings import ROOT
@@ -60,13 +61,24 @@ def run(command: list[str], environ: Mapping[str, str], timeout_s: float) -> str
 
 
 @contextmanager
-def container_engine(scratch: Path) -> Iterator[ContainerEngine]:
+def container_engine() -> Iterator[ContainerEngine]:
     """The engine of this machine, or one that runs until the end. Raises MissingToolError."""
     environ = dict(os.environ)
     if _answers(environ):
         yield ContainerEngine(environ, _compose(environ))
         return
     install_debian(*DEBIAN_PACKAGES)
+    # A short path: below it are sockets with long names.
+    with (
+        TemporaryDirectory(prefix="docker-", dir="/tmp") as scratch,
+        _started(Path(scratch)) as own,
+    ):
+        yield own
+
+
+@contextmanager
+def _started(scratch: Path) -> Iterator[ContainerEngine]:
+    environ = dict(os.environ)
     socket = scratch / "docker.sock"
     environ["DOCKER_HOST"] = f"unix://{socket}"
     command = [

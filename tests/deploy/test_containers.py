@@ -124,7 +124,7 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
     subprocess.run(["sh", str(folder / "deploy/compose/make-secrets.sh")], check=True)
-    with container_engine(place) as engine:
+    with container_engine() as engine:
         bases = base_images(engine)
         if bases.built:
             print(f"built in place of official images: {', '.join(bases.built)}")
