@@ -24,6 +24,7 @@ from tests.integration.watched_pipeline import Load, Pipeline, identified, make_
 
 pytestmark = pytest.mark.integration
 RECORDS, FAULTS, HERE, SAME = 2_000, 200, "crossed_in", "crossed"
+MORE = 200  # records, until the clocks are compared
 
 
 @pytest.fixture
@@ -85,10 +86,26 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_path_leaves_its_cluste
         watching.kill()
         process_of(service, watch.name, other_than=watching.pid)
         load.join()
-        # Clocks are compared by records that are read as soon as they are stamped.
         await_that(broker, lambda records: read_of(records, watch, HERE) >= half)
+        # Clocks are compared by records that are read as soon as they are stamped, which a busy
+        # machine does not always do: more are sent until they were.
+        loads = [after_it]
         after_it.start()
-        after_it.join()
+
+        def are_compared(records):
+            ends = [json.loads(each["detail"]) for each in concluded(records, watch).values()]
+            if any(detail["watch"]["clusters_apart_ms"] for detail in ends):
+                return True
+            if not loads[-1].is_alive():
+                first = RECORDS + MORE * (len(loads) - 1)
+                loads.append(Load(broker.bootstrap, made, MORE, per_second=200, first=first))
+                loads[-1].start()
+            return False
+
+        await_that(broker, are_compared, deadline_s=600)
+        for each in loads:
+            each.join()
+        count = RECORDS + MORE * (len(loads) - 1)
         places = [(broker, HERE), (broker, SAME), (other, SAME)]
         read = []
 
@@ -97,7 +114,7 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_path_leaves_its_cluste
                 identified(kafka.bootstrap, [topic], lambda m: m.key().decode())
                 for kafka, topic in places
             ]
-            return len(read[-1]) == RECORDS - FAULTS + FAULTS
+            return len(read[-1]) == count - FAULTS + FAULTS
 
         while not at_end():
             assert all(each.is_alive() for each in steps)
@@ -116,7 +133,12 @@ def test_each_loss_and_duplicate_is_on_its_hop_though_the_path_leaves_its_cluste
     assert all(each["valid"] for each in runs)
     details = [json.loads(each["detail"]) for each in runs]
     apart = [detail["watch"]["clusters_apart_ms"] for detail in details]
-    assert apart[-1] is not None
-    assert all(low <= 0 <= high for low, high in filter(None, apart))
-    low, high = apart[-1]
-    assert f"of the cluster there are {low} to {high} ms behind" in details[-1]["watch"]["times"]
+    # On a busy machine a run may have no record that is read at once, and says so.
+    assert any(span is not None for span in apart)
+    for span, detail in zip(apart, details, strict=True):
+        if span is None:
+            assert "is unknown" in detail["watch"]["times"]
+            continue
+        low, high = span
+        assert low <= 0 <= high
+        assert f"of the cluster there are {low} to {high} ms behind" in detail["watch"]["times"]
