@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain as chained
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -78,8 +77,8 @@ class Seen:
         result: dict[str, list[bytes | None]] = {}
         rows = zip(self.messages, self.headers, self.values, self.keys, strict=True)
         for number, (message, headers, value, key) in enumerate(rows):
-            fields = chained(_fields(key, "key", 0), _fields(value, "value", 0))
-            for path, text in chained(_leaves(message, headers, self.key), fields):
+            fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
+            for path, text in chain(_leaves(message, headers, self.key), fields):
                 if path not in result and len(result) < MOST_PATHS:
                     result[path] = [None] * len(self.messages)
                 if path in result:
@@ -123,17 +122,17 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
     return sorted(result, key=lambda each: each.score, reverse=True)
 
 
-def along(inputs: Seen, others: Sequence[Seen]) -> list[Guess]:
-    """For each of the other topics the guess that it has the values of one path of the input, the
-    same for all; empty if no path has its values in all of them."""
+def along(guessed: Sequence[list[Guess]]) -> list[Guess]:
+    """One guess for each topic after the input, all of them of the same path of the input; empty if
+    no path has its values in all topics. guessed: the guesses for each topic, best first."""
     by_path: dict[str, list[Guess]] = {}
-    for number, other in enumerate(others):
-        for guess in guesses(inputs, other):
-            chain = by_path.setdefault(guess.input_path, [])
-            if len(chain) == number:  # the best comes first
-                chain.append(guess)
-    whole = (chain for chain in by_path.values() if len(chain) == len(others))
-    return max(whole, key=lambda chain: min(guess.score for guess in chain), default=[])
+    for number, of_topic in enumerate(guessed):
+        for guess in of_topic:
+            same = by_path.setdefault(guess.input_path, [])
+            if len(same) == number:
+                same.append(guess)
+    whole = (same for same in by_path.values() if len(same) == len(guessed))
+    return max(whole, key=lambda same: min(guess.score for guess in same), default=[])
 
 
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
@@ -267,8 +266,9 @@ def written(
     kafka: WatchedKafka, registry: Registry | None, inputs: Seen, *others: Seen
 ) -> Iterable[str]:
     """The lines of a watch file. others: the topics after the input, in order."""
-    chain = along(inputs, others)
-    best, outputs = chain[-1] if chain else None, others[-1]
+    guessed = [guesses(inputs, other) for other in others]
+    path = along(guessed)
+    best, outputs = path[-1] if path else None, others[-1]
     name = "".join(c if c.isalnum() else "-" for c in inputs.topic.lower()).strip("-")[:40]
     yield f"# A guess from {len(inputs.messages)} records of {inputs.topic} and"
     counts = [f"{len(other.messages)} of {other.topic}" for other in others]
@@ -283,11 +283,11 @@ def written(
         yield ""
         yield "[registry]"
         yield f'url = "{registry.url}"'
-    paths = [guess.output_path for guess in chain] or ["key"] * len(others)
+    paths = [guess.output_path for guess in path] or ["key"] * len(others)
     sides = ["inputs", *["through"] * (len(others) - 1), "outputs"]
     paths = [best.input_path if best else "key", *paths]
-    for side, of, path in zip(sides, (inputs, *others), paths, strict=True):
-        yield from _side(side, of, path)
+    for side, of, identity in zip(sides, (inputs, *others), paths, strict=True):
+        yield from _side(side, of, identity)
     if len(others) > 1:
         yield from _hops([of.topic for of in (inputs, *others)])
     yield ""
@@ -295,14 +295,13 @@ def written(
         where = "a path of the output" if len(others) == 1 else "paths of all other topics"
         yield f"# No path of the input has the values of {where}: set the identity."
         return
-    for guess, other in zip(chain[:-1], others, strict=False):
+    for guess, other in zip(path[:-1], others, strict=False):
         yield f"# {guess.share:.0%} of the records of {other.topic} have the identity of an input."
     yield f"# {best.share:.0%} of the outputs have the identity of an input, and"
     yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
         yield "# Repeated identities are paired in order; unique ones are better."
-    also = [guess for guess in guesses(inputs, outputs) if guess != best]
-    for guess in also[:3]:
+    for guess in [guess for guess in guessed[-1] if guess != best][:3]:
         yield f"# Also: {guess.input_path} = {guess.output_path}, found {guess.share:.0%}."
     yield from _relation(inputs, outputs, best)
 
@@ -367,7 +366,7 @@ def path_seen(read: Read, topics: Sequence[str], ids: SchemaIds | None) -> tuple
         tries.append((INPUTS_READ, None))
     for count, until in tries:
         inputs, *others = (seen(topic, read(topic, count, until), ids) for topic in topics[:-1])
-        if along(inputs, [*others, outputs]):
+        if along([guesses(inputs, other) for other in (*others, outputs)]):
             break
     return inputs, *others, outputs
 
