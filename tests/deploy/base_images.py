@@ -3,7 +3,6 @@ and Maven Central."""
 
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -23,28 +22,18 @@ LOCAL: Final = "tidegauge-test"
 KAFKA: Final = Path(__file__).with_name("kafka")
 
 
-@dataclass(frozen=True)
-class BaseImages:
-    """Variables of compose.yaml that select base images. built: those that are not official."""
-
-    variables: dict[str, str]
-    built: tuple[str, ...]
-
-
-def base_images(engine: ContainerEngine) -> BaseImages:
-    """Pull or build what the images of compose.yaml are made of."""
+def base_images(engine: ContainerEngine) -> dict[str, str]:
+    """Pull or build what the images of compose.yaml are made of: the variables that select them."""
     official = {
         "PYTHON_IMAGE": _argument("Dockerfile", "PYTHON_IMAGE"),
         "KAFKA_IMAGE": value_of(PARTS["kafka"]["image"]),
         "SPARK_IMAGE": _argument("Dockerfile.executor", "SPARK_IMAGE"),
     }
     builders = {"PYTHON_IMAGE": _python, "KAFKA_IMAGE": _kafka, "SPARK_IMAGE": _spark}
-    variables = {
-        name: image if _pulled(engine, image) else builders[name](engine)
+    return {
+        name: image if _exists(engine, image) or _pulled(engine, image) else builders[name](engine)
         for name, image in official.items()
     }
-    built = tuple(name for name, image in variables.items() if image.startswith(LOCAL))
-    return BaseImages(variables, built)
 
 
 def _argument(file: str, name: str) -> str:
@@ -53,18 +42,12 @@ def _argument(file: str, name: str) -> str:
     return next(line.partition("=")[2] for line in lines if line.startswith(f"ARG {name}="))
 
 
+def _exists(engine: ContainerEngine, image: str) -> bool:
+    return engine.succeeds("image", "inspect", image)
+
+
 def _pulled(engine: ContainerEngine, image: str) -> bool:
-    for words in (["image", "inspect"], ["pull", "--quiet"]):
-        done = subprocess.run(
-            ["docker", *words, image],
-            env=engine.environ,
-            capture_output=True,
-            timeout=BUILD_TIMEOUT_S,
-            check=False,
-        )
-        if done.returncode == 0:
-            return True
-    return False
+    return engine.succeeds("pull", "--quiet", image)
 
 
 def _python(engine: ContainerEngine) -> str:
@@ -133,10 +116,3 @@ def _spark(engine: ContainerEngine) -> str:
     engine.docker("build", "--quiet", "--tag", image, str(context))
     shutil.rmtree(context)
     return image
-
-
-def _exists(engine: ContainerEngine, image: str) -> bool:
-    done = subprocess.run(
-        ["docker", "image", "inspect", image], env=engine.environ, capture_output=True, check=False
-    )
-    return done.returncode == 0

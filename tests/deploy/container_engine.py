@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +14,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from deploy.local.processes import wait_until
 from services.runtime.settings import ROOT
 
 CACHE: Final = ROOT / ".deploy"
 COMPOSE_MODULE: Final = "github.com/docker/compose/v2"
 COMPOSE_VERSION: Final = "v2.40.3"
-DEBIAN_PACKAGES: Final = ("docker.io", "iptables", "mmdebstrap")
+DEBIAN_PACKAGES: Final = ("docker.io", "iptables")
 ENGINE_DEADLINE_S: Final = 120
 BUILD_TIMEOUT_S: Final = 3600
 
@@ -40,6 +40,10 @@ class ContainerEngine:
     def docker(self, *words: str, timeout_s: float = BUILD_TIMEOUT_S) -> str:
         """The output of a docker command. Raises CalledProcessError; its errors were shown."""
         return run(["docker", *words], self.environ, timeout_s)
+
+    def succeeds(self, *words: str) -> bool:
+        """Whether a docker command ends with success; it prints nothing."""
+        return _succeeds(["docker", *words], self.environ)
 
 
 def run(command: list[str], environ: Mapping[str, str], timeout_s: float) -> str:
@@ -91,12 +95,10 @@ def _started(scratch: Path) -> Iterator[ContainerEngine]:
     with (scratch / "dockerd.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
     try:
-        deadline = time.monotonic() + ENGINE_DEADLINE_S
-        while not _answers(environ):
-            if process.poll() is not None or time.monotonic() > deadline:
-                lines = (scratch / "dockerd.log").read_text().splitlines()
-                raise MissingToolError(f"dockerd cannot run on this machine: {lines[-1:]}.")
-            time.sleep(0.2)
+        wait_until(lambda: _answers(environ) or process.poll() is not None, ENGINE_DEADLINE_S)
+        if not _answers(environ):
+            lines = (scratch / "dockerd.log").read_text().splitlines()
+            raise MissingToolError(f"dockerd cannot run on this machine: {lines[-1:]}.")
         yield ContainerEngine(environ, _compose(environ))
     finally:
         process.terminate()
@@ -104,9 +106,13 @@ def _started(scratch: Path) -> Iterator[ContainerEngine]:
 
 
 def _answers(environ: Mapping[str, str]) -> bool:
-    if shutil.which("docker") is None:
-        return False
-    done = subprocess.run(["docker", "info"], env=environ, capture_output=True, check=False)
+    return shutil.which("docker") is not None and _succeeds(["docker", "info"], environ)
+
+
+def _succeeds(command: list[str], environ: Mapping[str, str]) -> bool:
+    done = subprocess.run(
+        command, env=environ, capture_output=True, timeout=BUILD_TIMEOUT_S, check=False
+    )
     return done.returncode == 0
 
 
@@ -128,7 +134,7 @@ def install_debian(*packages: str) -> None:
         return
     if listed is None or os.geteuid() != 0:
         raise MissingToolError(
-            "A Docker Engine must answer to `docker info`, or the tests must run as root on Debian."
+            f"{', '.join(packages)} must be installed, or the tests must run as root on Debian."
         )
     environ = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     apt = ["apt-get", "--quiet=2"]
@@ -139,8 +145,7 @@ def install_debian(*packages: str) -> None:
 def _compose(environ: Mapping[str, str]) -> tuple[str, ...]:
     """The command of Compose; built from its Go modules if docker does not have it."""
     plugin = ("docker", "compose")
-    asked = subprocess.run([*plugin, "version"], env=environ, capture_output=True, check=False)
-    if asked.returncode == 0:
+    if _succeeds([*plugin, "version"], environ):
         return plugin
     program = CACHE / f"docker-compose-{COMPOSE_VERSION}"
     if not program.is_file():

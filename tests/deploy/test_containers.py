@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from deploy.local.processes import wait_until
 from services.runtime.settings import ROOT
 from tests.contract.compose import PARTS
 from tests.deploy.base_images import LOCAL, base_images
@@ -125,12 +125,9 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
             shutil.copy2(ROOT / name, folder / name)
     subprocess.run(["sh", str(folder / "deploy/compose/make-secrets.sh")], check=True)
     with container_engine() as engine:
-        bases = base_images(engine)
-        if bases.built:
-            print(f"built in place of official images: {', '.join(bases.built)}")
         environ = {
             **engine.environ,
-            **bases.variables,
+            **base_images(engine),
             "COMPOSE_PROJECT_NAME": f"tidegauge-test-{os.getpid()}",
             "TIDEGAUGE_IMAGE": f"{LOCAL}/services:{os.getpid()}",
             "TIDEGAUGE_EXECUTOR_IMAGE": f"{LOCAL}/executor:{os.getpid()}",
@@ -150,14 +147,6 @@ def containers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containers]
             )
             for name in ("TIDEGAUGE_EXECUTOR_IMAGE", "TIDEGAUGE_IMAGE"):
                 engine.docker("image", "rm", "--force", environ[name])
-
-
-def eventually(condition: Any, what: str) -> None:
-    """Wait until a condition holds."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(1)
 
 
 def test_every_container_is_healthy_under_its_restrictions(containers: Containers) -> None:
@@ -253,7 +242,7 @@ def test_a_run_survives_a_killed_evaluator(containers: Containers) -> None:
     )
     try:
         measured = "SELECT uniqExact(run_id) AS runs FROM latency_by_second WHERE phase = 'measure'"
-        eventually(lambda: containers.rows(measured)[0]["runs"] > runs, "nothing is measured")
+        assert wait_until(lambda: containers.rows(measured)[0]["runs"] > runs, DEADLINE_S)
         containers.python("evaluator", KILL_SERVICE)
         text, _errors = process.communicate(timeout=COMMAND_TIMEOUT_S)
     finally:
@@ -294,7 +283,7 @@ def test_topics_of_another_cluster_are_watched(containers: Containers, shop: Non
     paired = (
         "SELECT sum(count) AS outputs FROM latency_by_second WHERE run_id LIKE 'watch-orders-%'"
     )
-    eventually(lambda: int(containers.rows(paired)[0]["outputs"] or 0) > 10, "nothing is paired")
+    assert wait_until(lambda: int(containers.rows(paired)[0]["outputs"] or 0) > 10, DEADLINE_S)
     containers.compose(
         *("exec", "--no-TTY", "watcher", "python", "-m", "services.watcher", "end", "orders")
     )
