@@ -261,7 +261,7 @@ def _refuse(options: WatchOptions) -> None:
         raise DefinitionError("--through is for --infer; a FILE.toml names its topics.")
     topics = (*(options.infer or ()), *options.through)
     if len(set(topics)) < len(topics):
-        raise DefinitionError("--infer and --through: each topic of a path is another one.")
+        raise DefinitionError("--infer and --through: a topic of a path is named twice.")
     if len(options.through) >= MOST_HOPS:
         raise DefinitionError(f"--through: a path has at most {MOST_HOPS} hops.")
 

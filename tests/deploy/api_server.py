@@ -8,18 +8,17 @@ once. Everything listens on loopback and ends with the context.
 import json
 import os
 import re
-import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
 
+from deploy.local.processes import wait_until
 from services.runtime.settings import ROOT
-from tests.deploy.container_engine import BUILD_TIMEOUT_S, CACHE, MissingToolError
+from tests.deploy.container_engine import BUILD_TIMEOUT_S, CACHE, require
 from tests.integration.kafka_broker import free_base_port
 
 MODULE: Final = Path(__file__).with_name("cluster")
@@ -42,7 +41,6 @@ CONTROLLERS: Final = (
 )
 COMMAND_TIMEOUT_S: Final = 120
 READY_DEADLINE_S: Final = 120
-POLL_S: Final = 0.2
 LAST_LINES: Final = 20
 
 
@@ -86,14 +84,6 @@ class Cluster:
         return items
 
 
-def wait_until(condition: Callable[[], bool], failure: Callable[[], str]) -> None:
-    """Wait until a condition holds. Raises AssertionError with the text of the failure."""
-    deadline_s = time.monotonic() + READY_DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, failure()
-        time.sleep(POLL_S)
-
-
 def build_programs() -> None:
     """Build what is not built yet. Raises MissingToolError, or AssertionError with the output of a
     build that failed."""
@@ -101,7 +91,7 @@ def build_programs() -> None:
     stamp = PROGRAMS / "stamp"
     if stamp.is_file() and stamp.read_text() == lock:
         return
-    _require("go", "Go 1.24 or newer")
+    require("go", "Go 1.24 or newer")
     PROGRAMS.mkdir(parents=True, exist_ok=True)
     (version,) = re.findall(r"\tk8s\.io/kubernetes (v\S+) //", lock)
     major, minor, _patch = version.removeprefix("v").split(".")
@@ -121,15 +111,10 @@ def build_programs() -> None:
     stamp.write_text(lock)
 
 
-def _require(tool: str, name: str) -> None:
-    if shutil.which(tool) is None:
-        raise MissingToolError(f"This test needs {name}: {tool} is not on the PATH.")
-
-
 @contextmanager
 def cluster(folder: Path) -> Iterator[Cluster]:
     """A new cluster with its files in a folder. Raises MissingToolError."""
-    _require("openssl", "OpenSSL")
+    require("openssl", "OpenSSL")
     build_programs()
     first = free_base_port()
     store, peers, api, controllers = range(first, first + 4)
@@ -177,7 +162,7 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             with_errors = made.kubectl("get", "--raw", "/readyz", codes=(0, 1))
             return with_errors.strip() == "ok"
 
-        wait_until(is_ready, lambda: _log(folder, "kube-apiserver"))
+        assert wait_until(is_ready, READY_DEADLINE_S), _log(folder, "kube-apiserver")
         processes.enter_context(
             _process(
                 folder,

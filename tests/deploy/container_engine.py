@@ -29,6 +29,12 @@ class MissingToolError(Exception):
     """The machine lacks what the tests need; the text says what, in one sentence."""
 
 
+def require(tool: str, name: str) -> None:
+    """Raise MissingToolError, with the name of what is needed, if a program cannot be found."""
+    if shutil.which(tool) is None:
+        raise MissingToolError(f"This test needs {name}: {tool} is not on the PATH.")
+
+
 @dataclass(frozen=True)
 class ContainerEngine:
     """An engine that answers. environ: variables of its commands; compose: the command of Compose,
@@ -156,8 +162,7 @@ def _compose(environ: Mapping[str, str]) -> tuple[str, ...]:
 def build_go(package: str, version: str, program: Path) -> None:
     """Build a program of a Go module, which may not be one that `go install` accepts. Raises
     MissingToolError."""
-    if shutil.which("go") is None:
-        raise MissingToolError(f"Go is needed to build {package}.")
+    require("go", "Go 1.24 or newer")
     module = program.with_name(f"{program.name}.module")
     shutil.rmtree(module, ignore_errors=True)
     module.mkdir(parents=True)
@@ -166,8 +171,6 @@ def build_go(package: str, version: str, program: Path) -> None:
         ["get", f"{package}@{version}"],
         ["build", "-o", str(program.with_suffix(".new")), package],
     ):
-        subprocess.run(
-            ["go", *words], cwd=module, capture_output=True, timeout=BUILD_TIMEOUT_S, check=True
-        )
+        run(["go", "-C", str(module), *words], os.environ, BUILD_TIMEOUT_S)
     program.with_suffix(".new").rename(program)
     shutil.rmtree(module)

@@ -14,11 +14,12 @@ import pytest
 import yaml
 
 from deploy.kubernetes.__main__ import main
+from deploy.local.processes import wait_until
 from services.runtime.settings import ROOT
 from tests.contract.kustomize import Resource, build
 from tests.contract.test_kubernetes import FOLDER, PUBLISHED, named
 from tests.contract.test_kubernetes_security import TEMPLATE, pods_of
-from tests.deploy.api_server import Cluster, CommandError, cluster, wait_until
+from tests.deploy.api_server import READY_DEADLINE_S, Cluster, CommandError, cluster
 from tests.deploy.container_engine import BUILD_TIMEOUT_S
 from tests.listening import all_on_loopback, tree
 
@@ -158,7 +159,7 @@ def all_pods(api: Cluster) -> list[Resource]:
         events = [api.kubectl("get", "events", "-n", space) for space in NAMESPACES]
         return f"{wanted()} is not {made()}: {events}"
 
-    wait_until(lambda: made() == wanted(), failure)
+    assert wait_until(lambda: made() == wanted(), READY_DEADLINE_S), failure()
     return pods()
 
 

@@ -150,7 +150,7 @@ def test_an_option_of_a_gate_needs_a_duration(tmp_path):
         ("--kafka k:9", "--kafka is for --infer; a FILE.toml has an address of its own."),
         ("o.toml --registry http://r", "--registry is for --infer; a FILE.toml has an address"),
         ("--through b", "--through is for --infer; a FILE.toml names its topics."),
-        ("--infer a b --through b", "--infer and --through: each topic of a path is another one."),
+        ("--infer a b --through b", "--infer and --through: a topic of a path is named twice."),
         ("o.toml --json", "--json is for the list of watches."),
     ],
 )
