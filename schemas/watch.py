@@ -23,7 +23,8 @@ of its (latest) input; the topics use LogAppendTime or CreateTime.
 """
 
 import re
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -33,6 +34,7 @@ from schemas.threshold import Threshold, parse_watch_threshold
 
 Format = Literal[
     "bytes",
+    "text",
     "json",
     "json-confluent",
     "avro",
@@ -43,10 +45,27 @@ Format = Literal[
 ]
 AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
 PROTOBUF: Final = ("protobuf", "protobuf-confluent")
-KeyFormat = Literal["text", "int", "long", "json", "json-confluent", "avro-confluent"]
-WITH_FIELDS: Final = ("json", "json-confluent", "avro-confluent")  # of the formats of keys
+KeyFormat = Literal[
+    "text",
+    "short",
+    "int",
+    "long",
+    "float",
+    "double",
+    "json",
+    "json-confluent",
+    "avro",
+    "avro-single-object",
+    "avro-confluent",
+    "protobuf",
+    "protobuf-confluent",
+]
+WITH_FIELDS: Final = ("json", "json-confluent", *AVRO, *PROTOBUF)  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
-_PATH = re.compile(r"^(key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){1,10})$")
+TIMESTAMP: Final = "timestamp"
+_PATH = re.compile(
+    r"^(timestamp|key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){0,10})$"
+)
 # All names that Kafka allows, which have no colon, after the name of another cluster.
 MOST_HOPS: Final = 16  # and as many topics between them
 Topic = Annotated[
@@ -55,11 +74,14 @@ Topic = Annotated[
 ClusterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 MAX_RELATED = 64
+MOST_WINDOW_MS: Final = 366 * 86_400_000
 
 
 def _checked_path(path: str) -> str:
     if not _PATH.match(path):
-        raise ValueError("must be key, key.FIELD, header.NAME or value.FIELD[.FIELD]")
+        raise ValueError(
+            "must be key, key.FIELD, header.NAME, value, value.FIELD[.FIELD] or timestamp"
+        )
     return path
 
 
@@ -116,19 +138,37 @@ def own_name(cluster: str, name: str) -> str:
     return f"{cluster}:{name}" if cluster else name
 
 
+class Encoding(NamedTuple):
+    """How the values or the keys of a topic are encoded; the settings are those of WatchedTopic."""
+
+    format: Format | KeyFormat
+    schemas: tuple[str, ...]
+    schema_ids: Mapping[str, str]
+    message: str
+
+
+Text = str | int | float
+Wanted = bool | Text | Annotated[tuple[Text, ...], Field(min_length=1, max_length=100)]
+
+
 class WatchedTopic(Model):
     """A topic and its records. Its name is `CLUSTER:TOPIC` if it is not in the first cluster.
 
     format: of the values. avro: one schema, without a header; avro-single-object: `C3 01` and the
     fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
     `schema_ids`; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
-    Confluent's header, as json-confluent; bytes: only key and headers are read. schemas,
-    schema_ids: files, `.avsc` or, for Protobuf, one descriptor set. key: format of the key: text is
-    its bytes, int and long are big-endian, the others have fields.
-    identity: paths whose values together identify a record. by: a path; latency is split by its
-    values. time: event time of an input of windows; start, end: window of an output, the end
-    exclusive. time_format: format of these: seconds, milliseconds or microseconds since 1970, or
-    ISO 8601, UTC by default.
+    Confluent's header, as json-confluent; text: values have no fields; bytes: only key and headers
+    are read. schemas,
+    schema_ids: files, `.avsc` or, for Protobuf, one descriptor set. message: the only type of
+    records that concerns the watch, by its full name. key: format of the key: text is its bytes,
+    short to double are big-endian, the others have fields; key_schemas, key_message: for them.
+    identity: paths whose values together identify a record. where: values that other paths must
+    have, true for any, false for none; other records do not concern the watch. by: a path; latency
+    is split by its values. time: event time of an input of windows; start, end: window of an
+    output, the end exclusive; window_ms: length of windows, in place of one of both. key_window:
+    the key ends with the window as Kafka Streams writes it: time: its start, session: its last
+    millisecond and its start. time_format: format of times: seconds, milliseconds or microseconds
+    since 1970, or ISO 8601, UTC by default; a type that has a unit of its own is read by that.
     """
 
     topic: Topic
@@ -137,11 +177,16 @@ class WatchedTopic(Model):
     schema_ids: dict[str, str] = Field(default_factory=dict, max_length=1_000)
     message: str = ""
     key: KeyFormat = "text"
+    key_schemas: tuple[str, ...] = Field((), max_length=100)
+    key_message: str = ""
+    key_window: Literal["", "time", "session"] = ""
     identity: tuple[WatchPath, ...] = Field(("key",), min_length=1, max_length=8)
+    where: dict[WatchPath, Wanted] = Field(default_factory=dict, max_length=8)
     by: WatchPath | Literal[""] = ""
     time: WatchPath | Literal[""] = ""
     start: WatchPath | Literal[""] = ""
     end: WatchPath | Literal[""] = ""
+    window_ms: int = Field(0, ge=0, le=MOST_WINDOW_MS)
     time_format: TimeFormat = "ms"
 
     @property
@@ -152,12 +197,39 @@ class WatchedTopic(Model):
     @property
     def paths(self) -> tuple[str, ...]:
         """All paths that are looked up in a record."""
-        return (*self.identity, *((self.by,) if self.by else ()), *self.times)
+        return (*self.identity, *self.where, *((self.by,) if self.by else ()), *self.times)
+
+    def paths_in(self, part: str) -> list[list[str]]:
+        """The names of all paths into a part, key or value, for values with fields."""
+        return [path.split(".")[1:] for path in self.paths if path.startswith(f"{part}.")]
 
     @property
     def needs_values(self) -> bool:
-        """Whether values are decoded."""
-        return any(path.startswith("value.") for path in self.paths)
+        """Whether values are decoded: for a path, or to know the type of records."""
+        has_types = bool(self.message) and self.format != "protobuf"
+        return has_types or any(path[:5] == "value" for path in self.paths)
+
+    @property
+    def needs_keys(self) -> bool:
+        """Whether keys are decoded."""
+        return self.key in WITH_FIELDS and any(path[:3] == "key" for path in self.paths)
+
+    @property
+    def values(self) -> Encoding:
+        """The encoding of the values."""
+        return Encoding(self.format, self.schemas, self.schema_ids, self.message)
+
+    @property
+    def keys(self) -> Encoding:
+        """The encoding of the keys."""
+        return Encoding(self.key, self.key_schemas, self.schema_ids, self.key_message)
+
+    @property
+    def has_windows(self) -> bool:
+        """Whether start and end of a window are known."""
+        if self.key_window:
+            return True
+        return bool(self.start and self.end) or bool(self.window_ms and (self.start or self.end))
 
     @model_validator(mode="after")
     def _can_be_decoded(self) -> "WatchedTopic":
@@ -167,13 +239,36 @@ class WatchedTopic(Model):
             )
         if self.format == "bytes" and self.needs_values:
             raise ValueError("a path into the value needs a format other than bytes")
-        if self.format == "avro" and len(self.schemas) != 1 and self.needs_values:
-            raise ValueError("the format avro needs one file in schemas")
-        if self.format == "avro-single-object" and not self.schemas and self.needs_values:
-            raise ValueError("the format avro-single-object needs files in schemas")
-        if self.format in PROTOBUF and not (len(self.schemas) == 1 and self.message):
-            raise ValueError(f"the format {self.format} needs one file in schemas, and message")
+        if self.needs_values:
+            _check_schemas(self.values, "the format", "schemas", "message")
+        if self.needs_keys:
+            _check_schemas(self.keys, "the key", "key_schemas", "key_message")
         return self
+
+    @model_validator(mode="after")
+    def _has_a_window(self) -> "WatchedTopic":
+        if self.key_window and (self.start or self.end):
+            raise ValueError("key_window replaces start and end")
+        if self.key_window == "time" and not self.window_ms:
+            raise ValueError("key_window = 'time' needs window_ms, the length of the windows")
+        if (
+            self.window_ms
+            and (bool(self.start) + bool(self.end) + (self.key_window == "time")) != 1
+        ):
+            raise ValueError("window_ms needs one of start, end and key_window = 'time'")
+        return self
+
+
+def _check_schemas(encoding: Encoding, what: str, schemas: str, message: str) -> None:
+    kind, files = encoding.format, encoding.schemas
+    if kind == "avro" and len(files) != 1:
+        raise ValueError(f"{what} avro needs one file in {schemas}")
+    if kind == "avro-single-object" and not files:
+        raise ValueError(f"{what} avro-single-object needs files in {schemas}")
+    if kind in PROTOBUF and not (len(files) == 1 and encoding.message):
+        raise ValueError(f"{what} {kind} needs one file in {schemas}, and {message}")
+    if encoding.message and kind not in (*AVRO, *PROTOBUF):
+        raise ValueError(f"{message} needs a format with types: {', '.join((*AVRO, *PROTOBUF))}")
 
 
 class Relation(Model):
@@ -313,7 +408,7 @@ class Watch(Model):
             for name, each in self.clusters.items()
         }
         for side in (*fields["inputs"], *fields["through"], *fields["outputs"]):
-            del side["schemas"], side["schema_ids"]
+            del side["schemas"], side["schema_ids"], side["key_schemas"]
         return fields
 
     @model_validator(mode="after")
@@ -325,7 +420,7 @@ class Watch(Model):
         self._check_clusters()
         for side in self.sides:
             of_values = side.format == "avro-confluent" and side.needs_values
-            framed = of_values or side.key == "avro-confluent"
+            framed = of_values or (side.key == "avro-confluent" and side.needs_keys)
             if framed and not side.schema_ids and self.registry_of(side.topic) is None:
                 raise ValueError(f"the schemas of {side.topic} need a registry or schema_ids")
         fields = {side.by for side in self.sides if side.by}
@@ -352,13 +447,18 @@ class Watch(Model):
 
     def _check_times(self) -> None:
         is_window = self.relation.kind == "window"
-        for output in self.inputs:
-            if bool(output.time) != is_window or output.start or output.end:
-                raise ValueError(f"{output.topic} needs time if and only if kind = 'window'")
-        for output in self.outputs:
-            if not bool(output.start) == bool(output.end) == is_window or output.time:
+        for side in self.inputs:
+            if bool(side.time) != is_window or side.start or side.end or side.has_windows:
+                raise ValueError(f"{side.topic} needs time if and only if kind = 'window'")
+        for side in self.outputs:
+            if (
+                side.has_windows != is_window
+                or side.time
+                or ((side.start or side.end) and not is_window)
+            ):
                 raise ValueError(
-                    f"{output.topic} needs start and end if and only if kind = 'window'"
+                    f"{side.topic} needs start and end, or key_window, if and only if "
+                    "kind = 'window'"
                 )
 
     def _check_hops(self) -> None:

@@ -289,7 +289,7 @@ ALTER TABLE tidegauge.not_judged
     COMMENT COLUMN run_id 'The run',
     COMMENT COLUMN time 'When the run was concluded',
     COMMENT COLUMN topic 'The topic',
-    COMMENT COLUMN kind 'refused: cannot be evaluated; other_type: not of the watched type; outside: timestamp before or after the watch; removed: removed before it could be read; unpaired: its input or output may have been removed',
+    COMMENT COLUMN kind 'refused: cannot be evaluated; other_type: not of the watched type; tombstone: without a value; delete: of a deleted row; outside: timestamp before or after the watch; removed: removed before it could be read; unpaired: its input or output may have been removed',
     COMMENT COLUMN reason 'Why they were not judged',
     COMMENT COLUMN records 'Number of records',
     COMMENT COLUMN partition 'Partition of the first of them; -1 if unknown',

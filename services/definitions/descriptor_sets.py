@@ -86,6 +86,28 @@ def _names(messages: Any, above: Any) -> Iterator[str]:
             yield from _names(message.nested_type, name)
 
 
+def fields_instead(message: Any, names: Sequence[str]) -> list[str] | None:
+    """The fields of the message in which a path has none of them; None if values can have the path.
+    message: a message class."""
+    at, rest = message.DESCRIPTOR, [*names]
+    while rest:
+        if at is None:
+            return []
+        name = rest.pop(0)
+        if name not in at.fields_by_name:
+            return [*at.fields_by_name]
+        field = at.fields_by_name[name]
+        at = field.message_type
+        if at is not None and at.GetOptions().map_entry:
+            at = at.fields_by_name["value"].message_type
+            rest = rest[1:]
+        elif field.is_repeated:
+            index = rest.pop(0) if rest else "0"
+            if not index.isdecimal():
+                return []
+    return None
+
+
 def type_at(message: Any, indexes: Sequence[int]) -> str:
     """The full name of the message at some indexes in the file of a message class, as Confluent's
     header has them: of the outer message in its file, then of each inside the one before. Entries

@@ -3,81 +3,30 @@
 The command line writes these files and the watcher runs a watch for each, for as long as its file
 exists. Only the owner may read them because they contain logins.
 
-Schemas of other people's records are Avro, and Protobuf messages of a descriptor set.
+Schemas of other people's records are Avro (`avro_schemas`), and Protobuf messages of a descriptor
+set (`descriptor_sets`).
 """
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import fastavro
 from pydantic import BaseModel, ValidationError
 
-from schemas.codec import checked_schema, without_logical_types
+from schemas.codec import checked_schema
 from schemas.validation_errors import DefinitionError, first_mistake, unknown
-from schemas.watch import AVRO, PROTOBUF, Cluster, Watch
+from schemas.watch import AVRO, PROTOBUF, Cluster, Encoding, Watch, WatchedTopic
+from services.definitions import avro_schemas
+from services.definitions.avro_schemas import parsed
 from services.runtime.files import read_toml, write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
+MOST_NAMED: Final = 20
 _OTHERS: Final = 0o077
 Model = TypeVar("Model", bound=BaseModel)
-
-
-def parsed(schemas: list[Any]) -> Any:
-    """The last of some Avro schemas, which may refer to earlier ones, without logical types:
-    identities use raw values. Raises ValueError."""
-    named: dict[str, Any] = {}
-    with checked_schema():
-        for schema in schemas:
-            result = fastavro.parse_schema(
-                without_logical_types(schema), named_schemas=named, _force=True
-            )
-            _takes_bytes(result, named, {})
-    return result
-
-
-def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | None]) -> bool:
-    """Whether every value of a parsed schema takes at least a byte. known: the same by record, None
-    while its fields are visited.
-
-    Raises ValueError if a few bytes could be a record of any depth or length: for a record that
-    contains itself, and for an array of items that take no bytes.
-    """
-    if isinstance(schema, list):
-        for each in schema:
-            _takes_bytes(each, named, known)
-        return True  # the number of the branch
-    if isinstance(schema, str):
-        if schema not in named:
-            return schema != "null"
-        schema = named[schema]
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        return _record_takes_bytes(schema, named, known)
-    if kind in ("array", "map"):
-        takes = _takes_bytes(schema["items" if kind == "array" else "values"], named, known)
-        if kind == "array" and not takes:
-            raise ValueError("it has an array of items that take no bytes")
-        return True
-    if kind == "fixed":
-        return bool(schema["size"])
-    return kind == "enum" or _takes_bytes(kind, named, known)
-
-
-def _record_takes_bytes(
-    record: Any, named: Mapping[str, Any], known: dict[str, bool | None]
-) -> bool:
-    name = record["name"]
-    if name not in known:
-        known[name] = None
-        takes = [_takes_bytes(field["type"], named, known) for field in record["fields"]]
-        known[name] = any(takes)
-    result = known[name]
-    if result is None:
-        raise ValueError(f"{name} contains itself")
-    return result
 
 
 def read_watch(path: Path) -> Watch:
@@ -188,16 +137,42 @@ def positions(data: Path) -> set[str]:
 def _with_schemas(watch: Watch, folder: Path) -> Watch:
     fields: dict[str, Any] = json.loads(_json(watch))
     for side in (*fields["inputs"], *fields["through"], *fields["outputs"]):
-        is_avro = side["format"] in AVRO or side["key"] in AVRO
-        read = _avro_schema if is_avro else _text
-        if side["format"] in PROTOBUF:
-            side["schemas"] = [_descriptors(folder / each, side) for each in side["schemas"]]
-        else:
-            side["schemas"] = [read(folder / each) for each in side["schemas"]]
+        topic = WatchedTopic.model_validate(side)
+        side["schemas"] = [
+            _schema(folder / each, topic.values, topic.paths_in("value")) for each in topic.schemas
+        ]
+        side["key_schemas"] = [
+            _schema(folder / each, topic.keys, topic.paths_in("key")) for each in topic.key_schemas
+        ]
         side["schema_ids"] = {
-            number: read(folder / each) for number, each in side["schema_ids"].items()
+            number: _avro_schema(folder / each) for number, each in topic.schema_ids.items()
         }
     return Watch.model_validate(fields)
+
+
+def _schema(path: Path, encoding: Encoding, paths: list[list[str]]) -> str:
+    """A schema file as the watcher needs it. paths: what is looked up in records. Raises
+    DefinitionError."""
+    if encoding.format in PROTOBUF:
+        return _descriptors(path, encoding.message, paths)
+    if encoding.format not in AVRO:
+        return _text(path)
+    text = _avro_schema(path)
+    if len(encoding.schemas) == 1:  # of several types each may have some of the paths
+        schema = parsed([json.loads(text)])
+        _check_paths(path, paths, partial(avro_schemas.fields_instead, schema))
+    return text
+
+
+def _check_paths(
+    path: Path, paths: list[list[str]], instead: Callable[[list[str]], list[str] | None]
+) -> None:
+    for names in paths:
+        known = instead(names)
+        if known is not None:
+            listed = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
+            rest = f"; there it has: {listed}" if known else ""
+            raise DefinitionError(f"{path} has no field {'.'.join(names)}{rest}.")
 
 
 def _avro_schema(path: Path) -> str:
@@ -219,15 +194,16 @@ def _text(path: Path) -> str:
         raise DefinitionError(f"{path} is not text.") from error
 
 
-def _descriptors(path: Path, side: dict[str, Any]) -> str:
-    """A descriptor set in Base64. Raises DefinitionError if it is of no use for a topic."""
-    from services.definitions.descriptor_sets import message_class
+def _descriptors(path: Path, message: str, paths: list[list[str]]) -> str:
+    """A descriptor set in Base64. Raises DefinitionError if it is of no use for a message."""
+    from services.definitions import descriptor_sets
 
     content = _content(path)
     try:
-        message_class(content, side["message"])
+        message_class = descriptor_sets.message_class(content, message)
     except ValueError as error:
         raise DefinitionError(f"{path} {error}.") from error
+    _check_paths(path, paths, partial(descriptor_sets.fields_instead, message_class))
     return base64.b64encode(content).decode()
 
 

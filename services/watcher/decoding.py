@@ -3,11 +3,13 @@
 `decoder(topic, registry)` returns a function from the bytes of a value to the record as Python
 types. It raises UndecodableError with the reason.
 
-Confluent's header has the id of a schema, which is in a file or in a registry. Schemas are
-immutable, so each is fetched once. A missing one is fetched again after a while, as it may have
-been registered since. Records may contain any id, so the number of unknown ids fetched in that time
-is limited. Only some statuses (NO_SCHEMA) say that a schema does not exist. A registry that does
-not answer, or answers with another status, is an error of its own: it says nothing about a record.
+Confluent's header has the id of a schema, which is in a file or in a registry: 0 and a number, or 1
+and a GUID. It may be in a header of the Kafka record instead of before the value, whence the caller
+puts it there. Schemas are immutable, so each is fetched once. A missing one is fetched again after
+a while, as it may have been registered since. Records may contain any id, so the number of unknown
+ids fetched in that time is limited. Only some statuses (NO_SCHEMA) say that a schema does not
+exist. A registry that does not answer, or answers with another status, is an error of its own: it
+says nothing about a record.
 """
 
 import base64
@@ -20,15 +22,17 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from decimal import Decimal
 from http.client import HTTPException
-from typing import Any, Final
+from typing import Any, Final, Literal
+from uuid import UUID
 
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from schemas.codec import HEADER_BYTES, MARKER, told_by
-from schemas.watch import AVRO, PROTOBUF, Registry, WatchedTopic
-from services.definitions.watches import parsed
+from schemas.watch import PROTOBUF, Encoding, Registry
+from services.definitions.avro_schemas import Nanoseconds, parsed, type_name
 from services.runtime.clickhouse import NoRedirects, ServerRefusedError
 from services.watcher.records import text_of
 
@@ -42,10 +46,14 @@ MAX_REFERENCES: Final = 200
 MOST_UNKNOWN: Final = 10  # fetched per ASK_AGAIN_S
 TOO_MANY: Final = f"its schema is unknown, like {MOST_UNKNOWN} others requested recently"
 FRAME_BYTES: Final = 5  # Confluent's header: 0 and the schema id
+GUID_FRAME_BYTES: Final = 17  # the same with a GUID: 1 and 16 bytes
 MOST_INDEXES: Final = 100  # messages inside messages
 NO_FRAME: Final = "it does not start with 0 and a schema id"
 Decode = Callable[[bytes], Any]
-_plain_json: Final = json.JSONDecoder().decode
+NotConcerned = Literal["other_type", "tombstone", "delete"]
+SchemaId = int | UUID
+# Numbers with a fraction or an exponent are kept exactly.
+_plain_json: Final = json.JSONDecoder(parse_float=Decimal).decode
 
 
 class SchemaMissingError(ValueError):
@@ -68,15 +76,16 @@ class SchemaIds:
         ask: Callable[[str], Any] | None = None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._found: dict[int, list[Any]] = {
-            int(number): [json.loads(text)] for number, text in known.items()
+        self._found: dict[SchemaId, list[Any]] = {
+            int(name) if name.isdecimal() else UUID(name): [json.loads(text)]
+            for name, text in known.items()
         }
-        self._missing: dict[int, tuple[float, str]] = {}  # retry time and reason
+        self._missing: dict[SchemaId, tuple[float, str]] = {}  # retry time and reason
         self._others_s = 0.0  # retry time of ids that were not fetched
         self._ask = ask
         self._clock_s = clock_s
 
-    def schema(self, number: int) -> list[Any]:
+    def schema(self, number: SchemaId) -> list[Any]:
         """The schema with an id, last, after those that it refers to. Raises SchemaMissingError,
         RegistrySilentError."""
         if number in self._found:
@@ -95,7 +104,7 @@ class SchemaIds:
         self._found[number] = result
         return result
 
-    def _note(self, number: int, error: SchemaMissingError) -> None:
+    def _note(self, number: SchemaId, error: SchemaMissingError) -> None:
         """Delay further fetches of an id, and of other ids if required."""
         now_s = self._clock_s()
         recent = {each: entry for each, entry in self._missing.items() if entry[0] > now_s}
@@ -103,10 +112,11 @@ class SchemaIds:
         if len(self._missing) >= MOST_UNKNOWN:
             self._others_s = min(again_s for again_s, _ in self._missing.values())
 
-    def _asked(self, number: int) -> list[Any]:
+    def _asked(self, number: SchemaId) -> list[Any]:
         assert self._ask is not None
         try:
-            answer = self._ask(f"/schemas/ids/{number}")
+            kind = "ids" if isinstance(number, int) else "guids"
+            answer = self._ask(f"/schemas/{kind}/{number}")
             if answer.get("schemaType", "AVRO") != "AVRO":
                 raise SchemaMissingError(f"schema {number} has the type {answer['schemaType']}")
             before = self._referred(answer.get("references", ()), set())
@@ -136,10 +146,20 @@ class SchemaIds:
             if len(seen) > MAX_REFERENCES or self._ask is None:
                 raise SchemaMissingError(f"it refers to more than {MAX_REFERENCES} schemas")
             subject = urllib.parse.quote(place[0], safe="")
-            answer = self._ask(f"/subjects/{subject}/versions/{place[1]}")
+            answer = self._version(f"/subjects/{subject}/versions/{place[1]}")
             result += self._referred(answer.get("references", ()), seen)
             result.append(json.loads(answer["schema"]))
         return result
+
+    def _version(self, path: str) -> Any:
+        """A version of a subject, which may have been deleted softly since."""
+        assert self._ask is not None
+        try:
+            return self._ask(path)
+        except urllib.error.HTTPError as error:
+            if error.code not in NO_SCHEMA:
+                raise
+        return self._ask(f"{path}?deleted=true")
 
 
 def _said(error: Exception) -> str:
@@ -191,26 +211,36 @@ class UndecodableError(ValueError):
     """A value cannot be decoded; the text gives the reason."""
 
 
-class OtherTypeError(ValueError):
-    """A value is of another type than the watched one, so it does not concern the watch; the text
-    names the type."""
+class NotConcernedError(ValueError):
+    """A record does not concern the watch; the text says why.
+
+    kind: other_type, if it is not of the watched type or fails a condition of `where`; tombstone,
+    if it has no value; delete, if it says that a row was deleted.
+    """
+
+    def __init__(self, kind: NotConcerned, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class NoFieldError(ValueError):
     """A record does not have a field of a path."""
 
 
-def decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
-    """The decoder for values of a topic. Raises ValueError if its schemas are unusable."""
-    if topic.format == "json":
-        return decode_json
-    if topic.format == "json-confluent":
-        return confluent_json
-    if topic.format in PROTOBUF:
-        return _protobuf(topic)
-    if topic.format in AVRO:
-        return _avro(topic, registry)
-    raise ValueError(f"values of {topic.topic} are bytes")
+def decoder(encoding: Encoding, registry: Registry | None) -> Decode:
+    """The decoder for the values or keys of a topic. Raises ValueError for unusable schemas."""
+    kind = encoding.format
+    if kind in PROTOBUF:
+        return _protobuf(encoding)
+    if kind == "avro-confluent":
+        ids = SchemaIds(encoding.schema_ids, asking(registry) if registry else None)
+        return confluent_avro(ids, message=encoding.message)
+    if kind == "avro-single-object":
+        return _single_object(encoding)
+    if kind == "avro":
+        schema = parsed([json.loads(encoding.schemas[0])])
+        return lambda value: datum(schema, value, 0, encoding.message)
+    return {"json": decode_json, "json-confluent": confluent_json}.get(kind, bytes)
 
 
 def field_of(record: Any, path: list[str]) -> Any:
@@ -221,7 +251,7 @@ def field_of(record: Any, path: list[str]) -> Any:
             value = value[int(name)] if isinstance(value, list) else value[name]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise NoFieldError(f"it has no field {'.'.join(path)}") from error
-    return value
+    return value.plain() if isinstance(value, _Message) else value
 
 
 def decode_json(value: bytes) -> Any:
@@ -236,44 +266,39 @@ def decode_json(value: bytes) -> Any:
 
 def confluent_json(value: bytes) -> Any:
     """Parse JSON after Confluent's header. The schema is not needed."""
-    if len(value) < FRAME_BYTES or value[0]:
+    return decode_json(value[_frame_bytes(value) :])
+
+
+def _frame_bytes(value: bytes) -> int:
+    """The length of Confluent's header."""
+    result = GUID_FRAME_BYTES if value[:1] == b"\1" else FRAME_BYTES
+    if len(value) < result or value[0] > 1:
         raise UndecodableError(NO_FRAME)
-    return decode_json(value[FRAME_BYTES:])
+    return result
 
 
-def key_decoder(topic: WatchedTopic, registry: Registry | None) -> Decode:
-    """The decoder for keys of a topic that have fields."""
-    if topic.key == "avro-confluent":
-        return confluent_avro(_ids_of(topic, registry))
-    return decode_json if topic.key == "json" else confluent_json
+def _schema_id(frame: bytes) -> SchemaId:
+    if len(frame) == GUID_FRAME_BYTES:
+        return UUID(bytes=frame[1:])
+    return int.from_bytes(frame[1:], "big")
 
 
-def _avro(topic: WatchedTopic, registry: Registry | None) -> Decode:
-    if topic.format == "avro":
-        schema = parsed([json.loads(topic.schemas[0])])
-        return lambda value: datum(schema, value)
-    if topic.format == "avro-single-object":
-        return _single_object(topic.schemas)
-    return confluent_avro(_ids_of(topic, registry))
-
-
-def _ids_of(topic: WatchedTopic, registry: Registry | None) -> SchemaIds:
-    return SchemaIds(topic.schema_ids, asking(registry) if registry else None)
-
-
-def confluent_avro(ids: SchemaIds, parse: Callable[[list[Any]], Any] = parsed) -> Decode:
+def confluent_avro(
+    ids: SchemaIds, parse: Callable[[list[Any]], Any] = parsed, message: str = ""
+) -> Decode:
     """Decoder for Avro with Confluent's header. It also raises RegistrySilentError. parse: makes a
-    schema from a schema as JSON, after those that it refers to; raises ValueError."""
+    schema from a schema as JSON, after those that it refers to; raises ValueError. message: as in
+    `datum`."""
     schemas: dict[bytes, Any] = {}  # parsed once, or why that is impossible
 
     def decode(value: bytes) -> Any:
-        frame = value[:FRAME_BYTES]
+        size = FRAME_BYTES if value[:1] == b"\0" else _frame_bytes(value)
+        frame = value[:size]
         schema = schemas.get(frame)
         if schema is None:
-            if len(value) < FRAME_BYTES or value[0]:
-                raise UndecodableError(NO_FRAME)
+            _frame_bytes(value)
             try:
-                result = ids.schema(int.from_bytes(frame[1:], "big"))
+                result = ids.schema(_schema_id(frame))
             except ValueError as error:
                 raise UndecodableError(str(error)) from error
             try:
@@ -283,17 +308,17 @@ def confluent_avro(ids: SchemaIds, parse: Callable[[list[Any]], Any] = parsed) -
             schemas[frame] = schema
         if isinstance(schema, UndecodableError):
             raise UndecodableError(*schema.args)
-        return datum(schema, value, FRAME_BYTES)
+        return datum(schema, value, size, message)
 
     return decode
 
 
-def _single_object(texts: tuple[str, ...]) -> Decode:
+def _single_object(encoding: Encoding) -> Decode:
     schemas: Mapping[bytes, Any] = {
         MARKER + bytes.fromhex(fingerprint(to_parsing_canonical_form(raw), "CRC-64-AVRO")): parsed(
             [raw]
         )
-        for raw in map(json.loads, texts)
+        for raw in map(json.loads, encoding.schemas)
     }
 
     def decode(value: bytes) -> Any:
@@ -302,17 +327,24 @@ def _single_object(texts: tuple[str, ...]) -> Decode:
             is_marked = value[:2] == MARKER and len(value) >= HEADER_BYTES
             what = f"fingerprint {value[2:HEADER_BYTES].hex()}" if is_marked else "beginning"
             raise UndecodableError(f"its {what} matches none of the given schemas")
-        return datum(schema, value, HEADER_BYTES)
+        return datum(schema, value, HEADER_BYTES, encoding.message)
 
     return decode
 
 
-def datum(schema: Any, value: bytes, start: int = 0) -> Any:
-    """An Avro datum that starts at `start` and must end with the value."""
+def datum(schema: Any, value: bytes, start: int = 0, message: str = "") -> Any:
+    """An Avro datum that starts at `start` and must end with the value. message: the full name of
+    the only type that concerns the watch, if one does; of a union that of its branch."""
     stream = io.BytesIO(value)
     stream.seek(start)
     try:
+        if isinstance(schema, list):
+            schema = schema[_branch(stream)]
+        if message and (name := type_name(schema)) != message:
+            raise NotConcernedError("other_type", f"its type is {name}")
         record = fastavro.schemaless_reader(stream, schema, None)
+    except NotConcernedError:
+        raise
     except Exception as error:  # fastavro raises many kinds for corrupt data
         raise UndecodableError(f"not a record of its schema: {told_by(error)}") from error
     if stream.tell() != len(value):
@@ -320,18 +352,26 @@ def datum(schema: Any, value: bytes, start: int = 0) -> Any:
     return record
 
 
-def _protobuf(topic: WatchedTopic) -> Decode:
+def _branch(stream: io.BytesIO) -> int:
+    """The number of a union's branch. Raises IndexError if it is negative."""
+    branch = int(fastavro.schemaless_reader(stream, "long", None))
+    if branch < 0:
+        raise IndexError(branch)
+    return branch
+
+
+def _protobuf(encoding: Encoding) -> Decode:
     from google.protobuf.message import DecodeError as ProtobufError
 
-    message = message_of(topic.schemas[0], topic.message)
+    message = message_of(encoding.schemas[0], encoding.message)
 
     def decode(value: bytes, start: int = 0) -> Any:
         try:
             return _Message(message.FromString(value[start:]))
         except ProtobufError as error:
-            raise UndecodableError(f"not a {topic.message}: {told_by(error)}") from error
+            raise UndecodableError(f"not a {encoding.message}: {told_by(error)}") from error
 
-    return decode if topic.format == "protobuf" else _framed(message, decode)
+    return decode if encoding.format == "protobuf" else _framed(message, decode)
 
 
 def _framed(message: Any, decode: Callable[[bytes, int], Any]) -> Decode:
@@ -350,7 +390,7 @@ def _framed(message: Any, decode: Callable[[bytes, int], Any]) -> Decode:
                 place = ".".join(map(str, indexes))
                 raise UndecodableError(f"the schema file has no message {place}") from error
         if types[indexes] != message.DESCRIPTOR.full_name:
-            raise OtherTypeError(f"its type is {types[indexes]}")
+            raise NotConcernedError("other_type", f"its type is {types[indexes]}")
         return decode(value, start)
 
     return framed
@@ -388,6 +428,22 @@ class _Message:
             return None
         return _Message(value)
 
+    def plain(self) -> Any:
+        """The value of a wrapper such as google.protobuf.StringValue, and a Timestamp as number;
+        other messages as they are."""
+        name = self._message.DESCRIPTOR.full_name
+        if name in _WRAPPERS:
+            return self._message.value
+        if name == "google.protobuf.Timestamp":
+            return Nanoseconds(self._message.seconds * 1_000_000_000 + self._message.nanos)
+        return self
+
+
+_WRAPPERS: Final = {
+    f"google.protobuf.{kind}Value"
+    for kind in ["Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes"]
+}
+
 
 def _key_text(key: Any) -> str:
     """A map key as written in a path."""
@@ -397,9 +453,7 @@ def _key_text(key: Any) -> str:
 def _message_indexes(value: bytes) -> tuple[tuple[int, ...], int]:
     """The message indexes after the schema id, and where the message begins. No index means the
     first message."""
-    if len(value) <= FRAME_BYTES or value[0]:
-        raise UndecodableError(NO_FRAME)
-    count, place = _varint(value, FRAME_BYTES)
+    count, place = _varint(value, _frame_bytes(value))
     if not 0 <= count <= MOST_INDEXES:
         raise UndecodableError("the message indexes of its header cannot be read")
     indexes = []

@@ -1,35 +1,53 @@
 """Extracts identity, time and place from the records of a watched topic."""
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from confluent_kafka import Message
 
-from schemas.watch import WITH_FIELDS, KeyFormat, Registry, TimeFormat, WatchedTopic
+from schemas.watch import TIMESTAMP, KeyFormat, Registry, TimeFormat, Wanted, WatchedTopic
+from services.definitions.avro_schemas import Milliseconds, Timestamp
 from services.runtime.counting import Ints
 from services.watcher.decoding import (
     Decode,
     NoFieldError,
-    OtherTypeError,
+    NotConcerned,
+    NotConcernedError,
     UndecodableError,
     decoder,
     field_of,
-    key_decoder,
 )
 from services.watcher.records import SEPARATOR, Hashes, hashes, text_of
 
-KEY_BYTES: Final[dict[KeyFormat, int]] = {"int": 4, "long": 8}
+# How Kafka's serialisers write numbers.
+NUMBERS: Final[dict[KeyFormat, struct.Struct]] = {
+    "short": struct.Struct(">h"),
+    "int": struct.Struct(">i"),
+    "long": struct.Struct(">q"),
+    "float": struct.Struct(">f"),
+    "double": struct.Struct(">d"),
+}
+WINDOW_START: Final = struct.Struct(">q")  # after a key, in milliseconds
+SESSION: Final = struct.Struct(">qq")  # the last millisecond of a session, and its first
+FRAMED: Final = ("json-confluent", "avro-confluent", "protobuf-confluent")
+# Headers of a Kafka record that can have what is before a value or a key otherwise.
+VALUE_SCHEMA, KEY_SCHEMA = "__value_schema_id", "__key_schema_id"
+# Of Debezium's change events: the state after the change, and the operations without one.
+AFTER: Final = "after"
+DELETES: Final = ("d", "t")
+MAX_SHOWN: Final = 60
 MAX_REASONS: Final = 20  # per topic; further ones are grouped
 OTHERS: Final = "other reasons"
 HEADER: Final = "header"
 Headers = list[tuple[str, bytes | None]] | None  # None if they cannot be read
-Find = Callable[[Message, Any, Headers], Any]
-
-
+Find = Callable[["_Record"], Any]
+RefusedKind = Literal["refused"] | NotConcerned
+_UNREAD: Final = object()
 PER_UNIT: Final[dict[TimeFormat, int]] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 MOST_US: Final = 1 << 61  # some 70,000 years
 TOO_FAR: Final = "its time is too far from now"
@@ -39,7 +57,9 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 def microseconds(value: Any, written: TimeFormat) -> int:
     """The event time of a record, truncated to microseconds. Raises UndecodableError."""
-    if type(value) is int and written != "iso":
+    if isinstance(value, Timestamp):
+        result = value.event_time_us
+    elif type(value) is int and written != "iso":
         result = value * PER_UNIT[written]
     else:
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
@@ -77,7 +97,7 @@ class Extracted:
     rows: their indexes in the messages. by: values of the field that latency is split by, as text;
     None if a record lacks it; empty without such a field. times_us: the event time of each, or
     start and end of its window; empty if neither is configured. refused: records without an
-    identity by reason. others: records of another type than the watched one, by that type.
+    identity by reason. others: records that do not concern the watch, by reason.
     """
 
     rows: Ints
@@ -91,32 +111,43 @@ class Extracted:
 @dataclass
 class RefusedRecords:
     """Records refused for one reason: partition and offset of the first, their number, and their
-    indexes in the messages."""
+    indexes in the messages; kind: as in NotConcernedError."""
 
     partition: int
     offset: int
     count: int = 1
     rows: list[int] = field(default_factory=list)
+    kind: RefusedKind = "refused"
 
 
 class Extractor:
     """Extracts identities from records of one topic. Raises ValueError for invalid schemas."""
 
     def __init__(self, topic: WatchedTopic, registry: Registry | None) -> None:
-        self._decode: Decode | None = decoder(topic, registry) if topic.needs_values else None
-        keys = key_decoder(topic, registry) if topic.key in WITH_FIELDS else None
-        self._identity = [_finder(path, topic.key, keys) for path in topic.identity]
+        decode = decoder(topic.values, registry) if topic.needs_values else None
+        decode_key = decoder(topic.keys, registry) if topic.needs_keys else None
+        self._reading = _Decoding(topic, decode, decode_key)
+        self._identity = [_finder(path, topic) for path in topic.identity]
         self._find_only = self._identity[0] if len(self._identity) == 1 else None
-        self._by = _finder(topic.by, topic.key, keys) if topic.by else None
-        self._times = [_finder(path, topic.key, keys) for path in topic.times]
-        self._reads_headers = any(path.startswith(f"{HEADER}.") for path in topic.paths)
+        self._where = [
+            _condition(path, _finder(path, topic), wanted) for path, wanted in topic.where.items()
+        ]
+        self._by = _finder(topic.by, topic) if topic.by else None
+        self._times = [_finder(path, topic) for path in topic.times]
         self._time_format = topic.time_format
-        is_key = topic.identity == ("key",) and topic.key == "text"
-        self._is_key = is_key and self._by is None and not self._times
+        self._window_us = topic.window_ms * 1_000
+        self._window_ends = bool(topic.end)
+        self._key_window = topic.key_window
+        self._has_times = bool(topic.times or topic.key_window)
+        self._envelopes = _envelopes(topic)
+        self._checks_type = decode is not None and bool(topic.message)
+        plain = topic.identity == ("key",) and topic.key == "text"
+        needs = (topic.needs_values, topic.where, topic.by, self._has_times)
+        self._is_key = plain and not any(needs)
 
     def extract(self, messages: list[Message]) -> Extracted:
         """Extract identities from some messages."""
-        if self._is_key and self._decode is None:
+        if self._is_key:
             return self._keys(messages)
         rows: list[int] = []
         identities: list[bytes] = []
@@ -126,19 +157,20 @@ class Extractor:
         others: dict[str, RefusedRecords] = {}
         for row, message in enumerate(messages):
             try:
-                record = self._record(message)
-                headers = headers_of(message) if self._reads_headers else None
-                if self._times:
-                    times.append(self._times_us(message, record, headers))
-                identities.append(self._text(message, record, headers))
-            except (UndecodableError, NoFieldError, OtherTypeError) as error:
-                side = others if isinstance(error, OtherTypeError) else refused
-                _refuse(side, str(error), row, message)
-                del times[len(rows) :]
+                record = _Record(message, self._reading)
+                identity, window = self._of(record)
+            except NotConcernedError as error:
+                _refuse(others, str(error), row, message, error.kind)
+                continue
+            except (UndecodableError, NoFieldError) as error:
+                _refuse(refused, str(error), row, message)
                 continue
             rows.append(row)
+            identities.append(identity)
+            if self._has_times:
+                times.append(window)
             if self._by is not None:
-                by.append(self._told_apart(message, record, headers))
+                by.append(_text_or_none(self._by, record))
         return Extracted(np.array(rows, np.int64), hashes(identities), by, times, refused, others)
 
     def _keys(self, messages: list[Message]) -> Extracted:
@@ -154,65 +186,218 @@ class Extractor:
             keys = [key for key in keys if key is not None]
         return Extracted(rows, hashes(keys), [], [], refused)
 
-    def _record(self, message: Message) -> Any:
-        if self._decode is None:
-            return None
-        value = message.value()
-        if value is None:
-            raise UndecodableError("it has no value")
-        return self._decode(value)
+    def _of(self, record: "_Record") -> tuple[bytes, tuple[int, ...]]:
+        """The identity of a record and its times. Raises NotConcernedError, UndecodableError,
+        NoFieldError."""
+        if self._checks_type:
+            _ = record.value
+        try:
+            for check in self._where:
+                check(record)
+            times = self._times_us(record) if self._has_times else ()
+            return self._text(record), times
+        except NoFieldError:
+            for path in self._envelopes:
+                if is_delete(record.value, path):
+                    raise NotConcernedError("delete", "it is a delete") from None
+            raise
 
-    def _text(self, message: Message, record: Any, headers: Headers) -> bytes:
+    def _text(self, record: "_Record") -> bytes:
         if self._find_only is not None:
-            text = text_of(self._find_only(message, record, headers))
+            text = text_of(self._find_only(record))
             if text is not None:
                 return text
         parts = []
         for find in self._identity:
-            text = text_of(find(message, record, headers))
+            text = text_of(find(record))
             if text is None:
                 raise NoFieldError("a part of its identity is null, a list or a record")
             parts.append(text)
         return SEPARATOR.join(parts)
 
-    def _times_us(self, message: Message, record: Any, headers: Headers) -> tuple[int, ...]:
-        result = (find(message, record, headers) for find in self._times)
-        times = tuple(microseconds(each, self._time_format) for each in result)
+    def _times_us(self, record: "_Record") -> tuple[int, ...]:
+        if self._key_window:
+            start_ms, end_ms = record.window_ms()
+            times: tuple[int, ...] = (start_ms * 1_000, end_ms * 1_000)
+        else:
+            times = tuple(microseconds(find(record), self._time_format) for find in self._times)
+            if self._window_us:
+                before, after = (self._window_us, 0) if self._window_ends else (0, self._window_us)
+                times = (times[0] - before, times[0] + after)
         if times[0] >= times[-1] and len(times) > 1:
             raise UndecodableError("its window ends before it begins")
         return times
 
-    def _told_apart(self, message: Message, record: Any, headers: Headers) -> bytes | None:
-        assert self._by is not None
-        try:
-            return text_of(self._by(message, record, headers))
-        except (UndecodableError, NoFieldError):
-            return None
+
+class _Decoding:
+    """How records of a topic are decoded. decode, decode_key: None if they are not."""
+
+    def __init__(
+        self, topic: WatchedTopic, decode: Decode | None, decode_key: Decode | None
+    ) -> None:
+        self.decode, self.decode_key = decode, decode_key
+        self.is_framed = decode is not None and topic.format in FRAMED
+        self.is_key_framed = decode_key is not None and topic.key in FRAMED
+        self.number = NUMBERS.get(topic.key)
+        self.kind = topic.key
+        self.window = topic.key_window
+        self.window_ms = topic.window_ms
 
 
-def _finder(path: str, key: KeyFormat, decode_key: Decode | None) -> Find:
-    """The function that finds the value of a path in a message, its decoded value and its
-    headers."""
+class _Record:
+    """A message whose parts are decoded when they are needed, once. headers: None if they cannot be
+    read."""
+
+    __slots__ = ("_headers", "_key", "_reading", "_value", "message")
+
+    def __init__(self, message: Message, reading: _Decoding) -> None:
+        self.message = message
+        self._reading = reading
+        self._headers: Any = _UNREAD
+        self._value: Any = _UNREAD
+        self._key: Any = _UNREAD
+
+    @property
+    def headers(self) -> Headers:
+        """Read once: after a name that is not UTF-8, the client's second answer contains a null
+        pointer."""
+        if self._headers is _UNREAD:
+            self._headers = headers_of(self.message)
+        result: Headers = self._headers
+        return result
+
+    @property
+    def value(self) -> Any:
+        """The decoded value. Raises NotConcernedError, UndecodableError."""
+        if self._value is _UNREAD:
+            value, decode = self.message.value(), self._reading.decode
+            if value is None:
+                raise NotConcernedError("tombstone", "it has no value")
+            if self._reading.is_framed:
+                value = self._with_frame(value, VALUE_SCHEMA)
+            self._value = decode(value) if decode is not None else None
+        return self._value
+
+    @property
+    def key(self) -> Any:
+        """The key without its window; decoded, if it has a format. Raises NoFieldError,
+        UndecodableError."""
+        if self._key is _UNREAD:
+            self._key = self._decoded_key()
+        return self._key
+
+    def window_ms(self) -> tuple[int, int]:
+        """Start and end of the window that the key ends with. Raises as `key`."""
+        return self._split_key()[1]
+
+    def _decoded_key(self) -> Any:
+        reading = self._reading
+        key = self._split_key()[0]
+        if reading.number is not None:
+            if len(key) != reading.number.size:
+                raise UndecodableError(f"its key of {len(key)} bytes is not of type {reading.kind}")
+            return reading.number.unpack(key)[0]
+        if reading.decode_key is None:
+            return key
+        return reading.decode_key(
+            self._with_frame(key, KEY_SCHEMA) if reading.is_key_framed else key
+        )
+
+    def _split_key(self) -> tuple[bytes, tuple[int, int]]:
+        key, reading = self.message.key(), self._reading
+        if key is None:
+            raise NoFieldError("it has no key")
+        if not reading.window:
+            return key, (0, 0)
+        tail = SESSION if reading.window == "session" else WINDOW_START
+        if len(key) < tail.size:
+            raise UndecodableError(f"its key of {len(key)} bytes does not end with a window")
+        known = tail.unpack_from(key, len(key) - tail.size)
+        start = known[-1]
+        end = known[0] + 1 if tail is SESSION else start + reading.window_ms
+        return key[: len(key) - tail.size], (start, end)
+
+    def _with_frame(self, value: bytes, name: str) -> bytes:
+        """The value after Confluent's header, also if that is in a header of the record."""
+        for header, content in reversed(self.headers or ()):
+            if header == name and content:
+                return content + value
+        return value
+
+
+def _finder(path: str, topic: WatchedTopic) -> Find:
+    """The function that finds the value of a path in a record."""
+    if path == TIMESTAMP:
+        return lambda record: Milliseconds(record.message.timestamp()[1])
     if path == "key":
-        return lambda message, _record, _headers: _key(message, key)
+        return _whole_key if topic.needs_keys else lambda record: record.key
+    if path == "value":
+        return lambda record: record.value
     where, _, rest = path.partition(".")
     if where == HEADER:
-        return lambda _message, _record, headers: _header(headers, rest)
+        return lambda record: _header(record.headers, rest)
     names = rest.split(".")
-    if where == "key" and decode_key is not None:
-        return lambda message, _record, _headers: field_of(decode_key(_key(message, "text")), names)
-    return lambda _message, record, _headers: field_of(record, names)
+    if where == "key":
+        return lambda record: field_of(record.key, names)
+    return lambda record: field_of(record.value, names)
 
 
-def _key(message: Message, kind: KeyFormat) -> Any:
-    key = message.key()
-    if key is None:
-        raise NoFieldError("it has no key")
-    if kind not in KEY_BYTES:
-        return key
-    if len(key) != KEY_BYTES[kind]:
-        raise UndecodableError(f"its key of {len(key)} bytes is not of type {kind}")
-    return int.from_bytes(key, "big", signed=True)
+def _whole_key(record: _Record) -> Any:
+    """A decoded key that is a plain value; of others their bytes."""
+    key = record.key
+    return record.message.key() if text_of(key) is None else key
+
+
+def _condition(path: str, find: Find, wanted: Wanted) -> Callable[[_Record], None]:
+    """The function that raises NotConcernedError for a record without a wanted value."""
+    if isinstance(wanted, bool):
+        texts = None
+    else:
+        texts = {text_of(each) for each in (wanted if isinstance(wanted, tuple) else (wanted,))}
+
+    def check(record: _Record) -> None:
+        try:
+            value = find(record)
+        except NoFieldError:
+            value = None
+        if texts is None:
+            if (value is not None) != wanted:
+                raise NotConcernedError("other_type", f"it has {'no' if wanted else 'a'} {path}")
+            return
+        text = text_of(value)
+        if text not in texts or text is None:
+            shown = "no text" if text is None else text[:MAX_SHOWN].decode("utf-8", "replace")
+            raise NotConcernedError("other_type", f"its {path} is {shown}")
+
+    return check
+
+
+def _text_or_none(find: Find, record: _Record) -> bytes | None:
+    try:
+        return text_of(find(record))
+    except (UndecodableError, NoFieldError, NotConcernedError):
+        return None
+
+
+def _envelopes(topic: WatchedTopic) -> list[list[str]]:
+    """Where the values of a topic have the state after a change, in which identities are looked
+    up: paths of Debezium's change events."""
+    result = []
+    for path in topic.paths:
+        where, *names = path.split(".")
+        if where == "value" and AFTER in names[:-1]:
+            result.append(names[: names.index(AFTER)])
+    return result
+
+
+def is_delete(value: Any, path: list[str]) -> bool:
+    """Whether a change event has no state after the change, because the row was deleted or the
+    table truncated."""
+    try:
+        state, operation = (field_of(value, [*path, name]) for name in (AFTER, "op"))
+    except NoFieldError:
+        return False
+    return state is None and operation in DELETES
 
 
 def headers_of(message: Message) -> Headers:
@@ -234,10 +419,17 @@ def _header(headers: Headers, name: str) -> Any:
     raise NoFieldError(f"it has no header {name}")
 
 
-def _refuse(refused: dict[str, RefusedRecords], reason: str, row: int, message: Message) -> None:
-    reason = reason if reason in refused or len(refused) < MAX_REASONS else OTHERS
+def _refuse(
+    refused: dict[str, RefusedRecords],
+    reason: str,
+    row: int,
+    message: Message,
+    kind: RefusedKind = "refused",
+) -> None:
+    is_type = kind in ("refused", "other_type")
+    reason = reason if reason in refused or len(refused) < MAX_REASONS or not is_type else OTHERS
     if reason not in refused:
-        refused[reason] = RefusedRecords(message.partition(), message.offset(), 0)
+        refused[reason] = RefusedRecords(message.partition(), message.offset(), 0, kind=kind)
     refused[reason].count += 1
     refused[reason].rows.append(row)
 

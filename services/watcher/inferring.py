@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
 from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
+from services.definitions.avro_schemas import parsed, type_name
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
     SILENT,
@@ -42,7 +43,14 @@ from services.watcher.decoding import (
     confluent_json,
     decode_json,
 )
-from services.watcher.extracting import KEY_BYTES, Headers, headers_of
+from services.watcher.extracting import (
+    NUMBERS,
+    SESSION,
+    WINDOW_START,
+    Headers,
+    headers_of,
+    is_delete,
+)
 from services.watcher.reading import READING
 from services.watcher.records import text_of
 
@@ -54,6 +62,10 @@ READ_S: Final = 10.0
 MOST_PATHS: Final = 200
 MOST_DEPTH: Final = 6
 GOOD: Final = 0.9
+LEAST: Final = 0.1  # of the records of a topic have a path, if they are of several types
+UNKNOWN_MS: Final = 60_000  # the length of the only window
+ENVELOPES: Final[tuple[list[str], ...]] = ([], ["payload"])  # of change events
+WINDOWS_MS: Final = range(1_000_000_000_000, 4_102_444_800_000)  # 2001 to 2100: starts of windows
 MOST_CHARACTERS: Final = 200
 MOST_OF_NAME: Final = 32  # of a hop
 WHOLE: Final = "output"  # the stage of a whole path
@@ -62,7 +74,9 @@ WHOLE: Final = "output"  # the stage of a whole path
 @dataclass(frozen=True)
 class Seen:
     """Records of a topic and their guessed format. headers: None if unreadable. values: decoded;
-    None if undecodable. keys: the same, of keys with fields."""
+    None if undecodable. keys: the same, of keys with a format; of others their bytes, without
+    windows. types: full names of Avro's types. windows: where keys end with one, its first and last
+    millisecond or its start. skipped: number of records without a value, and of deletes."""
 
     topic: str
     messages: list[Message]
@@ -71,40 +85,61 @@ class Seen:
     key: KeyFormat
     values: list[Any]
     keys: list[Any]
+    types: list[str]
+    windows: list[tuple[int, ...]]
+    skipped: int
 
     def texts(self) -> dict[str, list[bytes | None]]:
-        """Text of each record by path, for the paths that most records have."""
+        """Text of each record by path, for the paths that most records have, or many records if the
+        others can be told apart. A topic with deletes is known by its values, as a key has several
+        records."""
         result: dict[str, list[bytes | None]] = {}
-        rows = zip(self.messages, self.headers, self.values, self.keys, strict=True)
-        for number, (message, headers, value, key) in enumerate(rows):
+        for number, (headers, value, key) in enumerate(
+            zip(self.headers, self.values, self.keys, strict=True)
+        ):
             fields = chain(_fields(key, "key", 0), _fields(value, "value", 0))
-            for path, text in chain(_leaves(message, headers, self.key), fields):
+            for path, text in chain(_leaves(headers, key), fields):
                 if path not in result and len(result) < MOST_PATHS:
                     result[path] = [None] * len(self.messages)
                 if path in result:
                     result[path][number] = text
-        return {
-            path: texts
-            for path, texts in result.items()
-            if len(texts) - texts.count(None) >= GOOD * len(texts)
-        }
+        if self.skipped and any(path.startswith("value.") for path in result):
+            result = {path: texts for path, texts in result.items() if path.startswith("value.")}
+        return {path: texts for path, texts in result.items() if self._has(path, texts)}
+
+    def _has(self, path: str, texts: list[bytes | None]) -> bool:
+        share = 1 - texts.count(None) / len(texts)
+        return share >= (LEAST if path.startswith("value.") else GOOD)
+
+    def choice(self, path: str) -> str:
+        """The line of the file that leaves out records without a path; empty if there are few."""
+        texts = self.texts().get(path, ())
+        if len(texts) - list(texts).count(None) >= GOOD * len(texts):
+            return ""
+        types = {kind for kind, text in zip(self.types, texts, strict=True) if text is not None}
+        others = {kind for kind, text in zip(self.types, texts, strict=True) if text is None}
+        if len(types) == 1 and not types & others:
+            return f"message = {json.dumps(types.pop())}"
+        return f"where = {{ {json.dumps(path, ensure_ascii=False)} = true }}"
 
 
 @dataclass(frozen=True)
 class Guess:
     """An input path and an output path with the same values. share: that of outputs whose identity
-    an input has; distinct: share of inputs with a unique identity."""
+    an input has; distinct: share of inputs with a unique identity; present: share of the records
+    that have the paths."""
 
     input_path: str
     output_path: str
     share: float
     distinct: float
+    present: float
 
     @property
-    def score(self) -> tuple[float, float, int]:
+    def score(self) -> tuple[float, float, float, int]:
         """Higher is better; ties go to the simpler path."""
         length = len(self.input_path) + len(self.output_path)
-        return (round(self.share * self.distinct, 2), self.share, -length)
+        return (round(self.share * self.distinct, 2), self.share, round(self.present, 1), -length)
 
 
 def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
@@ -114,11 +149,14 @@ def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
     for input_path, texts in sides[0].items():
         names = Counter(text for text in texts if text is not None)
         distinct = sum(count == 1 for count in names.values()) / max(1, names.total())
+        if outputs.windows:  # of many inputs each
+            distinct = 1.0
         for output_path, theirs in sides[1].items():
             known = [text for text in theirs if text is not None]
             share = sum(text in names for text in known) / max(1, len(known))
             if share > 0.5 and distinct > 0.1:
-                result.append(Guess(input_path, output_path, share, distinct))
+                present = names.total() / len(texts) * len(known) / len(theirs)
+                result.append(Guess(input_path, output_path, share, distinct, present))
     return sorted(result, key=lambda each: each.score, reverse=True)
 
 
@@ -137,12 +175,44 @@ def along(guessed: Sequence[list[Guess]]) -> list[Guess]:
 
 def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
     """Guess the format of records."""
-    values = [message.value() or b"" for message in messages]
-    keys = [message.key() or b"" for message in messages]
-    headers = [headers_of(message) for message in messages]
-    kind, key = _format(values), _key_format(keys)
-    decoded = _decoded(kind, values, ids), _decoded(key, keys, ids)
-    return Seen(topic, messages, headers, kind, key, *decoded)
+    whole = [message for message in messages if message.value() is not None] or messages
+    kind = _format([message.value() or b"" for message in whole])
+    values = _decoded(kind, [message.value() or b"" for message in whole], ids)
+    rows = [row for row, value in enumerate(values) if not _is_deleted(value)] or [
+        *range(len(whole))
+    ]
+    kept = [whole[row] for row in rows]
+    keys, windows = _without_windows([message.key() for message in kept])
+    key = _key_format([each for each in keys if each], ids)
+    return Seen(
+        topic,
+        kept,
+        [headers_of(message) for message in kept],
+        kind,
+        key,
+        [values[row] for row in rows],
+        _decoded_keys(key, keys, ids),
+        _types(kind, [message.value() or b"" for message in kept], ids),
+        windows,
+        len(messages) - len(kept),
+    )
+
+
+def _is_deleted(value: Any) -> bool:
+    return any(is_delete(value, path) for path in ENVELOPES)
+
+
+def _without_windows(
+    keys: list[bytes | None],
+) -> tuple[list[bytes | None], list[tuple[int, ...]]]:
+    """Keys without the windows of Kafka Streams that all of them end with, and these windows."""
+    for tail in (SESSION, WINDOW_START):
+        if any(key is None or len(key) <= tail.size for key in keys):
+            continue
+        windows = [tail.unpack(key[-tail.size :]) for key in keys if key is not None]
+        if all(each in WINDOWS_MS for window in windows for each in window):
+            return [key and key[: -tail.size] for key in keys], windows
+    return keys, []
 
 
 def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
@@ -156,6 +226,31 @@ def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | Non
         except UndecodableError:
             decoded.append(None)
     return decoded
+
+
+def _decoded_keys(kind: KeyFormat, keys: list[bytes | None], ids: SchemaIds | None) -> list[Any]:
+    if kind == "text":
+        return [*keys]
+    if kind in NUMBERS:
+        number = NUMBERS[kind]
+        return [number.unpack(key)[0] if key else None for key in keys]
+    return _decoded(kind, [key or b"" for key in keys], ids)
+
+
+def _types(kind: Format, values: list[bytes], ids: SchemaIds | None) -> list[str]:
+    """The type of each value by the id of its schema, which was fetched before; empty if it has no
+    type of its own."""
+    names: dict[bytes, str] = {}
+    for frame in (
+        {value[:FRAME_BYTES] for value in values} if kind == "avro-confluent" and ids else ()
+    ):
+        assert ids is not None
+        try:
+            schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
+        except ValueError:
+            continue
+        names[frame] = "" if isinstance(schema, list) else type_name(schema)
+    return [names.get(value[:FRAME_BYTES], "") for value in values]
 
 
 def _format(values: list[bytes]) -> Format:
@@ -180,24 +275,26 @@ def _is_json(value: bytes) -> bool:
         return False
 
 
-def _key_format(keys: list[bytes]) -> KeyFormat:
-    keys = [key for key in keys if key]
+def _key_format(keys: list[bytes], ids: SchemaIds | None) -> KeyFormat:
+    """The format of keys, of which numbers of 8 bytes may look like a schema id and a value."""
     if (result := _format(keys)) == "json" or result == "json-confluent":
         return result
+    if keys and all(key[:1] == key[-1:] == b'"' for key in keys):
+        return "json"
+    framed = bool(keys) and ids is not None and all(key[:1] == b"\0" for key in keys)
+    if framed and None not in _decoded("avro-confluent", keys, ids):
+        return "avro-confluent"
     if any(not key.isascii() or b"\0" in key for key in keys):
-        for kind, size in KEY_BYTES.items():
-            if all(len(key) == size for key in keys):
+        for kind in ("int", "long"):
+            if all(len(key) == NUMBERS[kind].size for key in keys):
                 return kind
     return "text"
 
 
-def _leaves(message: Message, headers: Headers, key: KeyFormat) -> Iterator[tuple[str, bytes]]:
-    """The key and the headers of a record."""
-    raw = message.key()
-    if raw is not None and key not in KEY_BYTES:
-        yield "key", raw
-    elif raw is not None and len(raw) == KEY_BYTES[key]:
-        yield "key", str(int.from_bytes(raw, "big", signed=True)).encode()
+def _leaves(headers: Headers, key: Any) -> Iterator[tuple[str, bytes]]:
+    """The key, if it is a plain value, and the headers of a record."""
+    if (text := text_of(key)) is not None:
+        yield "key", text
     for name, content in headers or ():
         if content is not None and _can_be_path(name):
             yield f"header.{name}", content
@@ -288,6 +385,8 @@ def written(
     paths = [best.input_path if best else "key", *paths]
     for side, of, identity in zip(sides, (inputs, *others), paths, strict=True):
         yield from _side(side, of, identity)
+        if outputs.windows:
+            yield from _windows(of) if of is outputs else ['time = "timestamp"']
     if len(others) > 1:
         yield from _hops([of.topic for of in (inputs, *others)])
     yield ""
@@ -297,8 +396,9 @@ def written(
         return
     for guess, other in zip(path[:-1], others, strict=False):
         yield f"# {guess.share:.0%} of the records of {other.topic} have the identity of an input."
-    yield f"# {best.share:.0%} of the outputs have the identity of an input, and"
-    yield f"# {best.distinct:.0%} of the inputs have a unique identity."
+    yield f"# {best.share:.0%} of the outputs have the identity of an input."
+    if not outputs.windows:
+        yield f"# {best.distinct:.0%} of the inputs have a unique identity."
     if best.distinct < GOOD:
         yield "# Repeated identities are paired in order; unique ones are better."
     for guess in [guess for guess in guessed[-1] if guess != best][:3]:
@@ -318,6 +418,10 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
     if of.format == "avro-confluent" and all(value is None for value in of.values):
         yield "# No schema was found for these values: use --registry. They may be Protobuf."
     yield f"identity = {json.dumps([path], ensure_ascii=False)}"
+    if choice := of.choice(path):
+        yield choice
+    if of.skipped:
+        yield f"# {of.skipped} records without a value, or of deleted rows, are not judged."
 
 
 def _hops(topics: Sequence[str]) -> Iterator[str]:
@@ -335,18 +439,32 @@ def _hops(topics: Sequence[str]) -> Iterator[str]:
         yield f'outputs = ["{end}"]'
 
 
+def _windows(of: Seen) -> Iterator[str]:
+    """The settings of keys that end with a window."""
+    if len(of.windows[0]) > 1:
+        yield 'key_window = "session"'
+        return
+    starts = sorted({start for (start,) in of.windows})
+    yield 'key_window = "time"'
+    yield "# The length of the windows. If they overlap, set it, and windows in relation."
+    yield f"window_ms = {min((b - a for a, b in pairwise(starts)), default=UNKNOWN_MS)}"
+
+
 def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
     """The share of inputs between the first and the last output that have an output."""
+    yield ""
+    yield "[relation]"
+    if outputs.windows:
+        yield 'kind = "window"'
+        return
     times = [message.timestamp()[1] for message in outputs.messages]
     known = set(outputs.texts()[best.output_path])
     between = [
         text in known
         for text, message in zip(inputs.texts()[best.input_path], inputs.messages, strict=True)
-        if min(times) <= message.timestamp()[1] <= max(times)
+        if text is not None and min(times) <= message.timestamp()[1] <= max(times)
     ]
     share = sum(between) / len(between) if between else 1.0
-    yield ""
-    yield "[relation]"
     yield f"# {share:.0%} of the inputs from the time of these outputs have an output."
     yield f'kind = "{"one_to_one" if share > GOOD else "filter"}"'
 

@@ -29,6 +29,8 @@ SUMMED: Final = (*COUNTED, catalogue.SLICES)
 PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 VERSION: Final = 2
 READABLE: Final = (1, VERSION)  # in the first, groups are numbers without bases
+# Settings of topics that releases up to 0.1.0 do not have.
+SINCE_0_1_0: Final = ("where", "key_schemas", "key_message", "key_window", "window_ms")
 Arrays = dict[str, npt.NDArray[Any]]
 Saved = tuple[Arrays, dict[str, Any]]
 
@@ -48,6 +50,10 @@ def digest(watch: Watch) -> str:
     if not watch.clusters:
         omitted |= {"clusters"}
     fields = anonymous.model_dump(mode="json", exclude=omitted)
+    for side in (*fields["inputs"], *fields.get("through", ()), *fields["outputs"]):
+        for name in SINCE_0_1_0:
+            if not side[name]:
+                del side[name]
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
 

@@ -8,6 +8,7 @@ identities remembered, one watch in 400,000 has a collision.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from decimal import Decimal
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from services.runtime.counting import Ints
 
 Hashes = npt.NDArray[np.uint64]
+MOST_DIGITS: Final = 400  # before or after the point of a number
 MOST_BYTES = 128  # longer identities are hashed by their digest
 SEPARATOR = b"\x1f"  # between the parts of an identity
 _GOLDEN, _FIRST, _SECOND = (
@@ -36,22 +38,33 @@ NONE_MS: Final = -(1 << 62)
 def text_of(value: Any) -> bytes | None:
     """A value of a record as identity text; None for lists, records and other values without one.
 
-    An integer equals the same floating-point number, decimal text, or key.
+    A number is its shortest decimal text: an integer equals the same floating-point number,
+    decimal, text, or key.
     """
     kind = type(value)
     if kind is str:
         text: str = value
         return text.encode("utf-8", "surrogatepass")
-    if kind is int:
-        return b"%d" % value
     if kind is bytes:
         result: bytes = value
         return result
-    if isinstance(value, bool):
+    if kind is bool:
         return b"true" if value else b"false"
-    if isinstance(value, float):
-        return str(int(value) if value.is_integer() else value).encode()
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, float | Decimal):
+        return _decimal_text(value if isinstance(value, Decimal) else Decimal(repr(value)))
     return None
+
+
+def _decimal_text(value: Decimal) -> bytes | None:
+    """Without exponent and without zeros at its end."""
+    if not value.is_finite() or abs(value.adjusted()) > MOST_DIGITS:
+        return None
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return b"0" if text == "-0" else text.encode()
 
 
 def hashes(values: Sequence[bytes]) -> Hashes:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from confluent_kafka import KafkaError
 
-from services.watcher.extracting import MAX_REASONS, OTHERS, RefusedRecords
+from services.watcher.extracting import MAX_REASONS, OTHERS, RefusedKind, RefusedRecords
 
 SILENT_MS: Final = 30_000
 REFUSALS: Final = (  # permanent errors; for a group it is ignored
@@ -19,7 +19,7 @@ REFUSALS: Final = (  # permanent errors; for a group it is ignored
     KafkaError.TOPIC_EXCEPTION,
     KafkaError.UNSUPPORTED_VERSION,
 )
-Kind = Literal["refused", "other_type", "outside", "removed", "unpaired"]
+Kind = RefusedKind | Literal["outside", "removed", "unpaired"]
 
 
 @dataclass
@@ -92,7 +92,8 @@ class UnjudgedRow:
     """Records of one topic with one reason. partition, offset: of the first; -1 if unknown.
 
     kind: refused, if it cannot be evaluated, which is a complaint about the run; other_type, if its
-    type is not the watched one; outside, if its timestamp is just before or after the watch;
+    type is not the watched one or `where` leaves it out; tombstone, if it has no value; delete, if
+    it says that a row was deleted; outside, if its timestamp is just before or after the watch;
     removed, if it was removed before it could be read; unpaired, for an output or input whose
     counterpart may have been removed.
     """

@@ -247,7 +247,7 @@ class Watched:
         for reason, each in result.refused.items():
             self._refuse(topic, reason, each, times[each.rows])
         for reason, each in result.others.items():
-            row = UnjudgedRow(topic, "other_type", reason, each.count, each.partition, each.offset)
+            row = UnjudgedRow(topic, each.kind, reason, each.count, each.partition, each.offset)
             self.counting.leave_out(row, _from(times[each.rows], self.since_ms))
         self.sampling.count(times)
         mine = self.sampling.is_limited(result.hash)

@@ -26,6 +26,7 @@ from tests.integration.watched_bus import (
 from tests.integration.watched_formats import (
     IDENTITIES,
     ORDER,
+    REMOVED,
     SITE,
     SITE_REFERENCE,
     Translating,
@@ -140,9 +141,12 @@ def assert_judged_once(records, watch, found, latencies):
 
 def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
     """Avro with a registry to Protobuf; keys of type long to JSON; headers; a join of two topics; a
-    filter, of which a quarter is counted; windows, with some records too late for theirs."""
+    filter, of which a quarter is counted; windows, with some records too late for theirs; one of
+    two Avro types to keys of Avro's long; changes of rows with deletes and tombstones to keys that
+    are JSON texts; windowed keys of Kafka Streams, by the timestamps of records."""
     topics = ("f_avro", "f_proto", "f_long", "f_json", "f_in", "f_out", "f_left", "f_right")
-    topics += ("f_joined", "f_few", "f_read", "f_mean")
+    topics += ("f_joined", "f_few", "f_read", "f_mean", "f_events", "f_placed", "f_rows")
+    topics += ("f_copies", "f_sensed", "f_counts")
     make_topics(broker.bootstrap, **dict.fromkeys(topics, 2))
     with serving(Registry("reader", "secret")) as registry:
         registry.schemas[7] = {"schema": json.dumps(ORDER), "references": [SITE_REFERENCE]}
@@ -152,6 +156,7 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
             keep_watch(tmp_path, watch)
         load = Load(broker.bootstrap, record_of_every_format, count=4_000, per_second=500)
         inputs = ["f_avro", "f_long", "f_in", "f_left", "f_right", "f_read"]
+        inputs += ["f_events", "f_rows", "f_sensed"]
         pipeline = Pipeline(broker.bootstrap, inputs, Translating())
         with running_service(broker, "watcher", tmp_path):
             pipeline.start()
@@ -176,12 +181,24 @@ def test_watches_of_every_format_go_on_beside_each_other(broker, tmp_path):
                     assert 500 < len(inputs) < 1_500
                 expected = (
                     by_run(watch, windows_of(*map(flat, (inputs, outputs)), watch.relation))
-                    if watch.name == "windowed"
+                    if watch.relation.kind == "window"
                     else brute_force(watch, inputs, outputs)
                 )
                 assert told_by(records, watch) == expected, watch.name
                 assert sum(map(Counter.total, expected[0].values())) > 200
+                of_kind = Counter()
+                for one in concluded(records, watch).values():
+                    for row in json.loads(one["detail"])["watch"]["not_judged"]:
+                        of_kind[row["kind"]] += row["records"]
+                assert of_kind == LEFT_OUT.get(watch.name, {})
         assert registry.asked == ["/schemas/ids/7", "/subjects/site/versions/2"]
+
+
+# By watch and kind, of 4,000 numbers.
+LEFT_OUT = {
+    "typed": {"other_type": -(-4_000 // 3)},
+    "changed": {"delete": 4_000 // REMOVED, "tombstone": 4_000 // REMOVED},
+}
 
 
 def test_a_watch_that_begins_again_counts_into_runs_of_its_own(broker, tmp_path):

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import fastavro
 
 from services.watcher.records import hashes
-from tests.integration.watched_pipeline import faulty
+from tests.integration.watched_pipeline import as_json, faulty
 from tests.unit.watcher.records import datum
 from tests.unit.watcher.test_extracting import descriptors, message_of
 
@@ -22,6 +22,9 @@ ORDER = {
 SITE_REFERENCE = {"name": "Site", "subject": "site", "version": 2}
 WHOLE_ORDER = {**ORDER, "fields": [ORDER["fields"][0], {"name": "site", "type": SITE}]}
 ORDER_7 = b"\0\0\0\0\x07"
+PLACED = '{"type": "record", "name": "shop.Placed", "fields": [{"name": "id", "type": "long"}]}'
+PAID = '{"type": "record", "name": "shop.Paid", "fields": [{"name": "sum", "type": "double"}]}'
+PLACED_21, PAID_22, LONG_23 = (b"\0\0\0\0" + bytes([number]) for number in (21, 22, 23))
 PROTOBUF = message_of(descriptors(), "shop.Order")
 
 
@@ -70,10 +73,35 @@ def sides(registry):
             ],
             "relation": {"kind": "window", **BOUNDS},
         },
+        "typed": {
+            "inputs": [
+                {
+                    "topic": "f_events",
+                    "format": "avro-confluent",
+                    "schema_ids": {"21": PLACED, "22": PAID},
+                    "message": "shop.Placed",
+                    "identity": ["value.id"],
+                }
+            ],
+            "outputs": [
+                {"topic": "f_placed", "key": "avro-confluent", "schema_ids": {"23": '"long"'}}
+            ],
+        },
+        "changed": {
+            "inputs": [{"topic": "f_rows", "format": "json", "identity": ["value.after.id"]}],
+            "outputs": [{"topic": "f_copies", "key": "json"}],
+        },
+        "streamed": {
+            "inputs": [{"topic": "f_sensed", "time": "timestamp"}],
+            "outputs": [{"topic": "f_counts", "key_window": "time", "window_ms": COUNT_MS}],
+            "relation": {"kind": "window", **BOUNDS},
+        },
     }
 
 
 EPOCH_MS, WINDOW_MS = 1_700_000_000_000, 500
+COUNT_MS = 100  # windows of the records' timestamps
+REMOVED = 10  # one in so many rows is deleted again
 BOUNDS = {"deadline_ms": 2_000, "give_up_ms": 4_000, "remember_ms": 8_000}
 
 
@@ -88,6 +116,15 @@ def record_of_every_format(number):
         yield "f_right", b"j%d" % number, b"x", None
     at_ms = EPOCH_MS + 10 * number - (1_000 if number % 77 == 0 else 0)
     yield "f_read", b"s%d" % (number % 5), json.dumps({"at": at_ms}).encode(), None
+    yield "f_events", None, PLACED_21 + datum("long", number), None
+    if number % 3 == 0:
+        yield "f_events", None, PAID_22 + bytes(8), None
+    yield "f_rows", b"%d" % number, as_json(op="c", before=None, after={"id": f"r{number}"}), None
+    if number % REMOVED == 0:
+        deleted = as_json(op="d", before={"id": f"r{number}"}, after=None)
+        yield "f_rows", b"%d" % number, deleted, None
+        yield "f_rows", b"%d" % number, None, None
+    yield "f_sensed", b"s%d" % (number % 5), b"x", None
 
 
 class Translating:
@@ -96,6 +133,7 @@ class Translating:
     def __init__(self):
         self._joined = defaultdict(int)
         self._window = {}
+        self._counted = {}
 
     def __call__(self, message):
         topic = message.topic()
@@ -113,6 +151,16 @@ class Translating:
             yield from faulty(number, ("f_out", None, b"y", [("id", name)]))
             if number % 3 == 0:
                 yield from faulty(number, ("f_few", name, b"y", None))
+        elif topic == "f_events":
+            if (number := placed_of(message)) is not None:
+                key = LONG_23 + datum("long", number)
+                yield from faulty(number, ("f_placed", key, b"y", None))
+        elif topic == "f_rows":
+            if (name := row_of(message)) is not None:
+                key = json.dumps(name).encode()
+                yield from faulty(int(name[1:]), ("f_copies", key, b"y", None))
+        elif topic == "f_sensed":
+            yield from self._count(message)
         elif topic == "f_read":
             yield from self._mean(message)
         else:
@@ -120,6 +168,15 @@ class Translating:
             if self._joined[message.key()] == 2:
                 number = int(message.key()[1:])
                 yield from faulty(number, ("f_joined", message.key(), b"y", None))
+
+    def _count(self, message):
+        """A windowed key as Kafka Streams writes it, of the window before, at the first record of
+        the next one."""
+        site, window = message.key(), message.timestamp()[1] // COUNT_MS
+        before = self._counted.get(site, window)
+        self._counted[site] = max(window, before)
+        if window > before and (before + int(site[1:])) % 31:
+            yield 0.0, ("f_counts", site + struct.pack(">q", before * COUNT_MS), b"y", None)
 
     def _mean(self, message):
         """The previous window, if a record is the first of its own; records of older windows are
@@ -154,6 +211,24 @@ def order_of(message):
     return fastavro.schemaless_reader(io.BytesIO(value[5:]), WHOLE_ORDER, None)
 
 
+def placed_of(message):
+    """The id of an order that was placed; None for another event."""
+    head, value = message.value()[:5], message.value()[5:]
+    return fastavro.schemaless_reader(io.BytesIO(value), "long") if head == PLACED_21 else None
+
+
+def row_of(message):
+    """The id after a change; None after a delete, and of a tombstone."""
+    record = json.loads(message.value() or "{}")
+    return (record.get("after") or {}).get("id")
+
+
+def counted_window_of(message):
+    """Identity, start and end of a windowed key, in microseconds."""
+    (start_ms,) = struct.unpack(">q", message.key()[-8:])
+    return message.key()[:-8].decode(), 1000 * start_ms, 1000 * (start_ms + COUNT_MS)
+
+
 def proto_identity(message):
     order = PROTOBUF.FromString(message.value())
     return order.id, order.site.name
@@ -178,6 +253,9 @@ IDENTITIES = [
     (lambda m: m.key(), lambda m: m.key()),
     (header_of, lambda m: m.key()),
     (lambda m: (m.key().decode(), 1000 * json.loads(m.value())["at"]), span_of),
+    (placed_of, lambda m: fastavro.schemaless_reader(io.BytesIO(m.key()[5:]), "long")),
+    (row_of, lambda m: json.loads(m.key())),
+    (lambda m: (m.key().decode(), 1000 * m.timestamp()[1]), counted_window_of),
 ]
 
 

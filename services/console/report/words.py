@@ -41,6 +41,8 @@ REFUSED = "refused"
 NOT_JUDGED = {
     REFUSED: "could not be evaluated",
     "other_type": "not concerned",
+    "tombstone": "not concerned",
+    "delete": "not concerned",
     "removed": "missing",
 }
 ENDED_BY = {

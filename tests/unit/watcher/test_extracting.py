@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
-from services.watcher.decoding import message_of, parsed
+from services.definitions.avro_schemas import parsed
+from services.watcher.decoding import message_of
 from services.watcher.extracting import Extractor
 from services.watcher.records import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
@@ -208,7 +209,6 @@ def test_a_key_that_is_a_number_is_the_same_as_its_text_in_a_value():
             message("t", b"{"),
             "not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         ),
-        ({"format": "json", "identity": ["value.id"]}, message("t"), "it has no value"),
         (
             {"format": "json", "identity": ["value.a.b"]},
             message("t", b'{"a": 1}'),
@@ -365,6 +365,375 @@ def test_a_schema_whose_records_have_no_bound_is_refused(schema, reason):
 )
 def test_other_schemas_are_not(schema):
     assert parsed([schema])
+
+
+def not_concerned(topic, *messages):
+    """Hashes of the records with an identity; kind and number of those that do not concern it, by
+    reason."""
+    found = Extractor(WatchedTopic.model_validate({"topic": "t", **topic}), None).extract(
+        [*messages]
+    )
+    assert not found.refused
+    return found.hash.tolist(), {why: (one.kind, one.count) for why, one in found.others.items()}
+
+
+BY_VALUE = {"format": "json", "identity": ["value.id"]}
+
+
+def test_a_record_without_a_value_is_a_tombstone_if_its_identity_is_in_values():
+    a_record = message("t", b'{"id": 1}', b"k")
+    tombstone = message("t", None, b"k")
+    one = ("tombstone", 1)
+    assert not_concerned(BY_VALUE, a_record, tombstone) == (of("1"), {"it has no value": one})
+    assert not_concerned({"format": "json"}, a_record, tombstone) == (of("k", "k"), {})
+    by_key = {"format": "json", "by": "value.id"}
+    assert not_concerned(by_key, a_record, tombstone) == (of("k", "k"), {})
+
+
+def change(operation, **rows):
+    return {"before": None, "after": None, **rows, "op": operation, "ts_ms": 1}
+
+
+@pytest.mark.parametrize("wrap", [lambda event: event, lambda event: {"payload": event}])
+def test_a_change_event_without_a_state_after_it_is_a_delete(wrap):
+    path = ["value.after.id"] if wrap(1) == 1 else ["value.payload.after.id"]
+    events = [
+        change("c", after={"id": 7}),
+        change("d", before={"id": 7}),
+        change("t"),
+    ]
+    messages = [message("t", json.dumps(wrap(event)).encode()) for event in events]
+    found = not_concerned({"format": "json", "identity": path}, *messages)
+    assert found == (of("7"), {"it is a delete": ("delete", 2)})
+
+
+def test_another_record_without_a_state_after_it_is_refused():
+    topic = {"format": "json", "identity": ["value.after.id"]}
+    messages = [
+        message("t", json.dumps(event).encode())
+        for event in (change("c"), {"after": None}, {"op": "d"}, change("d", after={"no": 1}))
+    ]
+    assert identities(topic, *messages) == ([], {"it has no field after.id": 4})
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "text"),
+    [
+        ("json", b'"c1"', "c1"),
+        ("json", b"17", "17"),
+        ("json", b"1.50", "1.5"),
+        ("json-confluent", b'\0\0\0\0\x07"c1"', "c1"),
+        ("avro-confluent", b"\0\0\0\0\x0b\x0e", "7"),
+        ("avro-confluent", b"\0\0\0\0\x0c\x04c1", "c1"),
+        ("short", b"\xff\xfe", "-2"),
+        ("int", b"\0\0\1\0", "256"),
+        ("long", b"\0\0\0\0\0\0\0\x07", "7"),
+        ("float", b"\x3f\xc0\0\0", "1.5"),
+        ("double", b"\x40\x1c\0\0\0\0\0\0", "7"),
+    ],
+)
+def test_a_key_of_a_primitive_type_is_its_value(kind, key, text):
+    ids = {"11": '"long"', "12": '{"type": "string"}'}
+    assert identities({"key": kind, "schema_ids": ids}, message("t", None, key)) == (of(text), {})
+
+
+@pytest.mark.parametrize(
+    ("settings", "value"),
+    [
+        ({"format": "text"}, b"c1"),
+        ({"format": "json"}, b'"c1"'),
+        ({"format": "avro", "schemas": ['"string"']}, b"\x04c1"),
+    ],
+)
+def test_a_value_of_a_primitive_type_is_an_identity(settings, value):
+    topic = {"identity": ["value"], **settings}
+    assert identities(topic, message("t", value)) == (of("c1"), {})
+
+
+def test_a_key_that_is_a_record_is_its_bytes():
+    keys = [b'{"id": 1}', b'{"id":1}']
+    found = identities({"key": "json"}, *(message("t", None, key) for key in keys))
+    assert found == (of(*(key.decode() for key in keys)), {})
+
+
+def test_keys_have_schema_files_of_their_own():
+    avro = {"key": "avro", "key_schemas": [json.dumps(ORDER)], "identity": ["key.id"]}
+    assert identities(avro, message("t", None, datum(ORDER, AN_ORDER))) == (of("42"), {})
+    files = {"key_schemas": [descriptors()], "key_message": "shop.Order"}
+    protobuf_key = {"key": "protobuf-confluent", "identity": ["key.site.name"], **files}
+    record = message("t", None, b"\0\0\0\0\x09\x02\x02" + protobuf())
+    assert identities(protobuf_key, record) == (of("north"), {})
+
+
+def windows(topic, *messages):
+    """Identities, windows in microseconds, and reasons."""
+    fields = {"topic": "t", **topic}
+    found = Extractor(WatchedTopic.model_validate(fields), None).extract([*messages])
+    return found.hash.tolist(), found.times_us, [*found.refused]
+
+
+def test_a_key_can_end_with_the_start_of_its_window():
+    topic = {"key_window": "time", "window_ms": 1_500}
+    keys = [b"s" + (1_000).to_bytes(8, "big"), b"short"]
+    found = windows(topic, *(message("t", None, key) for key in keys))
+    why = "its key of 5 bytes does not end with a window"
+    assert found == (of("s"), [(1_000_000, 2_500_000)], [why])
+    numbers = topic | {"key": "int"}
+    key = (7).to_bytes(4, "big") + (1_000).to_bytes(8, "big")
+    assert windows(numbers, message("t", None, key)) == (of("7"), [(1_000_000, 2_500_000)], [])
+
+
+def test_a_key_can_end_with_its_session():
+    """As the session serialiser of Kafka Streams writes it: the last millisecond, then the
+    first."""
+    topic = {"key_window": "session", "key": "json", "identity": ["key.id"]}
+    key = b'{"id": "s"}' + (3_000).to_bytes(8, "big") + (1_000).to_bytes(8, "big")
+    assert windows(topic, message("t", None, key)) == (of("s"), [(1_000_000, 3_001_000)], [])
+
+
+def test_the_event_time_can_be_the_timestamp_of_the_record():
+    topic = {"time": "timestamp", "time_format": "iso"}
+    assert windows(topic, message("t", None, b"k", ms=1_500)) == (of("k"), [(1_500_000,)], [])
+
+
+@pytest.mark.parametrize(("side", "window"), [("start", (7_000, 9_000)), ("end", (5_000, 7_000))])
+def test_a_window_can_have_one_end_and_a_length(side, window):
+    topic = {"format": "json", "identity": ["value.id"], side: "value.at", "window_ms": 2}
+    found = windows(topic, message("t", b'{"id": 1, "at": 7}'))
+    assert found == (of("1"), [window], [])
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"key_window": "time"}, "needs window_ms"),
+        ({"key_window": "session", "start": "header.a"}, "replaces start and end"),
+        ({"key_window": "session", "window_ms": 5}, "window_ms needs one of"),
+        ({"window_ms": 5}, "window_ms needs one of"),
+        ({"start": "header.a", "end": "header.b", "window_ms": 5}, "window_ms needs one of"),
+        ({"format": "json", "message": "Order"}, "message needs a format with types"),
+        ({"key": "avro", "identity": ["key.id"]}, "the key avro needs one file in key_schemas"),
+        ({"key": "protobuf"}, "needs one file in key_schemas, and key_message"),
+        ({"where": {"value.a": "b"}}, "a format other than bytes"),
+        ({"where": {"header.a": []}}, "at least 1 item"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(fields, reason):
+    with pytest.raises(ValueError, match=reason):
+        WatchedTopic.model_validate({"topic": "t", **fields})
+
+
+EVENTS = {
+    "21": '{"type": "record", "name": "OrderPlaced", "namespace": "shop", '
+    '"fields": [{"name": "id", "type": "string"}]}',
+    "22": '{"type": "record", "name": "Paid", "namespace": "shop", '
+    '"fields": [{"name": "amount", "type": "double"}]}',
+    "23": '[{"type": "record", "name": "shop.OrderPlaced", "fields": '
+    '[{"name": "id", "type": "string"}]}, "string", "null"]',
+}
+
+
+def test_one_type_of_avro_records_is_watched():
+    topic = {"format": "avro-confluent", "identity": ["value.id"], "schema_ids": EVENTS}
+    messages = [
+        message("t", b"\0\0\0\0\x15\x04o1"),
+        message("t", b"\0\0\0\0\x16" + bytes(8)),
+        message("t", b"\0\0\0\0\x17\x00\x04o2"),
+        message("t", b"\0\0\0\0\x17\x02\x04o3"),
+        message("t", b"\0\0\0\0\x17\x04"),
+    ]
+    others = {f"its type is {name}": ("other_type", 1) for name in ("shop.Paid", "string", "null")}
+    found = not_concerned(topic | {"message": "shop.OrderPlaced"}, *messages)
+    assert found == (of("o1", "o2"), others)
+    by_key = topic | {"message": "shop.Paid", "identity": ["key"]}
+    paid = message("t", b"\0\0\0\0\x16" + bytes(8), b"p1")
+    assert not_concerned(by_key, paid, messages[0])[0] == of("p1")
+
+
+@pytest.mark.parametrize("branch", [b"\x06", b"\x01", b""])
+def test_a_branch_that_a_union_does_not_have_is_a_reason(branch):
+    topic = {"format": "avro-confluent", "identity": ["value.id"], "schema_ids": EVENTS}
+    found, refused = identities(topic, message("t", b"\0\0\0\0\x17" + branch))
+    assert (found, sum(refused.values())) == ([], 1)
+
+
+@pytest.mark.parametrize(
+    ("where", "ids", "reasons"),
+    [
+        ({"value.type": "placed"}, ["1"], ["its value.type is paid", "its value.type is no text"]),
+        ({"value.type": ["placed", "paid"]}, ["1", "2"], ["its value.type is no text"]),
+        ({"value.n": 5}, ["1"], ["its value.n is no text"]),
+        ({"value.ok": "true"}, ["2"], ["its value.ok is no text"]),
+        ({"value.n": True}, ["1"], ["it has no value.n"]),
+        ({"value.n": False}, ["2", "3"], ["it has a value.n"]),
+        ({"header.h": "x"}, ["3"], ["its header.h is no text"]),
+        ({"value.type": "placed", "value.n": False}, [], None),
+    ],
+)
+def test_records_are_chosen_by_values(where, ids, reasons):
+    rows = [{"id": 1, "type": "placed", "n": 5.0}, {"id": 2, "type": "paid", "ok": True}]
+    messages = [message("t", json.dumps(row).encode()) for row in rows]
+    messages.append(message("t", b'{"id": 3, "type": null}', headers=[("h", b"x")]))
+    found, others = not_concerned(BY_VALUE | {"where": where}, *messages)
+    assert found == of(*ids)
+    assert {kind for kind, _ in others.values()} == {"other_type"}
+    assert reasons is None or [*others] == reasons
+
+
+def test_what_is_left_out_has_at_most_some_twenty_reasons():
+    rows = [message("t", json.dumps({"id": 1, "type": f"t{n}"}).encode()) for n in range(50)]
+    found, others = not_concerned(
+        BY_VALUE | {"where": {"value.type": "t0"}}, *rows, message("t", None)
+    )
+    assert found == of("1")
+    assert others.pop("it has no value") == ("tombstone", 1)
+    assert (len(others), others["other reasons"]) == (21, ("other_type", 29))
+
+
+LOGICAL = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "n", "type": {"type": "bytes", "logicalType": "decimal", "scale": 2}},
+        {
+            "name": "u",
+            "type": {"type": "fixed", "name": "U", "size": 16, "logicalType": "uuid"},
+            "default": 5,
+        },
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "state", "type": {"type": "enum", "name": "S", "symbols": ["in-transit", "ok"]}},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "as_json"),
+    [
+        ("n", "12.5"),
+        ("n", "1250e-2"),
+        ("n", '"12.5"'),
+        ("u", '"01234567-8123-4567-8123-456781234567"'),
+        ("at", "1500"),
+        ("state", '"in-transit"'),
+    ],
+)
+def test_values_of_logical_types_equal_those_of_json(path, as_json):
+    value = b"\x04\x04\xe2" + bytes.fromhex("01234567812345678123456781234567") + b"\xb8\x17\x00"
+    avro = {"format": "avro", "schemas": [json.dumps(LOGICAL)], "identity": [f"value.{path}"]}
+    found = identities(avro, message("t", value))
+    in_json = {"format": "json", "identity": ["value.v"]}
+    assert found == identities(in_json, message("t", b'{"v": %s}' % as_json.encode()))
+
+
+@pytest.mark.parametrize(
+    ("logical", "number", "us"),
+    [
+        ("timestamp-millis", 7, 7_000),
+        ("timestamp-micros", 7, 7),
+        ("timestamp-nanos", 7_999, 7),
+        ("local-timestamp-millis", -1, -1_000),
+        ("time-micros", 7, 7_000_000),
+    ],
+)
+def test_a_type_with_a_unit_of_its_own_is_read_by_it(logical, number, us):
+    schema = {"type": "long", "logicalType": logical}
+    record = {"type": "record", "name": "R", "fields": [{"name": "at", "type": schema}]}
+    topic = {"format": "avro", "schemas": [json.dumps(record)], "time": "value.at"}
+    plain = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
+    a_record = message("t", datum(plain, {"at": number}), b"k")
+    assert windows(topic | {"time_format": "s"}, a_record)[1] == [(us,)]
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("12345678901234567890123.45", "12345678901234567890123.45"),
+        ("1e3", "1000"),
+        ("1E-3", "0.001"),
+        ("-0.0", "0"),
+        ("1.10", "1.1"),
+        ("9007199254740993", "9007199254740993"),
+    ],
+)
+def test_numbers_of_json_are_exact(number, text):
+    record = message("t", b'{"id": %s}' % number.encode())
+    assert identities(BY_VALUE, record) == (of(text), {})
+
+
+@pytest.mark.parametrize("number", ["1e999999999", "1e-999999999", "NaN", "-Infinity"])
+def test_numbers_without_a_short_text_are_no_identity(number):
+    record = message("t", b'{"id": %s}' % number.encode())
+    reason = "a part of its identity is null, a list or a record"
+    assert identities(BY_VALUE, record) == ([], {reason: 1})
+
+
+def test_a_decimal_of_megabytes_is_not_computed():
+    schema = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    record = {"type": "record", "name": "R", "fields": [{"name": "n", "type": schema}]}
+    plain = {"type": "record", "name": "R", "fields": [{"name": "n", "type": "bytes"}]}
+    value = datum(plain, {"n": b"\x7f" * 4_000_000})
+    topic = {"format": "avro", "schemas": [json.dumps(record)], "identity": ["value.n"]}
+    assert len(identities(topic, message("t", value))[0]) == 1
+
+
+@pytest.mark.parametrize("where", ["value", "key"])
+def test_the_id_of_a_schema_can_be_in_a_header(where):
+    """As Confluent's serialisers write it since 2025: 1 and the GUID."""
+    guid = "01234567-8123-4567-8123-456781234567"
+    topic = {"identity": [f"{where}.id"], "schema_ids": {guid: json.dumps(ORDER)}}
+    topic["key" if where == "key" else "format"] = "avro-confluent"
+    frame = b"\x01" + bytes.fromhex(guid.replace("-", ""))
+    headers = [(f"__{where}_schema_id", frame)]
+    value = datum(ORDER, AN_ORDER)
+    assert identities(topic, message("t", value, value, headers=headers)) == (of("42"), {})
+    assert identities(topic, message("t", frame + value, frame + value)) == (of("42"), {})
+    as_json = {"identity": ["value.id"], "format": "json-confluent"}
+    record = message("t", b'{"id": 42}', headers=[("__value_schema_id", frame)])
+    assert identities(as_json, record) == (of("42"), {})
+
+
+def test_the_header_of_a_message_has_its_indexes():
+    topic = {"format": "protobuf-confluent", "identity": ["value.id"], "schemas": [typed()]}
+    record = message(
+        "t", b"\x0a\x02o1", headers=[("__value_schema_id", b"\x01" + bytes(16) + b"\x02\x02")]
+    )
+    assert identities(topic | {"message": "shop.Order"}, record) == (of("o1"), {})
+    assert not_concerned(topic | {"message": "shop.First"}, record) == (
+        [],
+        {"its type is shop.Order": ("other_type", 1)},
+    )
+
+
+def wrapped():
+    """A message with a wrapper and a timestamp."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="w.proto", package="shop", syntax="proto3")
+    file.dependency.extend(["google/protobuf/wrappers.proto", "google/protobuf/timestamp.proto"])
+    order = file.message_type.add(name="Order")
+    for number, (name, kind) in enumerate((("id", "StringValue"), ("at", "Timestamp")), 1):
+        order.field.add(
+            name=name,
+            number=number,
+            type=field.TYPE_MESSAGE,
+            type_name=f".google.protobuf.{kind}",
+            label=field.LABEL_OPTIONAL,
+        )
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return base64.b64encode(files.SerializeToString()).decode()
+
+
+def test_wrappers_and_timestamps_of_protobuf_are_values():
+    files = {"format": "protobuf", "schemas": [wrapped()], "message": "shop.Order"}
+    order = message_of(wrapped(), "shop.Order")()
+    order.id.value = "o1"
+    order.at.seconds, order.at.nanos = 7, 5_999
+    record = message("t", order.SerializeToString(), b"k")
+    for path in ("value.id", "value.id.value"):
+        topic = files | {"identity": [path], "time": "value.at", "time_format": "iso"}
+        assert windows(topic, record) == (of("o1"), [(7_000_005,)], [])
+    empty = message("t", b"", b"k")
+    reason = "a part of its identity is null, a list or a record"
+    assert identities(files | {"identity": ["value.id"]}, empty) == ([], {reason: 1})
 
 
 def test_a_bad_record_costs_only_itself():

@@ -144,6 +144,87 @@ def test_keys_that_are_numbers_are_told_from_texts():
     assert (best.input_path, best.output_path, best.share) == ("key", "value.id", 1.0)
 
 
+def inferred(inputs, outputs, ids=None):
+    """The watch of a guess, which can be watched."""
+    sides = seen("a", inputs, ids), seen("b", outputs, ids)
+    found = tomllib.loads("\n".join(written(KAFKA, None, *sides)))
+    return Watch.model_validate({"registry": {"url": "http://registry:8081"}, **found})
+
+
+def change(number, operation="c"):
+    state = {"id": number}
+    row = {"before": state, "after": None} if operation == "d" else {"before": None, "after": state}
+    return json.dumps(row | {"op": operation}).encode()
+
+
+def test_tombstones_and_deletes_do_not_hide_the_format():
+    keys = [b'{"id": %d}' % n for n in range(5)]
+    inputs = [message("a", change(n), key, n) for n, key in enumerate(keys)]
+    inputs += [message("a", change(n, "d"), key, 9) for n, key in enumerate(keys)]
+    inputs += [message("a", None, key, 9) for key in keys * 20]
+    outputs = [message("b", b'{"id": %d}' % n, key, n) for n, key in enumerate(keys)]
+    found = inferred(inputs, outputs)
+    assert (found.inputs[0].format, found.inputs[0].identity) == ("json", ("value.after.id",))
+    assert found.outputs[0].identity == ("key.id",)
+    assert found.relation.kind == "one_to_one"
+
+
+def test_one_type_of_several_is_chosen():
+    schemas = {
+        "21": '{"type": "record", "name": "shop.Placed", '
+        '"fields": [{"name": "id", "type": "string"}]}',
+        "22": '{"type": "record", "name": "shop.Paid", '
+        '"fields": [{"name": "sum", "type": "long"}]}',
+    }
+    inputs = [message("a", b"\0\0\0\0\x15\x04o%d" % n, b"k", n) for n in range(9)]
+    inputs += [message("a", b"\0\0\0\0\x16" + bytes([2 * n]), b"k", n) for n in range(9)]
+    outputs = [message("b", b'{"order": "o%d"}' % n, b"k", n) for n in range(9)]
+    found = inferred(inputs, outputs, SchemaIds(schemas)).inputs[0]
+    assert (found.identity, found.message) == (("value.id",), "shop.Placed")
+
+
+def test_objects_that_have_the_path_are_chosen():
+    inputs = [message("a", b'{"placed": {"id": "o%d"}}' % n, None, n) for n in range(20)]
+    inputs += [message("a", b'{"paid": {"sum": %d}}' % n, None, n) for n in range(40)]
+    outputs = [message("b", b'{"order": "o%d"}' % n, None, n) for n in range(20)]
+    found = inferred(inputs, outputs)
+    assert found.inputs[0].where == {"value.placed.id": True}
+    assert found.outputs[0].where == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        (lambda n: b'"c%d"' % n, "json"),
+        (lambda n: b"\0\0\0\0\x0b\x04c%d" % n, "avro-confluent"),
+    ],
+)
+def test_keys_with_a_format_are_values(key, kind):
+    inputs = [message("a", b"\x01", key(n), n) for n in range(9)]
+    outputs = [message("b", b'{"id": "c%d"}' % n, None, n) for n in range(9)]
+    found = inferred(inputs, outputs, SchemaIds({"11": '"string"'}))
+    assert (found.inputs[0].key, found.inputs[0].identity) == (kind, ("key",))
+
+
+BEGIN_MS = 1_767_225_600_000
+
+
+@pytest.mark.parametrize("kind", ["time", "session"])
+def test_keys_that_end_with_a_window_are_seen(kind):
+    def key(n):
+        start = BEGIN_MS + 1_500 * (n // 3)
+        ends = [start + 999, start] if kind == "session" else [start]
+        return b"s%d" % (n % 3) + b"".join(each.to_bytes(8, "big") for each in ends)
+
+    inputs = [message("a", b'{"v": 1}', b"s%d" % (n % 3), BEGIN_MS + n) for n in range(30)]
+    outputs = [message("b", b'{"n": 3}', key(n), BEGIN_MS + 1_500 * n) for n in range(9)]
+    found = inferred(inputs, outputs)
+    assert found.inputs[0].time == "timestamp"
+    assert (found.outputs[0].key_window, found.outputs[0].identity) == (kind, ("key",))
+    assert found.outputs[0].window_ms == (1_500 if kind == "time" else 0)
+    assert found.relation.kind == "window"
+
+
 def test_topics_that_share_nothing_say_so():
     inputs = [message("a", b"x", b"k%d" % n, n) for n in range(50)]
     outputs = [message("b", b"y", b"q%d" % n, n) for n in range(50)]

@@ -1,5 +1,6 @@
 """Watches that are started and ended where the watcher runs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -84,8 +85,9 @@ def test_a_file_that_is_no_avro_schema_is_named(tmp_path, text, said):
     file, schema = tmp_path / "orders.toml", tmp_path / "order.avsc"
     avro = '[[inputs]]\nformat = "avro"\nschemas = ["order.avsc"]\nidentity = ["value.id"]'
     file.write_text(WATCH.replace("[[inputs]]", avro))
-    schema.write_text('"string"')
-    assert read_watch(file).inputs[0].schemas == ('"string"',)
+    good = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
+    schema.write_text(good)
+    assert read_watch(file).inputs[0].schemas == (good,)
     schema.write_text(text)
     with pytest.raises(DefinitionError) as refused:
         read_watch(file)
@@ -124,6 +126,71 @@ def test_a_descriptor_set_of_no_use_is_refused_before_anything_starts(
         read_watch(file)
     assert "order.binpb" in str(refused.value)
     assert all(one in str(refused.value) for one in facts)
+
+
+SITES = {"type": "record", "name": "Site", "fields": [{"name": "name", "type": "string"}]}
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "site", "type": ["null", SITES]},
+        {"name": "sites", "type": {"type": "array", "items": "Site"}},
+        {"name": "labels", "type": {"type": "map", "values": "Site"}},
+    ],
+}
+HAS = "; there it has: "
+PATHS = [
+    ("id", None),
+    ("site.name", None),
+    ("sites.0.name", None),
+    ("labels.any.name", None),
+    ("ids", f"{HAS}id, site, sites, labels"),
+    ("site.nam", f"{HAS}name"),
+    ("sites.0.nam", f"{HAS}name"),
+    ("labels.any.nam", f"{HAS}name"),
+    ("sites.name", ""),
+    ("id.x", ""),
+]
+
+
+def of_path(folder, path, content, settings):
+    """The sentence about a path of a topic whose schema file has a content; None if it is good."""
+    file, schema = folder / "orders.toml", folder / "order"
+    schema.write_bytes(content)
+    told = f'{settings}\nschemas = ["order"]\nidentity = ["value.{path}"]'
+    file.write_text(WATCH.replace("[[inputs]]", f"[[inputs]]\n{told}"))
+    try:
+        read_watch(file)
+    except DefinitionError as refused:
+        return str(refused).removeprefix(f"{schema} has no field {path}").removesuffix(".")
+    return None
+
+
+@pytest.mark.parametrize(("path", "sentence"), PATHS)
+def test_a_path_that_an_avro_schema_does_not_have_is_refused(tmp_path, path, sentence):
+    content = json.dumps(ORDER).encode()
+    assert of_path(tmp_path, path, content, 'format = "avro"') == sentence
+
+
+@pytest.mark.parametrize(("path", "sentence"), PATHS)
+def test_a_path_that_a_message_does_not_have_is_refused(tmp_path, path, sentence):
+    kinds = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", package="shop", syntax="proto3")
+    site, order = file.message_type.add(name="Site"), file.message_type.add(name="Order")
+    site.field.add(name="name", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    entry = order.nested_type.add(name="LabelsEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    a_site = {"type": kinds.TYPE_MESSAGE, "type_name": ".shop.Site"}
+    entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, **a_site)
+    order.field.add(name="id", number=1, type=kinds.TYPE_INT64, label=kinds.LABEL_OPTIONAL)
+    order.field.add(name="site", number=2, label=kinds.LABEL_OPTIONAL, **a_site)
+    order.field.add(name="sites", number=3, label=kinds.LABEL_REPEATED, **a_site)
+    labels = {"type": kinds.TYPE_MESSAGE, "type_name": ".shop.Order.LabelsEntry"}
+    order.field.add(name="labels", number=4, label=kinds.LABEL_REPEATED, **labels)
+    content = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    settings = 'format = "protobuf"\nmessage = "shop.Order"'
+    assert of_path(tmp_path, path, content, settings) == sentence
 
 
 def test_imports_of_google_protobuf_need_not_be_in_a_descriptor_set():

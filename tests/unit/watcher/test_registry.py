@@ -6,6 +6,7 @@ from http.client import BadStatusLine, IncompleteRead, RemoteDisconnected
 
 import pytest
 
+from services.definitions.avro_schemas import parsed
 from services.runtime.clickhouse import ServerRefusedError
 from services.watcher.decoding import (
     ASK_AGAIN_S,
@@ -16,7 +17,6 @@ from services.watcher.decoding import (
     SchemaMissingError,
     UndecodableError,
     confluent_avro,
-    parsed,
 )
 
 pytestmark = pytest.mark.unit
@@ -135,3 +135,48 @@ def test_a_schema_that_is_none_is_parsed_once():
             decode(b"\0\0\0\0\1x")
         assert decode(b"\0\0\0\0\2\2x") == "x"
     assert asked == [["nonsense"], ["string"]]
+
+
+def test_a_reference_that_was_deleted_softly_is_read():
+    place = "/subjects/site/versions/2"
+    order = {"type": "array", "items": "Site"}
+    site = {"type": "enum", "name": "Site", "symbols": ["north"]}
+    known = {
+        "/schemas/ids/1": {
+            "schema": json.dumps(order),
+            "references": [{"name": "Site", "subject": "site", "version": 2}],
+        },
+        f"{place}?deleted=true": {"schema": json.dumps(site)},
+    }
+
+    def ask(path):
+        if path not in known:
+            raise status(404)
+        return known[path]
+
+    assert confluent_avro(SchemaIds({}, ask))(b"\0\0\0\0\1\2\0\0") == ["north"]
+
+
+def test_a_schema_is_asked_for_by_the_guid_of_its_records():
+    guid = "01234567-8123-4567-8123-456781234567"
+    asked = []
+    ids = SchemaIds({}, lambda path: asked.append(path) or GOOD)
+    frame = b"\1" + bytes.fromhex(guid.replace("-", ""))
+    assert confluent_avro(ids)(frame + b"\2x") == "x"
+    assert asked == [f"/schemas/guids/{guid}"]
+
+
+def test_the_branches_of_a_union_can_be_references():
+    """As Confluent's registry has several types in one topic."""
+    subjects = {"a": '"long"', "b": '{"type": "record", "name": "B", "fields": []}'}
+    known = {
+        f"/subjects/{name}/versions/1": {"schema": text} for name, text in subjects.items()
+    } | {
+        "/schemas/ids/1": {
+            "schema": '["long", "B"]',
+            "references": [{"subject": name, "version": 1} for name in subjects],
+        }
+    }
+    decode = confluent_avro(SchemaIds({}, known.__getitem__))
+    assert decode(b"\0\0\0\0\1\2") == {}
+    assert decode(b"\0\0\0\0\1\0\6") == 3
