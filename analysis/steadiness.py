@@ -247,11 +247,8 @@ def chance_of_trend(values: Sequence[float]) -> float:
 
 
 def share_of_compilers(jit_s: Points, cpu_s: Points, begin_s: int, end_s: int) -> float | None:
-    """Share of a pipeline's processor time used by its compilers; None without samples.
-
-    HotSpot counts the duration of compilations, including waits for a core, so on few cores it
-    overestimates the use: the share is capped at 1.
-    """
+    """Share of a pipeline's processor time used by its compilers; None without samples. At most 1:
+    where the system does not count the time of threads, it is the duration of compilations."""
     compiled = [value for at, value in jit_s.items() if begin_s <= at < end_s]
     used = sum(value for at, value in cpu_s.items() if begin_s <= at < end_s)
     return min(1.0, sum(compiled) / used) if compiled and used else None

@@ -31,9 +31,10 @@ COMPILING = "java.ci.totalTime"  # increased by each compiler thread after a met
 
 @dataclass(frozen=True)
 class JvmSample:
-    """Since the JVM began: gc_seconds, gc_count of all collectors; jit_seconds: wall-clock time of
-    all compiler threads. heap_used_bytes: most collectors update it only when they collect; None
-    before the first update. heap_max_bytes: to which it may grow; None if not told."""
+    """Since the JVM began: gc_seconds, gc_count of all collectors; jit_seconds: duration of
+    all compilations, with waits for a core. heap_used_bytes: most collectors update it only when
+    they collect; None before the first update. heap_max_bytes: to which it may grow; None if not
+    told."""
 
     heap_used_bytes: int | None
     heap_capacity_bytes: int

@@ -26,7 +26,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from schemas import protocol
 from services.collector.accounting import Counters, Gauges, Identity, Owner, ProcessSample
 from services.collector.connections import ProcessTraffic, Traffic
-from services.collector.jvm import JvmCounters
+from services.collector.jvm import JvmCounters, JvmSample
 from services.runtime.limits import ProcessLimits, machine, processors, used_s
 from services.runtime.process_identity import birth_of, parent_of
 from services.runtime.program import pipeline_of, proxied_by
@@ -42,7 +42,7 @@ JAVA_TAKES: Final = ("-cp", "-classpath", "--class-path", "-p", "--module-path",
 PYTHON_TAKES: Final = ("-X", "-W", "--check-hash-based-pycs")
 NAMES_PROGRAM: Final = ("-m", "-jar")
 NAME_CHARACTERS: Final = 60
-WAITED = 1  # index in schedstat: processor time, wait time, time slices
+COMPILERS: Final = (b"C1 Compiler", b"C2 Compiler")  # how HotSpot's names of such threads begin
 MACHINE = Owner(protocol.MACHINE)
 LOADAVG = Path("/proc/loadavg")
 PRESSURE = Path("/proc/pressure")
@@ -92,48 +92,85 @@ class StackFile:
         return (*self._services, StackService(name=protocol.COLLECTOR, pid=os.getpid()))
 
 
-class RunQueue:
-    """Sums the times that the threads of one process were runnable but waited for a processor.
+@dataclass(frozen=True)
+class ThreadSeconds:
+    """Since a process began, of all its threads that were read: waited for a processor while they
+    were runnable, and processor time of the JIT compilers of a JVM."""
 
-    Linux counts it for each thread, in nanoseconds since the thread began: the second number of
-    /proc/PID/task/TID/schedstat. Waits after a thread's last read are lost.
+    waited: float
+    compiled: float
+
+
+class ThreadTimes:
+    """Sums the times of the threads of one process.
+
+    Linux counts them for each thread, in nanoseconds since the thread began: the first two numbers
+    of /proc/PID/task/TID/schedstat, running and waiting. HotSpot names its threads. Its own counter
+    of compilations has their duration, which contains waits for a core. Times after a thread's last
+    read are lost.
     """
 
     def __init__(self, pid: int, proc: Path = Path("/proc")) -> None:
         self._tasks = str(proc / str(pid) / "task")  # str: a Path costs as much as the read
-        self._waited_ns: dict[str, int] = {}
-        self._total_ns = 0
+        self._first = str(pid)
+        self._before: dict[str, tuple[int, int]] = {}
+        self._compilers: dict[str, bool] = {}
+        self._waited_ns = self._compiled_ns = 0
 
-    def waited_s(self) -> float | None:
-        """Seconds waited since the process began, including ended threads that were read before;
-        None if the system does not report it."""
+    def read(self, is_jvm: bool) -> ThreadSeconds | None:
+        """Including ended threads that were read before; None if the system does not count."""
         try:
             threads = os.listdir(self._tasks)[:MOST_THREADS]
         except OSError:
             return None
-        read = ((thread, _waited_ns(f"{self._tasks}/{thread}/schedstat")) for thread in threads)
-        now = {thread: waited for thread, waited in read if waited is not None}
+        read = ((thread, _run_and_waited_ns(f"{self._tasks}/{thread}")) for thread in threads)
+        now = {thread: times for thread, times in read if times is not None}
         if not now:
             return None
-        for thread, waited_ns in now.items():
-            before = self._waited_ns.get(thread, 0)
-            self._total_ns += waited_ns - before if waited_ns >= before else waited_ns
-        self._waited_ns = now
-        return self._total_ns * NANOSECOND_S
+        for thread, times in now.items():
+            before = self._before.get(thread, (0, 0))
+            if times[0] < before[0] or times[1] < before[1]:  # another one with its number
+                before = (0, 0)
+                self._compilers.pop(thread, None)
+            self._waited_ns += times[1] - before[1]
+            if is_jvm and self._is_compiler(thread):
+                self._compiled_ns += times[0] - before[0]
+        self._before = now
+        self._compilers = {each: known for each, known in self._compilers.items() if each in now}
+        return ThreadSeconds(self._waited_ns * NANOSECOND_S, self._compiled_ns * NANOSECOND_S)
+
+    def _is_compiler(self, thread: str) -> bool:
+        """A new thread has the name of the first one until it has set its own."""
+        known = self._compilers.get(thread)
+        if known is None:
+            name = _name_of(f"{self._tasks}/{thread}")
+            known = name.startswith(COMPILERS)
+            if known or name != _name_of(f"{self._tasks}/{self._first}"):
+                self._compilers[thread] = known
+        return known
 
 
-def _waited_ns(path: str) -> int | None:
+def _run_and_waited_ns(task: str) -> tuple[int, int] | None:
+    numbers = _line(f"{task}/schedstat").split()
+    return (int(numbers[0]), int(numbers[1])) if len(numbers) > 1 else None
+
+
+def _name_of(task: str) -> bytes:
+    return _line(f"{task}/comm")
+
+
+def _line(path: str) -> bytes:
+    """Empty if the thread has ended, or the system does not have the file."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
-        return None  # the thread has ended, or the system has no counters
+        return b""
     try:
-        numbers = os.read(file, LINE_BYTES).split()
+        return os.read(file, LINE_BYTES)
     except OSError:
-        return None
+        return b""
     finally:
         os.close(file)
-    return int(numbers[WAITED]) if len(numbers) > WAITED else None
 
 
 @dataclass(frozen=True)
@@ -142,7 +179,7 @@ class _Member:
     parent: Identity | None
     owner: Owner
     jvm: JvmCounters
-    run_queue: RunQueue
+    threads: ThreadTimes
     program: str = ""
     name: str = ""
 
@@ -267,10 +304,10 @@ class StackProcesses:
             return
         kept = known.process if known else process
         jvm = known.jvm if known and _is_settled(known) else JvmCounters(process.pid)
-        run_queue = known.run_queue if known else RunQueue(process.pid)
+        threads = known.threads if known else ThreadTimes(process.pid)
         owner = Owner(service, pipeline)
         name = self._name(process.pid, program, owner) if pipeline else ""
-        self._members[process.pid] = _Member(kept, identity, owner, jvm, run_queue, program, name)
+        self._members[process.pid] = _Member(kept, identity, owner, jvm, threads, program, name)
 
     def _name(self, pid: int, program: str, owner: Owner) -> str:
         """The program, with a number if another process of the pipeline has it: the least that is
@@ -316,6 +353,7 @@ def _identity(process: psutil.Process) -> Identity:
 
 def _read(member: _Member, traffic: Traffic | None) -> ProcessSample:
     process, jvm = member.process, member.jvm.sample()
+    threads = member.threads.read(is_jvm=jvm is not None)
     with process.oneshot():
         cpu = process.cpu_times()
         disk = _disk_bytes(process)
@@ -335,8 +373,8 @@ def _read(member: _Member, traffic: Traffic | None) -> ProcessSample:
                 sent_bytes=traffic.sent if traffic else None,
                 gc_seconds=jvm.gc_seconds if jvm else None,
                 gc_count=jvm.gc_count if jvm else None,
-                jit_seconds=jvm.jit_seconds if jvm else None,
-                run_queue_wait_seconds=member.run_queue.waited_s(),
+                jit_seconds=_compiled_s(jvm, threads),
+                run_queue_wait_seconds=threads.waited if threads else None,
             ),
             gauges=Gauges(
                 open_files=_open_files(process),
@@ -345,6 +383,12 @@ def _read(member: _Member, traffic: Traffic | None) -> ProcessSample:
                 heap_max_bytes=jvm.heap_max_bytes if jvm else None,
             ),
         )
+
+
+def _compiled_s(jvm: JvmSample | None, threads: ThreadSeconds | None) -> float | None:
+    if jvm is None:
+        return None
+    return threads.compiled if threads else jvm.jit_seconds
 
 
 def _disk_bytes(process: psutil.Process) -> tuple[int | None, int | None]:
