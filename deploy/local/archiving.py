@@ -7,7 +7,7 @@ accepted it.
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +30,10 @@ class ArchiveRecipe:
     classes: Path
 
 
-def make_archives(jars: Path, say: Callable[[str], None]) -> None:
-    """Make all possible archives. Failures are recorded and not retried; raises nothing."""
-    recipes = list(_recipes(jars / FOLDER))
+def make_archives(jars: Path, say: Callable[[str], None], but: Collection[str] = ()) -> None:
+    """Make all possible archives. Failures are recorded and not retried; raises nothing. but: uses
+    whose JVMs still run, so that their lists are not complete."""
+    recipes = [each for each in _recipes(jars / FOLDER) if _use(each.archive) not in but]
     if recipes:
         say("creating class archives, which make later starts faster (once)")
     for recipe in recipes:
@@ -112,9 +113,13 @@ def usable(classes: str) -> str:
     return classes[: classes.rfind("\n") + 1]
 
 
+def _use(archive: ClassArchive) -> str:
+    return archive.name.rpartition("-")[0]
+
+
 def _forget_old(archive: ClassArchive) -> None:
     """Remove archives of other jars or Java runtimes, except the newest."""
-    use = archive.name.rpartition("-")[0]
+    use = _use(archive)
     for ending in ("jsa", "failed"):
         result = archive.folder.glob(f"{use}-*.{ending}")
         for old in sorted(result, key=lambda path: path.stat().st_mtime_ns)[:-KEPT]:

@@ -77,6 +77,7 @@ SCRAM_ITERATIONS: Final = 4096  # Kafka's minimum; the password is random
 _PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
 BROKER = "kafka"
+ARCHIVE_USE: Final = "broker"  # the use of its class archive
 SECRET_SETTINGS = {
     "TIDEGAUGE_CLICKHOUSE_PASSWORD": "store",
     "TIDEGAUGE_CLICKHOUSE_PASSWORD_FILE": "store",
@@ -356,7 +357,7 @@ def _class_path(settings: ServiceSettings) -> str:
 def _archive(settings: ServiceSettings, java: Java) -> ClassArchive | None:
     """Archive of its startup classes, without the agent, which the JVM appends to the class
     path."""
-    return class_archive(settings.jars, "broker", java.home, of=[settings.jars / STAMP])
+    return class_archive(settings.jars, ARCHIVE_USE, java.home, of=[settings.jars / STAMP])
 
 
 def _temporary(settings: ServiceSettings) -> Path:

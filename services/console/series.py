@@ -18,6 +18,7 @@ from analysis.comparability import apart, identity_of
 from analysis.interleaving import LEAST_PAIRS
 from analysis.thresholds import ended_by_threshold, resolved
 from deploy.local.archiving import make_archives
+from deploy.local.broker import ARCHIVE_USE
 from deploy.local.engines import install_engines
 from deploy.local.java import use_java
 from deploy.local.parts import GATEWAY, stack_parts
@@ -199,6 +200,7 @@ class Means:
     summarise: Callable[[list[Report], str | None], Report] = summarise
     show_report: Callable[[Console, Report], None] = show_report
     publish: Callable[..., None] = publish
+    make_archives: Callable[..., None] = make_archives
 
 
 MEANS = Means()
@@ -297,8 +299,7 @@ def run(
         stack.close(say)
     if interrupted:
         return EXIT_INTERRUPTED
-    if not stack.attached:  # its JVMs have ended
-        make_archives(settings.jars, say)
+    means.make_archives(settings.jars, say, but=(ARCHIVE_USE,) if stack.attached else ())
     return exit_code(reports, report)
 
 

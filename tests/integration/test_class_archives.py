@@ -41,6 +41,8 @@ def test_an_archive_is_made_of_what_was_loaded_and_maps_it(archive: ClassArchive
     first = start(archive)
     assert first.returncode == 0, first.stderr
     said: list[str] = []
+    make_archives(archive.folder.parent, said.append, but=("probe",))
+    assert not said
     make_archives(archive.folder.parent, said.append)
     assert said == ["creating class archives, which make later starts faster (once)"]
     assert [path.name for path in archive.folder.iterdir()] == [archive.path.name]

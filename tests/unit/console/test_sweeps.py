@@ -46,6 +46,7 @@ class Carried:
             "build_report": self._report,
             "summarise": lambda reports, _profile: reports[len(reports) // 2],
             "publish": lambda conclusions, *_: self.published.append(conclusions),
+            "make_archives": lambda *_, **__: None,
         }
         return Means(**doubles)
 
