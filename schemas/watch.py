@@ -63,8 +63,9 @@ KeyFormat = Literal[
 WITH_FIELDS: Final = ("json", "json-confluent", *AVRO, *PROTOBUF)  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
 TIMESTAMP: Final = "timestamp"
+_NAME: Final = r'(?:"[^"]{1,200}"|[^."][^.]{0,199})'
 _PATH = re.compile(
-    r"^(timestamp|key(\.[^.]{1,200}){0,10}|header\.[^.]{1,200}|value(\.[^.]{1,200}){0,10})$"
+    rf"^(timestamp|key(\.{_NAME}){{0,10}}|header\..{{1,200}}|value(\.{_NAME}){{0,10}})$"
 )
 # All names that Kafka allows, which have no colon, after the name of another cluster.
 MOST_HOPS: Final = 16  # and as many topics between them
@@ -83,6 +84,30 @@ def _checked_path(path: str) -> str:
             "must be key, key.FIELD, header.NAME, value, value.FIELD[.FIELD] or timestamp"
         )
     return path
+
+
+def names_of(path: str) -> tuple[str, ...]:
+    """The parts of a path; the name of a header may contain dots, as that of a field in quotation
+    marks.
+
+    >>> names_of('value.labels."service.name"')
+    ('value', 'labels', 'service.name')
+    """
+    where, dot, rest = path.partition(".")
+    if where == "header" or not dot:
+        return (where, rest) if dot else (where,)
+    return (where, *(name.strip('"') if name[0] == '"' else name for name in _names(rest)))
+
+
+def _names(rest: str) -> list[str]:
+    return re.findall(rf"(?:^|(?<=\.)){_NAME}", rest)
+
+
+def written_name(name: str) -> str:
+    """The name of a field as it is written in a path; empty if it cannot be."""
+    if "." not in name and name[:1] != '"':
+        return name
+    return "" if '"' in name else f'"{name}"'
 
 
 WatchPath = Annotated[str, AfterValidator(_checked_path)]
@@ -201,7 +226,7 @@ class WatchedTopic(Model):
 
     def paths_in(self, part: str) -> list[list[str]]:
         """The names of all paths into a part, key or value, for values with fields."""
-        return [path.split(".")[1:] for path in self.paths if path.startswith(f"{part}.")]
+        return [[*names_of(path)[1:]] for path in self.paths if path.startswith(f"{part}.")]
 
     @property
     def needs_values(self) -> bool:

@@ -10,7 +10,15 @@ from typing import Any, Final, Literal
 import numpy as np
 from confluent_kafka import Message
 
-from schemas.watch import TIMESTAMP, KeyFormat, Registry, TimeFormat, Wanted, WatchedTopic
+from schemas.watch import (
+    TIMESTAMP,
+    KeyFormat,
+    Registry,
+    TimeFormat,
+    Wanted,
+    WatchedTopic,
+    names_of,
+)
 from services.definitions.avro_schemas import Milliseconds, Timestamp
 from services.runtime.counting import Ints
 from services.watcher.decoding import (
@@ -333,10 +341,9 @@ def _finder(path: str, topic: WatchedTopic) -> Find:
         return _whole_key if topic.needs_keys else lambda record: record.key
     if path == "value":
         return lambda record: record.value
-    where, _, rest = path.partition(".")
+    where, *names = names_of(path)
     if where == HEADER:
-        return lambda record: _header(record.headers, rest)
-    names = rest.split(".")
+        return lambda record: _header(record.headers, names[0])
     if where == "key":
         return lambda record: field_of(record.key, names)
     return lambda record: field_of(record.value, names)
@@ -384,7 +391,7 @@ def _envelopes(topic: WatchedTopic) -> list[list[str]]:
     up: paths of Debezium's change events."""
     result = []
     for path in topic.paths:
-        where, *names = path.split(".")
+        where, *names = names_of(path)
         if where == "value" and AFTER in names[:-1]:
             result.append(names[: names.index(AFTER)])
     return result

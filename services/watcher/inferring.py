@@ -21,7 +21,14 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
-from schemas.watch import Cluster, Format, KeyFormat, Registry, WatchedKafka
+from schemas.watch import (
+    Cluster,
+    Format,
+    KeyFormat,
+    Registry,
+    WatchedKafka,
+    written_name,
+)
 from services.definitions.avro_schemas import parsed, type_name
 from services.runtime.kafka import (
     KAFKA_TIMEOUT_S,
@@ -303,15 +310,15 @@ def _leaves(headers: Headers, key: Any) -> Iterator[tuple[str, bytes]]:
 def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:
     if isinstance(value, dict) and depth < MOST_DEPTH:
         for name, inner in value.items():
-            if _can_be_path(name):
-                yield from _fields(inner, f"{path}.{name}", depth + 1)
+            if _can_be_path(name) and (written := written_name(name)):
+                yield from _fields(inner, f"{path}.{written}", depth + 1)
     elif depth and not isinstance(value, bool) and (text := text_of(value)):
         yield path, text
 
 
 def _can_be_path(name: str) -> bool:
-    """Whether a foreign field name can be part of a path and be written in one line."""
-    return 0 < len(name) <= MOST_CHARACTERS and "." not in name and name.isprintable()
+    """Whether the name of a foreign field or header can be part of a path, in one line."""
+    return 0 < len(name) <= MOST_CHARACTERS and name.isprintable()
 
 
 def newest(

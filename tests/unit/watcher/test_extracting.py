@@ -183,6 +183,28 @@ def test_what_the_serialisers_of_confluent_kafka_write_is_read(where, kind):
     assert identities(topic, record) == (of("42\x1fnorth"), {})
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ('value."trace.id"', '{"trace.id": "o1"}'),
+        ('value.a."b.c".d', '{"a": {"b.c": {"d": "o1"}}}'),
+        ('value.a".b', '{"a\\"": {"b": "o1"}}'),
+        ("value.list.1.id", '{"list": [1, {"id": "o1"}]}'),
+    ],
+)
+def test_names_with_dots_are_in_quotation_marks(path, value):
+    topic = {"format": "json", "identity": [path]}
+    assert identities(topic, message("t", value.encode())) == (of("o1"), {})
+    record = message("t", None, headers=[("ce.id", b"o1")])
+    assert identities({"identity": ["header.ce.id"]}, record) == (of("o1"), {})
+
+
+@pytest.mark.parametrize("path", ['value."a.b', 'value."".b', "value.", "value..a", "header.", "k"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(ValueError, match="must be key, "):
+        WatchedTopic.model_validate({"topic": "t", "format": "json", "identity": [path]})
+
+
 def test_a_path_into_a_key_needs_a_key_with_fields():
     with pytest.raises(ValueError, match="a path into the key needs one of these keys: json, "):
         WatchedTopic.model_validate({"topic": "t", "identity": ["key.id"]})

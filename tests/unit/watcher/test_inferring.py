@@ -268,6 +268,16 @@ def test_names_in_any_letters_are_written_as_they_are():
     assert Watch.model_validate(found).name == "a"
 
 
+def test_names_with_dots_are_written_in_quotation_marks():
+    value = b'{"service": {"trace.id": "t%d"}}'
+    inputs = [message("a", value % n, None, n) for n in range(50)]
+    headers = [[("ce.id", b"t%d" % n)] for n in range(50)]
+    outputs = [message("b", b"x", None, n, headers=headers[n]) for n in range(50)]
+    found = inferred(inputs, outputs)
+    assert found.inputs[0].identity == ('value.service."trace.id"',)
+    assert found.outputs[0].identity == ("header.ce.id",)
+
+
 def test_a_registry_that_does_not_answer_is_one_sentence():
     def silent(_path):
         raise TimeoutError("timed out")
