@@ -268,6 +268,7 @@ def test_an_output_topic_with_the_time_of_its_producer_fails_the_run(evaluator):
     assert json.loads(failed["detail"]) == {"reason": said}
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the wrong body
 def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(evaluator):
     bus = open_events(evaluator, "tests")
     with readers(evaluator, catalogue.LIFECYCLE) as (lifecycle,):

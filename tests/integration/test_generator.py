@@ -142,6 +142,7 @@ def test_a_stopped_load_ends_without_finishing(generator):
         assert last_due_ms < plan.load_end_ms - 1000
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of the wrong body
 def test_a_command_whose_body_is_wrong_fails_the_run_with_a_reason(generator):
     bus = open_events(generator, "tests")
     with readers(generator, catalogue.LIFECYCLE) as (lifecycle,):

@@ -36,7 +36,10 @@ def test_windows_are_by_times_of_inputs_and_outputs():
         ),
         ({"relation": WINDOW, "inputs": [TIMED[0] | {"end": "key"}]}, "in needs time"),
         ({"inputs": TIMED}, "in needs time if and only if kind = 'window'"),
-        ({"outputs": SPANNED}, "out needs start and end, or key_window, if and only if kind = 'window'"),
+        (
+            {"outputs": SPANNED},
+            "out needs start and end, or key_window, if and only if kind = 'window'",
+        ),
         ({"relation": {"windows": 2}}, "windows requires kind = 'window'"),
         ({"inputs": [{"topic": "in", "time": "value.at"}]}, "a format other than bytes"),
     ],

@@ -10,7 +10,11 @@ from services.watcher.hosting import ProducerShare, WatchHost
 from services.watcher.seats import ENDED
 from tests.unit.watcher.watches import Bus, Context, Reader, shop
 
-pytestmark = pytest.mark.unit
+pytestmark = [
+    pytest.mark.unit,
+    # Of a watch with a defect, which ends its thread.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),
+]
 WAIT_S = 30
 
 
