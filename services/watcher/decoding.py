@@ -24,6 +24,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from http.client import HTTPException
+from math import nan
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -52,8 +53,17 @@ NO_FRAME: Final = "it does not start with 0 and a schema id"
 Decode = Callable[[bytes], Any]
 NotConcerned = Literal["other_type", "tombstone", "delete"]
 SchemaId = int | UUID
-# Numbers with a fraction or an exponent are kept exactly.
-_plain_json: Final = json.JSONDecoder(parse_float=Decimal).decode
+
+
+def _exact(text: str) -> Decimal | float:
+    """A number of JSON with a fraction or an exponent; not a number if its exponent is absurd."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return nan
+
+
+_plain_json: Final = json.JSONDecoder(parse_float=_exact).decode
 
 
 class SchemaMissingError(ValueError):
@@ -259,7 +269,7 @@ def decode_json(value: bytes) -> Any:
     with suppress(ValueError, RecursionError):
         return _plain_json(value.decode())
     try:
-        return json.loads(value)
+        return json.loads(value, parse_float=_exact)
     except (ValueError, RecursionError) as error:
         raise UndecodableError(f"not JSON: {told_by(error)}") from error
 

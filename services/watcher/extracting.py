@@ -72,9 +72,13 @@ def microseconds(value: Any, written: TimeFormat) -> int:
     else:
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
         result = _iso(text) if written == "iso" else _number(text, PER_UNIT[written])
-    if not -MOST_US < result < MOST_US:
+    return _near(result)
+
+
+def _near(moment_us: int) -> int:
+    if not -MOST_US < moment_us < MOST_US:
         raise UndecodableError(TOO_FAR)
-    return result
+    return moment_us
 
 
 def _iso(text: str) -> int:
@@ -226,7 +230,7 @@ class Extractor:
     def _times_us(self, record: "_Record") -> tuple[int, ...]:
         if self._key_window:
             start_ms, end_ms = record.window_ms()
-            times: tuple[int, ...] = (start_ms * 1_000, end_ms * 1_000)
+            times: tuple[int, ...] = (_near(start_ms * 1_000), _near(end_ms * 1_000))
         else:
             times = tuple(microseconds(find(record), self._time_format) for find in self._times)
             if self._window_us:

@@ -78,7 +78,7 @@ def test_nothing_is_known_where_the_system_does_not_count(tmp_path: Path) -> Non
     assert ThreadTimes(7, tmp_path).read(is_jvm=True) is None
 
 
-@pytest.mark.parametrize("text", ["", "12", "\n"])
+@pytest.mark.parametrize("text", ["", "12", "garbage\n"])
 def test_a_line_of_another_kind_is_not_known(tmp_path: Path, text: str) -> None:
     threads(tmp_path, t7=(1, 1, "java"))
     (tmp_path / "7" / "task" / "7" / "schedstat").write_text(text)

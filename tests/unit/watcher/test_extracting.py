@@ -513,6 +513,16 @@ def test_a_key_can_end_with_its_session():
     assert windows(topic, message("t", None, key)) == (of("s"), [(1_000_000, 3_001_000)], [])
 
 
+@pytest.mark.parametrize(
+    "settings", [{"key_window": "time", "window_ms": 5}, {"key_window": "session"}]
+)
+@pytest.mark.parametrize("start", [b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
+def test_a_window_that_is_too_far_from_now_is_a_reason(settings, start):
+    tail = start if settings["key_window"] == "time" else start * 2
+    reason = "its time is too far from now"
+    assert windows(settings, message("t", None, b"k" + tail)) == ([], [], [reason])
+
+
 def test_the_event_time_can_be_the_timestamp_of_the_record():
     topic = {"time": "timestamp", "time_format": "iso"}
     assert windows(topic, message("t", None, b"k", ms=1_500)) == (of("k"), [(1_500_000,)], [])
@@ -677,12 +687,24 @@ def test_a_type_with_a_unit_of_its_own_is_read_by_it(logical, number, us):
         ("9007199254740993", "9007199254740993"),
     ],
 )
-def test_numbers_of_json_are_exact(number, text):
-    record = message("t", b'{"id": %s}' % number.encode())
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_numbers_of_json_are_exact(number, text, encoding):
+    record = message("t", f'{{"id": {number}}}'.encode(encoding))
     assert identities(BY_VALUE, record) == (of(text), {})
 
 
-@pytest.mark.parametrize("number", ["1e999999999", "1e-999999999", "NaN", "-Infinity"])
+@pytest.mark.parametrize(
+    "number",
+    [
+        "1e999999999",
+        "1e-999999999",
+        "1e9999999999999999999",
+        "-1e-9999999999999999999",
+        "0.0e9999999999999999999",
+        "NaN",
+        "-Infinity",
+    ],
+)
 def test_numbers_without_a_short_text_are_no_identity(number):
     record = message("t", b'{"id": %s}' % number.encode())
     reason = "a part of its identity is null, a list or a record"
