@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+MOST_LISTED: Final = 20
 _ONE_OF = re.compile(r"\^\(([\w|]+)\)\$")
 _CHARACTERS = re.compile(r"\^\[([^]]+)\]\[([^]]+)\](?:\{0,(\d+)\}|\*)\$")
 _IN_CLUSTER = re.compile(r"\^\(.+:\)\?(\[.+)\$")
@@ -20,6 +21,7 @@ _FORMS: Final = {
     r"^[a-z][a-z0-9_]{0,40}_s$": "must be a name that ends with _s",
     r"^3\.\d+$": "must be a version of Python, such as 3.13",
     r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
+    r"^([0-9]{1,10}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$": "must be a number or a GUID",
     r"^[0-9a-f]{16}$": "must be 16 hexadecimal digits",
     r"^[^:]+:[0-9]{1,5}$": "must be host:port",
     r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",
@@ -83,6 +85,11 @@ def unknown(what: str, name: str, known: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean {close[0]}?" if close else ""
     return f"There is no {what} {name[:80]!r}; there are: {', '.join(known)}.{hint}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first MOST_LISTED names, for a sentence that says what there is."""
+    return ", ".join(names[:MOST_LISTED]) + (", …" if len(names) > MOST_LISTED else "")
 
 
 def first_mistake(error: ValidationError, whole: str = "", within: str = "") -> str:

@@ -32,8 +32,7 @@ from pydantic import AfterValidator, Field, model_validator
 from schemas.model import Model, Stage, looks_secret
 from schemas.threshold import Threshold, parse_watch_threshold
 
-Format = Literal[
-    "bytes",
+_Encoded = Literal[
     "text",
     "json",
     "json-confluent",
@@ -43,23 +42,10 @@ Format = Literal[
     "protobuf",
     "protobuf-confluent",
 ]
+Format = Literal["bytes", _Encoded]
 AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
 PROTOBUF: Final = ("protobuf", "protobuf-confluent")
-KeyFormat = Literal[
-    "text",
-    "short",
-    "int",
-    "long",
-    "float",
-    "double",
-    "json",
-    "json-confluent",
-    "avro",
-    "avro-single-object",
-    "avro-confluent",
-    "protobuf",
-    "protobuf-confluent",
-]
+KeyFormat = Literal[_Encoded, "short", "int", "long", "float", "double"]
 WITH_FIELDS: Final = ("json", "json-confluent", *AVRO, *PROTOBUF)  # of the formats of keys
 TimeFormat = Literal["s", "ms", "us", "iso"]
 TIMESTAMP: Final = "timestamp"
@@ -67,6 +53,7 @@ _NAME: Final = r'(?:"[^"]{1,200}"|[^."][^.]{0,199})'
 _PATH = re.compile(
     rf"^(timestamp|key(\.{_NAME}){{0,10}}|header\..{{1,200}}|value(\.{_NAME}){{0,10}})$"
 )
+_NAMES: Final = re.compile(rf"(?:^|(?<=\.)){_NAME}").findall
 # All names that Kafka allows, which have no colon, after the name of another cluster.
 MOST_HOPS: Final = 16  # and as many topics between them
 Topic = Annotated[
@@ -74,6 +61,9 @@ Topic = Annotated[
 ]
 ClusterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
+SchemaIdText = Annotated[
+    str, Field(pattern=r"^([0-9]{1,10}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
+]
 MAX_RELATED = 64
 MOST_WINDOW_MS: Final = 366 * 86_400_000
 
@@ -93,14 +83,10 @@ def names_of(path: str) -> tuple[str, ...]:
     >>> names_of('value.labels."service.name"')
     ('value', 'labels', 'service.name')
     """
-    where, dot, rest = path.partition(".")
-    if where == "header" or not dot:
-        return (where, rest) if dot else (where,)
-    return (where, *(name.strip('"') if name[0] == '"' else name for name in _names(rest)))
-
-
-def _names(rest: str) -> list[str]:
-    return re.findall(rf"(?:^|(?<=\.)){_NAME}", rest)
+    where, _, rest = path.partition(".")
+    if where == "header":
+        return where, rest
+    return where, *(name.strip('"') if name[0] == '"' else name for name in _NAMES(rest))
 
 
 def written_name(name: str) -> str:
@@ -183,8 +169,8 @@ class WatchedTopic(Model):
     fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
     `schema_ids`; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
     Confluent's header, as json-confluent; text: values have no fields; bytes: only key and headers
-    are read. schemas,
-    schema_ids: files, `.avsc` or, for Protobuf, one descriptor set. message: the only type of
+    are read. schemas, schema_ids: files, `.avsc` or, for Protobuf, one descriptor set; an id is a
+    number or a GUID. message: the only type of
     records that concerns the watch, by its full name. key: format of the key: text is its bytes,
     short to double are big-endian, the others have fields; key_schemas, key_message: for them.
     identity: paths whose values together identify a record. where: values that other paths must
@@ -199,7 +185,7 @@ class WatchedTopic(Model):
     topic: Topic
     format: Format = "bytes"
     schemas: tuple[str, ...] = Field((), max_length=100)
-    schema_ids: dict[str, str] = Field(default_factory=dict, max_length=1_000)
+    schema_ids: dict[SchemaIdText, str] = Field(default_factory=dict, max_length=1_000)
     message: str = ""
     key: KeyFormat = "text"
     key_schemas: tuple[str, ...] = Field((), max_length=100)

@@ -10,11 +10,12 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from schemas.validation_errors import listed
+
 WELL_KNOWN: Final = (
     *("any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct"),
     *("timestamp", "type", "wrappers"),
 )
-MOST_NAMED: Final = 20
 NOT_A_SET: Final = "is not a descriptor set; protoc --descriptor_set_out makes one"
 Files = dict[str, Any]  # descriptors by name
 
@@ -30,8 +31,7 @@ def message_class(descriptor_set: bytes, name: str) -> Any:
         return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
     except KeyError as error:
         known = sorted(each for file in files.values() for each in _names(file.message_type, file))
-        listed = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-        raise ValueError(f"has no message {name}; it has: {listed or 'none'}") from error
+        raise ValueError(f"has no message {name}; it has: {listed(known) or 'none'}") from error
 
 
 def _files(descriptor_set: bytes) -> Files:

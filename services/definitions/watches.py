@@ -17,14 +17,12 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from schemas.codec import checked_schema
-from schemas.validation_errors import DefinitionError, first_mistake, unknown
+from schemas.validation_errors import DefinitionError, first_mistake, listed, unknown
 from schemas.watch import AVRO, PROTOBUF, Cluster, Encoding, Watch, WatchedTopic
 from services.definitions import avro_schemas
-from services.definitions.avro_schemas import parsed
 from services.runtime.files import read_toml, write_whole
 
 MAX_SCHEMA_BYTES: Final = 16 * 1024 * 1024
-MOST_NAMED: Final = 20
 _OTHERS: Final = 0o077
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -145,7 +143,7 @@ def _with_schemas(watch: Watch, folder: Path) -> Watch:
             _schema(folder / each, topic.keys, topic.paths_in("key")) for each in topic.key_schemas
         ]
         side["schema_ids"] = {
-            number: _avro_schema(folder / each) for number, each in topic.schema_ids.items()
+            number: _avro_schema(folder / each)[0] for number, each in topic.schema_ids.items()
         }
     return Watch.model_validate(fields)
 
@@ -157,9 +155,8 @@ def _schema(path: Path, encoding: Encoding, paths: list[list[str]]) -> str:
         return _descriptors(path, encoding.message, paths)
     if encoding.format not in AVRO:
         return _text(path)
-    text = _avro_schema(path)
+    text, schema = _avro_schema(path)
     if len(encoding.schemas) == 1:  # of several types each may have some of the paths
-        schema = parsed([json.loads(text)])
         _check_paths(path, paths, partial(avro_schemas.fields_instead, schema))
     return text
 
@@ -170,21 +167,20 @@ def _check_paths(
     for names in paths:
         known = instead(names)
         if known is not None:
-            listed = ", ".join(known[:MOST_NAMED]) + (", …" if len(known) > MOST_NAMED else "")
-            rest = f"; there it has: {listed}" if known else ""
+            rest = f"; there it has: {listed(known)}" if known else ""
             raise DefinitionError(f"{path} has no field {'.'.join(names)}{rest}.")
 
 
-def _avro_schema(path: Path) -> str:
-    """The text of an `.avsc`, which the watcher parses by itself. Raises DefinitionError."""
+def _avro_schema(path: Path) -> tuple[str, Any]:
+    """The text of an `.avsc`, which the watcher parses by itself, and the schema as `parsed`
+    returns it. Raises DefinitionError."""
     text = _text(path)
     try:
         with checked_schema():
             schema = json.loads(text)
-        parsed([schema])
+        return text, avro_schemas.parsed([schema])
     except ValueError as error:
         raise DefinitionError(f"{path} is {error}.") from error
-    return text
 
 
 def _text(path: Path) -> str:

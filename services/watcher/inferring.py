@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, pairwise
 from typing import Any, Final
 
@@ -96,6 +96,7 @@ class Seen:
     windows: list[tuple[int, ...]]
     skipped: int
 
+    @cached_property
     def texts(self) -> dict[str, list[bytes | None]]:
         """Text of each record by path, for the paths that most records have, or many records if the
         others can be told apart. A topic with deletes is known by its values, as a key has several
@@ -120,12 +121,12 @@ class Seen:
 
     def choice(self, path: str) -> str:
         """The line of the file that leaves out records without a path; empty if there are few."""
-        texts = self.texts().get(path, ())
-        if len(texts) - list(texts).count(None) >= GOOD * len(texts):
+        texts = self.texts.get(path, [])
+        if len(texts) - texts.count(None) >= GOOD * len(texts):
             return ""
         types = {kind for kind, text in zip(self.types, texts, strict=True) if text is not None}
         others = {kind for kind, text in zip(self.types, texts, strict=True) if text is None}
-        if len(types) == 1 and not types & others:
+        if len(types) == 1 and all(types) and not types & others:
             return f"message = {json.dumps(types.pop())}"
         return f"where = {{ {json.dumps(path, ensure_ascii=False)} = true }}"
 
@@ -151,7 +152,7 @@ class Guess:
 
 def guesses(inputs: Seen, outputs: Seen) -> list[Guess]:
     """Pairs of paths with common values, best first."""
-    sides = inputs.texts(), outputs.texts()
+    sides = inputs.texts, outputs.texts
     result = []
     for input_path, texts in sides[0].items():
         names = Counter(text for text in texts if text is not None)
@@ -180,8 +181,10 @@ def along(guessed: Sequence[list[Guess]]) -> list[Guess]:
     return max(whole, key=lambda same: min(guess.score for guess in same), default=[])
 
 
-def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
-    """Guess the format of records."""
+def seen(
+    topic: str, messages: list[Message], ids: SchemaIds | None, may_have_windows: bool = False
+) -> Seen:
+    """Guess the format of records. may_have_windows: whether keys may end with a window."""
     whole = [message for message in messages if message.value() is not None] or messages
     kind = _format([message.value() or b"" for message in whole])
     values = _decoded(kind, [message.value() or b"" for message in whole], ids)
@@ -189,7 +192,9 @@ def seen(topic: str, messages: list[Message], ids: SchemaIds | None) -> Seen:
         *range(len(whole))
     ]
     kept = [whole[row] for row in rows]
-    keys, windows = _without_windows([message.key() for message in kept])
+    keys = [message.key() for message in kept]
+    size, windows = _windows_of(keys) if may_have_windows else (0, [])
+    keys = [key and key[: len(key) - size] for key in keys]
     key = _key_format([each for each in keys if each], ids)
     return Seen(
         topic,
@@ -209,17 +214,14 @@ def _is_deleted(value: Any) -> bool:
     return any(is_delete(value, path) for path in ENVELOPES)
 
 
-def _without_windows(
-    keys: list[bytes | None],
-) -> tuple[list[bytes | None], list[tuple[int, ...]]]:
-    """Keys without the windows of Kafka Streams that all of them end with, and these windows."""
+def _windows_of(keys: list[bytes | None]) -> tuple[int, list[tuple[int, ...]]]:
+    """The windows of Kafka Streams that all keys end with, and their size in bytes; 0 if none."""
     for tail in (SESSION, WINDOW_START):
-        if any(key is None or len(key) <= tail.size for key in keys):
-            continue
-        windows = [tail.unpack(key[-tail.size :]) for key in keys if key is not None]
-        if all(each in WINDOWS_MS for window in windows for each in window):
-            return [key and key[: -tail.size] for key in keys], windows
-    return keys, []
+        windows = [tail.unpack(key[-tail.size :]) for key in keys if key and len(key) > tail.size]
+        moments = {each for window in windows for each in window}
+        if windows and len(windows) == len(keys) and all(each in WINDOWS_MS for each in moments):
+            return tail.size, windows
+    return 0, []
 
 
 def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
@@ -248,10 +250,9 @@ def _types(kind: Format, values: list[bytes], ids: SchemaIds | None) -> list[str
     """The type of each value by the id of its schema, which was fetched before; empty if it has no
     type of its own."""
     names: dict[bytes, str] = {}
-    for frame in (
-        {value[:FRAME_BYTES] for value in values} if kind == "avro-confluent" and ids else ()
-    ):
-        assert ids is not None
+    if kind != "avro-confluent" or ids is None:
+        return [""] * len(values)
+    for frame in {value[:FRAME_BYTES] for value in values}:
         try:
             schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
         except ValueError:
@@ -465,10 +466,10 @@ def _relation(inputs: Seen, outputs: Seen, best: Guess) -> Iterator[str]:
         yield 'kind = "window"'
         return
     times = [message.timestamp()[1] for message in outputs.messages]
-    known = set(outputs.texts()[best.output_path])
+    known = set(outputs.texts[best.output_path])
     between = [
         text in known
-        for text, message in zip(inputs.texts()[best.input_path], inputs.messages, strict=True)
+        for text, message in zip(inputs.texts[best.input_path], inputs.messages, strict=True)
         if text is not None and min(times) <= message.timestamp()[1] <= max(times)
     ]
     share = sum(between) / len(between) if between else 1.0
@@ -483,14 +484,20 @@ Read = Callable[[str, int, int | None], list[Message]]
 def path_seen(read: Read, topics: Sequence[str], ids: SchemaIds | None) -> tuple[Seen, ...]:
     """Records of the topics of a path with identities in common, if there are any. Raises as
     `read`, and RegistrySilentError."""
-    outputs = seen(topics[-1], read(topics[-1], OUTPUTS_READ, None), ids)
-    last_ms = max((message.timestamp()[1] for message in outputs.messages), default=-1)
+    newest_outputs = read(topics[-1], OUTPUTS_READ, None)
+    last_ms = max((message.timestamp()[1] for message in newest_outputs), default=-1)
     until_ms = last_ms if last_ms >= 0 else None
     tries = [(INPUTS_READ, until_ms), (MORE_INPUTS_READ, until_ms)]
     if until_ms is not None:  # it may be of an event long ago, before all inputs of the topic
         tries.append((INPUTS_READ, None))
     for count, until in tries:
-        inputs, *others = (seen(topic, read(topic, count, until), ids) for topic in topics[:-1])
+        batches = [read(topic, count, until) for topic in topics[:-1]]
+        # Only an output of windows has them in its keys; a path of topics has none.
+        is_plain = len(batches) == 1 and not _windows_of([each.key() for each in batches[0]])[0]
+        outputs = seen(topics[-1], newest_outputs, ids, may_have_windows=is_plain)
+        inputs, *others = (
+            seen(topic, messages, ids) for topic, messages in zip(topics[:-1], batches, strict=True)
+        )
         if along([guesses(inputs, other) for other in (*others, outputs)]):
             break
     return inputs, *others, outputs

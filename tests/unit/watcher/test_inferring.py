@@ -146,7 +146,7 @@ def test_keys_that_are_numbers_are_told_from_texts():
 
 def inferred(inputs, outputs, ids=None):
     """The watch of a guess, which can be watched."""
-    sides = seen("a", inputs, ids), seen("b", outputs, ids)
+    sides = path_seen(lambda topic, *_: {"a": inputs, "b": outputs}[topic], "ab", ids)
     found = tomllib.loads("\n".join(written(KAFKA, None, *sides)))
     return Watch.model_validate({"registry": {"url": "http://registry:8081"}, **found})
 
@@ -223,6 +223,18 @@ def test_keys_that_end_with_a_window_are_seen(kind):
     assert (found.outputs[0].key_window, found.outputs[0].identity) == (kind, ("key",))
     assert found.outputs[0].window_ms == (1_500 if kind == "time" else 0)
     assert found.relation.kind == "window"
+
+
+def test_windows_in_the_keys_of_all_topics_are_a_part_of_the_identity():
+    """Of a copied topic, or of a path of them."""
+    keys = [b"s1" + (BEGIN_MS + n).to_bytes(8, "big") for n in range(9)]
+    topics = {name: [message(name, b"x", key, n) for n, key in enumerate(keys)] for name in "abc"}
+    found = inferred(topics["a"], topics["b"])
+    assert (found.outputs[0].key_window, found.relation.kind) == ("", "one_to_one")
+    topics["a"] = topics["b"] = [message("a", b"x", b"s1", n) for n in range(9)]
+    sides = path_seen(lambda topic, *_: topics[topic], "abc", None)
+    path = tomllib.loads("\n".join(written(KAFKA, None, *sides)))
+    assert Watch.model_validate(path).outputs[0].key_window == ""
 
 
 def test_topics_that_share_nothing_say_so():

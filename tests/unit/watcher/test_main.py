@@ -128,6 +128,15 @@ def test_a_descriptor_set_of_no_use_is_refused_before_anything_starts(
     assert all(one in str(refused.value) for one in facts)
 
 
+@pytest.mark.parametrize("number", ["abc", "-1", "01234567-8123-4567-8123"])
+def test_an_id_that_no_schema_has_is_refused(tmp_path, number):
+    file = tmp_path / "orders.toml"
+    ids = f'[[inputs]]\nschema_ids = {{ "{number}" = "order.avsc" }}'
+    file.write_text(WATCH.replace("[[inputs]]", ids))
+    with pytest.raises(DefinitionError, match="must be a number or a GUID"):
+        read_watch(file)
+
+
 SITES = {"type": "record", "name": "Site", "fields": [{"name": "name", "type": "string"}]}
 ORDER = {
     "type": "record",
