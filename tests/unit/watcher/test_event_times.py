@@ -1,9 +1,13 @@
-"""Event times in every format."""
+"""Event times and windows in every format."""
+
+import json
 
 import pytest
 
 from services.watcher.decoding import UndecodableError
 from services.watcher.extracting import microseconds
+from tests.unit.watcher.extracted import of, windows
+from tests.unit.watcher.records import datum, message
 
 pytestmark = pytest.mark.unit
 
@@ -44,3 +48,63 @@ def test_a_time_is_microseconds_since_1970(value, written, expected):
 def test_what_is_no_time_is_refused(value, written, why):
     with pytest.raises(UndecodableError, match=why):
         microseconds(value, written)
+
+
+def test_a_key_can_end_with_the_start_of_its_window():
+    topic = {"key_window": "time", "window_ms": 1_500}
+    keys = [b"s" + (1_000).to_bytes(8, "big"), b"short"]
+    found = windows(topic, *(message("t", None, key) for key in keys))
+    why = "its key of 5 bytes does not end with a window"
+    assert found == (of("s"), [(1_000_000, 2_500_000)], [why])
+    numbers = topic | {"key": "int"}
+    key = (7).to_bytes(4, "big") + (1_000).to_bytes(8, "big")
+    assert windows(numbers, message("t", None, key)) == (of("7"), [(1_000_000, 2_500_000)], [])
+
+
+def test_a_key_can_end_with_its_session():
+    """As the session serialiser of Kafka Streams writes it: the last millisecond, then the
+    first."""
+    topic = {"key_window": "session", "key": "json", "identity": ["key.id"]}
+    key = b'{"id": "s"}' + (3_000).to_bytes(8, "big") + (1_000).to_bytes(8, "big")
+    assert windows(topic, message("t", None, key)) == (of("s"), [(1_000_000, 3_001_000)], [])
+
+
+@pytest.mark.parametrize(
+    "settings", [{"key_window": "time", "window_ms": 5}, {"key_window": "session"}]
+)
+@pytest.mark.parametrize("start", [b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
+def test_a_window_that_is_too_far_from_now_is_a_reason(settings, start):
+    tail = start if settings["key_window"] == "time" else start * 2
+    reason = "its time is too far from now"
+    assert windows(settings, message("t", None, b"k" + tail)) == ([], [], [reason])
+
+
+def test_the_event_time_can_be_the_timestamp_of_the_record():
+    topic = {"time": "timestamp", "time_format": "iso"}
+    assert windows(topic, message("t", None, b"k", ms=1_500)) == (of("k"), [(1_500_000,)], [])
+
+
+@pytest.mark.parametrize(("side", "window"), [("start", (7_000, 9_000)), ("end", (5_000, 7_000))])
+def test_a_window_can_have_one_end_and_a_length(side, window):
+    topic = {"format": "json", "identity": ["value.id"], side: "value.at", "window_ms": 2}
+    found = windows(topic, message("t", b'{"id": 1, "at": 7}'))
+    assert found == (of("1"), [window], [])
+
+
+@pytest.mark.parametrize(
+    ("logical", "number", "us"),
+    [
+        ("timestamp-millis", 7, 7_000),
+        ("timestamp-micros", 7, 7),
+        ("timestamp-nanos", 7_999, 7),
+        ("local-timestamp-millis", -1, -1_000),
+        ("time-micros", 7, 7_000_000),
+    ],
+)
+def test_a_type_with_a_unit_of_its_own_is_read_by_it(logical, number, us):
+    schema = {"type": "long", "logicalType": logical}
+    record = {"type": "record", "name": "R", "fields": [{"name": "at", "type": schema}]}
+    topic = {"format": "avro", "schemas": [json.dumps(record)], "time": "value.at"}
+    plain = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
+    a_record = message("t", datum(plain, {"at": number}), b"k")
+    assert windows(topic | {"time_format": "s"}, a_record)[1] == [(us,)]

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
-from services.definitions.avro_schemas import parsed
 from services.watcher.decoding import message_of
 from services.watcher.extracting import Extractor
 from services.watcher.records import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
+from tests.unit.watcher.extracted import BY_VALUE, identities, not_concerned, of, windows
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
@@ -38,18 +38,6 @@ ORDER = {
 }
 AN_ORDER = {"id": 42, "site": {"name": "north"}}
 FINGERPRINT = crc_64_avro(canonical(ORDER).encode()).to_bytes(8, "little")
-
-
-def identities(topic, *messages):
-    """Hashes of the records with an identity, and the reasons for the others."""
-    found = Extractor(WatchedTopic.model_validate({"topic": "t", **topic}), None).extract(
-        [*messages]
-    )
-    return found.hash.tolist(), {reason: one.count for reason, one in found.refused.items()}
-
-
-def of(*texts):
-    return hashes([text.encode() for text in texts]).tolist()
 
 
 def descriptors():
@@ -352,92 +340,6 @@ def _zigzag(number):
     return bytes([coded]) if coded < 128 else bytes([coded & 127 | 128, coded >> 7])
 
 
-NODE = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
-NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "no", "type": "null"}]}
-
-
-@pytest.mark.parametrize(
-    ("schema", "reason"),
-    [
-        (NODE, "Node contains itself"),
-        ({"type": "array", "items": NODE}, "Node contains itself"),
-        ({"type": "array", "items": "null"}, "it has an array of items that take no bytes"),
-        (
-            {"type": "map", "values": {"type": "array", "items": NOTHING}},
-            "items that take no bytes",
-        ),
-        ({"type": "array", "items": {"type": "fixed", "name": "F", "size": 0}}, "no bytes"),
-    ],
-)
-def test_a_schema_whose_records_have_no_bound_is_refused(schema, reason):
-    """A short record of such a schema ends the process, or fills its memory."""
-    with pytest.raises(ValueError, match=reason):
-        parsed([schema])
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        ORDER,
-        {"type": "array", "items": ["null", "long"]},
-        {"type": "map", "values": "null"},
-        {"type": "array", "items": {"type": "enum", "name": "E", "symbols": ["A"]}},
-        NOTHING,
-    ],
-)
-def test_other_schemas_are_not(schema):
-    assert parsed([schema])
-
-
-def not_concerned(topic, *messages):
-    """Hashes of the records with an identity; kind and number of those that do not concern it, by
-    reason."""
-    found = Extractor(WatchedTopic.model_validate({"topic": "t", **topic}), None).extract(
-        [*messages]
-    )
-    assert not found.refused
-    return found.hash.tolist(), {why: (one.kind, one.count) for why, one in found.others.items()}
-
-
-BY_VALUE = {"format": "json", "identity": ["value.id"]}
-
-
-def test_a_record_without_a_value_is_a_tombstone_if_its_identity_is_in_values():
-    a_record = message("t", b'{"id": 1}', b"k")
-    tombstone = message("t", None, b"k")
-    one = ("tombstone", 1)
-    assert not_concerned(BY_VALUE, a_record, tombstone) == (of("1"), {"it has no value": one})
-    assert not_concerned({"format": "json"}, a_record, tombstone) == (of("k", "k"), {})
-    by_key = {"format": "json", "by": "value.id"}
-    assert not_concerned(by_key, a_record, tombstone) == (of("k", "k"), {})
-
-
-def change(operation, **rows):
-    return {"before": None, "after": None, **rows, "op": operation, "ts_ms": 1}
-
-
-@pytest.mark.parametrize("wrap", [lambda event: event, lambda event: {"payload": event}])
-def test_a_change_event_without_a_state_after_it_is_a_delete(wrap):
-    path = ["value.after.id"] if wrap(1) == 1 else ["value.payload.after.id"]
-    events = [
-        change("c", after={"id": 7}),
-        change("d", before={"id": 7}),
-        change("t"),
-    ]
-    messages = [message("t", json.dumps(wrap(event)).encode()) for event in events]
-    found = not_concerned({"format": "json", "identity": path}, *messages)
-    assert found == (of("7"), {"it is a delete": ("delete", 2)})
-
-
-def test_another_record_without_a_state_after_it_is_refused():
-    topic = {"format": "json", "identity": ["value.after.id"]}
-    messages = [
-        message("t", json.dumps(event).encode())
-        for event in (change("c"), {"after": None}, {"op": "d"}, change("d", after={"no": 1}))
-    ]
-    assert identities(topic, *messages) == ([], {"it has no field after.id": 4})
-
-
 @pytest.mark.parametrize(
     ("kind", "key", "text"),
     [
@@ -487,54 +389,6 @@ def test_keys_have_schema_files_of_their_own():
     assert identities(protobuf_key, record) == (of("north"), {})
 
 
-def windows(topic, *messages):
-    """Identities, windows in microseconds, and reasons."""
-    fields = {"topic": "t", **topic}
-    found = Extractor(WatchedTopic.model_validate(fields), None).extract([*messages])
-    return found.hash.tolist(), found.times_us, [*found.refused]
-
-
-def test_a_key_can_end_with_the_start_of_its_window():
-    topic = {"key_window": "time", "window_ms": 1_500}
-    keys = [b"s" + (1_000).to_bytes(8, "big"), b"short"]
-    found = windows(topic, *(message("t", None, key) for key in keys))
-    why = "its key of 5 bytes does not end with a window"
-    assert found == (of("s"), [(1_000_000, 2_500_000)], [why])
-    numbers = topic | {"key": "int"}
-    key = (7).to_bytes(4, "big") + (1_000).to_bytes(8, "big")
-    assert windows(numbers, message("t", None, key)) == (of("7"), [(1_000_000, 2_500_000)], [])
-
-
-def test_a_key_can_end_with_its_session():
-    """As the session serialiser of Kafka Streams writes it: the last millisecond, then the
-    first."""
-    topic = {"key_window": "session", "key": "json", "identity": ["key.id"]}
-    key = b'{"id": "s"}' + (3_000).to_bytes(8, "big") + (1_000).to_bytes(8, "big")
-    assert windows(topic, message("t", None, key)) == (of("s"), [(1_000_000, 3_001_000)], [])
-
-
-@pytest.mark.parametrize(
-    "settings", [{"key_window": "time", "window_ms": 5}, {"key_window": "session"}]
-)
-@pytest.mark.parametrize("start", [b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
-def test_a_window_that_is_too_far_from_now_is_a_reason(settings, start):
-    tail = start if settings["key_window"] == "time" else start * 2
-    reason = "its time is too far from now"
-    assert windows(settings, message("t", None, b"k" + tail)) == ([], [], [reason])
-
-
-def test_the_event_time_can_be_the_timestamp_of_the_record():
-    topic = {"time": "timestamp", "time_format": "iso"}
-    assert windows(topic, message("t", None, b"k", ms=1_500)) == (of("k"), [(1_500_000,)], [])
-
-
-@pytest.mark.parametrize(("side", "window"), [("start", (7_000, 9_000)), ("end", (5_000, 7_000))])
-def test_a_window_can_have_one_end_and_a_length(side, window):
-    topic = {"format": "json", "identity": ["value.id"], side: "value.at", "window_ms": 2}
-    found = windows(topic, message("t", b'{"id": 1, "at": 7}'))
-    assert found == (of("1"), [window], [])
-
-
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -553,73 +407,6 @@ def test_a_window_can_have_one_end_and_a_length(side, window):
 def test_settings_that_do_not_fit_are_refused(fields, reason):
     with pytest.raises(ValueError, match=reason):
         WatchedTopic.model_validate({"topic": "t", **fields})
-
-
-EVENTS = {
-    "21": '{"type": "record", "name": "OrderPlaced", "namespace": "shop", '
-    '"fields": [{"name": "id", "type": "string"}]}',
-    "22": '{"type": "record", "name": "Paid", "namespace": "shop", '
-    '"fields": [{"name": "amount", "type": "double"}]}',
-    "23": '[{"type": "record", "name": "shop.OrderPlaced", "fields": '
-    '[{"name": "id", "type": "string"}]}, "string", "null"]',
-}
-
-
-def test_one_type_of_avro_records_is_watched():
-    topic = {"format": "avro-confluent", "identity": ["value.id"], "schema_ids": EVENTS}
-    messages = [
-        message("t", b"\0\0\0\0\x15\x04o1"),
-        message("t", b"\0\0\0\0\x16" + bytes(8)),
-        message("t", b"\0\0\0\0\x17\x00\x04o2"),
-        message("t", b"\0\0\0\0\x17\x02\x04o3"),
-        message("t", b"\0\0\0\0\x17\x04"),
-    ]
-    others = {f"its type is {name}": ("other_type", 1) for name in ("shop.Paid", "string", "null")}
-    found = not_concerned(topic | {"message": "shop.OrderPlaced"}, *messages)
-    assert found == (of("o1", "o2"), others)
-    by_key = topic | {"message": "shop.Paid", "identity": ["key"]}
-    paid = message("t", b"\0\0\0\0\x16" + bytes(8), b"p1")
-    assert not_concerned(by_key, paid, messages[0])[0] == of("p1")
-
-
-@pytest.mark.parametrize("branch", [b"\x06", b"\x01", b""])
-def test_a_branch_that_a_union_does_not_have_is_a_reason(branch):
-    topic = {"format": "avro-confluent", "identity": ["value.id"], "schema_ids": EVENTS}
-    found, refused = identities(topic, message("t", b"\0\0\0\0\x17" + branch))
-    assert (found, sum(refused.values())) == ([], 1)
-
-
-@pytest.mark.parametrize(
-    ("where", "ids", "reasons"),
-    [
-        ({"value.type": "placed"}, ["1"], ["its value.type is paid", "its value.type is no text"]),
-        ({"value.type": ["placed", "paid"]}, ["1", "2"], ["its value.type is no text"]),
-        ({"value.n": 5}, ["1"], ["its value.n is no text"]),
-        ({"value.ok": "true"}, ["2"], ["its value.ok is no text"]),
-        ({"value.n": True}, ["1"], ["it has no value.n"]),
-        ({"value.n": False}, ["2", "3"], ["it has a value.n"]),
-        ({"header.h": "x"}, ["3"], ["its header.h is no text"]),
-        ({"value.type": "placed", "value.n": False}, [], None),
-    ],
-)
-def test_records_are_chosen_by_values(where, ids, reasons):
-    rows = [{"id": 1, "type": "placed", "n": 5.0}, {"id": 2, "type": "paid", "ok": True}]
-    messages = [message("t", json.dumps(row).encode()) for row in rows]
-    messages.append(message("t", b'{"id": 3, "type": null}', headers=[("h", b"x")]))
-    found, others = not_concerned(BY_VALUE | {"where": where}, *messages)
-    assert found == of(*ids)
-    assert {kind for kind, _ in others.values()} == {"other_type"}
-    assert reasons is None or [*others] == reasons
-
-
-def test_what_is_left_out_has_at_most_some_twenty_reasons():
-    rows = [message("t", json.dumps({"id": 1, "type": f"t{n}"}).encode()) for n in range(50)]
-    found, others = not_concerned(
-        BY_VALUE | {"where": {"value.type": "t0"}}, *rows, message("t", None)
-    )
-    assert found == of("1")
-    assert others.pop("it has no value") == ("tombstone", 1)
-    assert (len(others), others["other reasons"]) == (21, ("other_type", 29))
 
 
 LOGICAL = {
@@ -655,25 +442,6 @@ def test_values_of_logical_types_equal_those_of_json(path, as_json):
     found = identities(avro, message("t", value))
     in_json = {"format": "json", "identity": ["value.v"]}
     assert found == identities(in_json, message("t", b'{"v": %s}' % as_json.encode()))
-
-
-@pytest.mark.parametrize(
-    ("logical", "number", "us"),
-    [
-        ("timestamp-millis", 7, 7_000),
-        ("timestamp-micros", 7, 7),
-        ("timestamp-nanos", 7_999, 7),
-        ("local-timestamp-millis", -1, -1_000),
-        ("time-micros", 7, 7_000_000),
-    ],
-)
-def test_a_type_with_a_unit_of_its_own_is_read_by_it(logical, number, us):
-    schema = {"type": "long", "logicalType": logical}
-    record = {"type": "record", "name": "R", "fields": [{"name": "at", "type": schema}]}
-    topic = {"format": "avro", "schemas": [json.dumps(record)], "time": "value.at"}
-    plain = {"type": "record", "name": "R", "fields": [{"name": "at", "type": "long"}]}
-    a_record = message("t", datum(plain, {"at": number}), b"k")
-    assert windows(topic | {"time_format": "s"}, a_record)[1] == [(us,)]
 
 
 @pytest.mark.parametrize(
