@@ -72,8 +72,9 @@ class ReadPartition:
     next: the next offset, in the topic with topic_id. read_ms: everything earlier has been read.
     newest_ms: time of the newest record, also if its producer's clock is ahead. end, end_ms: the
     high watermark at an earlier time. asked_ms: when it was asked for, until the next record is
-    read. is_held: whether it is paused. is_stuck: whether its next offset does not exist. lost: a
-    problem that concerns records before the next one.
+    read. asked_before: that record's time, and when the end before it was asked for, until a record
+    of a later batch is read. is_held: whether it is paused. is_stuck: whether its next offset does
+    not exist. lost: a problem that concerns records before the next one.
     """
 
     next: int
@@ -83,6 +84,7 @@ class ReadPartition:
     end: int = 0
     end_ms: int = -1
     asked_ms: int = -1
+    asked_before: tuple[int, int] | None = None
     leader: int = -1
     is_held: bool = False
     is_stuck: bool = False
@@ -326,21 +328,28 @@ class WatchReader:
         self.clocks.saw(state.leader, time_ms, now, kind == TIMESTAMP_LOG_APPEND_TIME, is_fresh)
 
     def _bound_clocks(self, batch: list[Message]) -> None:
-        """Note the first record of each partition after the latest query of its end."""
+        """Note the first record of the second batch of each partition after the latest query of its
+        end. The first batch may have been stamped before the query: an append is seen at the end
+        only when it is over. Appends to a partition follow one another."""
         waiting = {
             place[1]: state
             for place, state in self._places.items()
-            if place[0] == batch[0].topic() and state.asked_ms >= 0
+            if place[0] == batch[0].topic() and (state.asked_ms >= 0 or state.asked_before)
         }
         for message in batch if waiting else ():
             state = waiting.get(message.partition())
-            if state is None or message.offset() < state.end:
+            if state is None:
                 continue
             kind, time_ms = message.timestamp()
-            if kind == TIMESTAMP_LOG_APPEND_TIME and state.leader >= 0:
-                self.clocks.appended_after(state.leader, time_ms, state.asked_ms)
-            state.asked_ms = -1
-            del waiting[message.partition()]
+            if state.asked_before is not None and time_ms != state.asked_before[0]:
+                if kind == TIMESTAMP_LOG_APPEND_TIME and state.leader >= 0:
+                    self.clocks.appended_after(state.leader, time_ms, state.asked_before[1])
+                state.asked_before = None
+            if state.asked_ms >= 0 and message.offset() >= state.end:
+                state.asked_before = time_ms, state.asked_ms
+                state.asked_ms = -1
+            elif state.asked_ms < 0 and state.asked_before is None:
+                del waiting[message.partition()]
 
     def read_until(self, place: Place, offset: int, time_ms: int, newest_ms: int) -> None:
         """Note the last processed record of a partition; see Partition."""
