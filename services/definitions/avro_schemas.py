@@ -10,21 +10,25 @@ fixed its text, a timestamp of any unit an int with `event_time_us`. All others 
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Context, Decimal
+from io import BytesIO
 from typing import Any, Final
 from uuid import UUID
 
 import fastavro
+from fastavro import _read_py  # in Python, whose recursion has a limit
 from fastavro.read import LOGICAL_READERS
 
 from schemas.codec import checked_schema
 
 MOST_SCALE: Final = 1_000  # of a decimal
 MOST_BYTES: Final = 500  # of a decimal; a longer one is its bytes, as its digits would take hours
+MOST_NESTED_BYTES: Final = 100_000  # of a record whose schema contains itself
 _SYMBOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UUID_BYTES: Final = 16
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _LISTED: Final = "listed-symbol"  # an enum whose symbols are in `texts`
 _EXACT: Final = Context(prec=4 * MOST_BYTES)
+_CONTAINS_ITSELF: Final = "contains-itself"
 
 
 class Timestamp(int):
@@ -77,7 +81,7 @@ def _listed(symbol: str, schema: Any, _reader: Any = None) -> str:
 
 
 # By type and logical type. The names are not Avro's, which fastavro checks and applies by itself.
-LOGICAL_READERS |= {
+_READERS: Final[Mapping[str, Any]] = {
     **dict.fromkeys(("bytes-watched-decimal", "fixed-watched-decimal"), _decimal),
     "fixed-watched-uuid": _uuid,
     f"enum-watched-{_LISTED}": _listed,
@@ -86,27 +90,51 @@ LOGICAL_READERS |= {
         for name, kind in _TIMES.items()
     },
 }
+LOGICAL_READERS.update(_READERS)
+_read_py.LOGICAL_READERS.update(_READERS)
 
 
 def parsed(schemas: list[Any]) -> Any:
-    """The last of some Avro schemas, which may refer to earlier ones, for `schemaless_reader`. A
-    union is a list of schemas that can be used each by itself. Raises ValueError."""
+    """The last of some Avro schemas, which may refer to earlier ones, for `read`. A union is a list
+    of schemas that can be used each by itself. Raises ValueError."""
     named: dict[str, Any] = {}
     with checked_schema():
         for schema in schemas:
             result = fastavro.parse_schema(_for_reading(schema), named_schemas=named, _force=True)
-            _takes_bytes(result, named, {})
+            known: dict[str, bool | None] = {}
+            _takes_bytes(result, named, known)
+    marks = {
+        "__fastavro_parsed": True,
+        "__named_schemas": named,
+        _CONTAINS_ITSELF: _CONTAINS_ITSELF in known,
+    }
     if isinstance(result, list):
-        return [_whole(branch, named) for branch in result]
-    return _whole(result, named)
+        return [_whole(branch, marks) for branch in result]
+    return _whole(result, marks)
 
 
-def _whole(schema: Any, named: dict[str, Any]) -> Any:
+def _whole(schema: Any, marks: dict[str, Any]) -> Any:
     """A parsed schema with those that it refers to, as fastavro marks it."""
+    named = marks["__named_schemas"]
     result = named.get(schema, schema) if isinstance(schema, str) else schema
-    if isinstance(result, dict):
-        return result | {"__fastavro_parsed": True, "__named_schemas": named}
-    return result
+    return result | marks if isinstance(result, dict) else result
+
+
+def read(stream: BytesIO, schema: Any) -> Any:
+    """The datum of a schema of `parsed` that begins where the stream is. Raises ValueError and many
+    other kinds of errors for corrupt data.
+
+    Data of a few bytes may be nested deeply if a schema contains itself, which would end the
+    process in fastavro's compiled reader.
+    """
+    if not (isinstance(schema, dict) and schema[_CONTAINS_ITSELF]):
+        return fastavro.schemaless_reader(stream, schema, None)
+    if len(stream.getbuffer()) > MOST_NESTED_BYTES:
+        raise ValueError(f"its schema contains itself, and it has over {MOST_NESTED_BYTES} bytes")
+    try:
+        return _read_py.schemaless_reader(stream, schema, None)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
 
 
 def _for_reading(schema: Any) -> Any:
@@ -193,10 +221,10 @@ def _fields_instead(
 
 def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | None]) -> bool:
     """Whether every value of a parsed schema takes at least a byte. known: the same by record, None
-    while its fields are visited.
+    while its fields are visited; with _CONTAINS_ITSELF if a record does.
 
-    Raises ValueError if a few bytes could be a record of any depth or length: for a record that
-    contains itself, and for an array of items that take no bytes.
+    Raises ValueError for an array of items that take no bytes: a few bytes could be one of any
+    length.
     """
     if isinstance(schema, list):
         for each in schema:
@@ -227,7 +255,6 @@ def _record_takes_bytes(
         known[name] = None
         takes = [_takes_bytes(field["type"], named, known) for field in record["fields"]]
         known[name] = any(takes)
-    result = known[name]
-    if result is None:
-        raise ValueError(f"{name} contains itself")
-    return result
+    elif known[name] is None:
+        known[_CONTAINS_ITSELF] = True
+    return known[name] is not False  # within itself: it has no end, or takes the bytes around it

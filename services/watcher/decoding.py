@@ -28,12 +28,11 @@ from math import nan
 from typing import Any, Final, Literal
 from uuid import UUID
 
-import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from schemas.codec import HEADER_BYTES, MARKER, told_by
 from schemas.watch import PROTOBUF, Encoding, Registry
-from services.definitions.avro_schemas import Nanoseconds, parsed, type_name
+from services.definitions.avro_schemas import Nanoseconds, parsed, read, type_name
 from services.runtime.clickhouse import NoRedirects, ServerRefusedError
 from services.watcher.records import text_of
 
@@ -352,7 +351,7 @@ def datum(schema: Any, value: bytes, start: int = 0, message: str = "") -> Any:
             schema = schema[_branch(stream)]
         if message and (name := type_name(schema)) != message:
             raise NotConcernedError("other_type", f"its type is {name}")
-        record = fastavro.schemaless_reader(stream, schema, None)
+        record = read(stream, schema)
     except NotConcernedError:
         raise
     except Exception as error:  # fastavro raises many kinds for corrupt data
@@ -364,7 +363,7 @@ def datum(schema: Any, value: bytes, start: int = 0, message: str = "") -> Any:
 
 def _branch(stream: io.BytesIO) -> int:
     """The number of a union's branch. Raises IndexError if it is negative."""
-    branch = int(fastavro.schemaless_reader(stream, "long", None))
+    branch = int(read(stream, "long"))
     if branch < 0:
         raise IndexError(branch)
     return branch
@@ -427,16 +426,15 @@ class _Message:
     def __getitem__(self, name: str) -> Any:
         field = self._message.DESCRIPTOR.fields_by_name[name]
         value = getattr(self._message, name)
-        if field.message_type is None:
-            return list(value) if hasattr(value, "extend") else value
-        if field.message_type.GetOptions().map_entry:
-            is_scalar = field.message_type.fields_by_name["value"].message_type is None
-            return {_key_text(k): v if is_scalar else _Message(v) for k, v in value.items()}
-        if hasattr(value, "MergeFrom") and not hasattr(value, "DESCRIPTOR"):
-            return [_Message(each) for each in value]
-        if field.has_presence and not self._message.HasField(name):
+        whole = field.message_type
+        if whole is not None and whole.GetOptions().map_entry:
+            of = whole.fields_by_name["value"]
+            return {_key_text(key): _single(of, each) for key, each in value.items()}
+        if hasattr(value, "extend"):
+            return [_single(field, each) for each in value]
+        if whole is not None and field.has_presence and not self._message.HasField(name):
             return None
-        return _Message(value)
+        return _single(field, value)
 
     def plain(self) -> Any:
         """The value of a wrapper such as google.protobuf.StringValue, and a Timestamp as number;
@@ -447,6 +445,17 @@ class _Message:
         if name == "google.protobuf.Timestamp":
             return Nanoseconds(self._message.seconds * 1_000_000_000 + self._message.nanos)
         return self
+
+
+def _single(field: Any, value: Any) -> Any:
+    """A value of a field: an enum's is its first name, or the number if the file has none for it,
+    as later versions of the enum may have."""
+    if field.message_type is not None:
+        return _Message(value)
+    if field.enum_type is None:
+        return value
+    names = (each.name for each in field.enum_type.values if each.number == value)
+    return next(names, value)
 
 
 _WRAPPERS: Final = {

@@ -548,6 +548,54 @@ def test_wrappers_and_timestamps_of_protobuf_are_values():
     assert identities(files | {"identity": ["value.id"]}, empty) == ([], {reason: 1})
 
 
+def with_enums():
+    """A message with an enum: alone, repeated, and in a map."""
+    field = descriptor_pb2.FieldDescriptorProto
+    file = descriptor_pb2.FileDescriptorProto(name="e.proto", package="shop", syntax="proto3")
+    state = file.enum_type.add(name="State")
+    state.options.allow_alias = True
+    for name, number in (("NEW", 0), ("SHIPPED", 1), ("SENT", 1)):
+        state.value.add(name=name, number=number)
+    order = file.message_type.add(name="Order")
+    by_site = order.nested_type.add(name="BySiteEntry")
+    by_site.options.map_entry = True
+    by_site.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
+    for place, name, number, label in (
+        (order, "state", 1, field.LABEL_OPTIONAL),
+        (order, "earlier", 2, field.LABEL_REPEATED),
+        (by_site, "value", 2, field.LABEL_OPTIONAL),
+    ):
+        place.field.add(
+            name=name, number=number, type=field.TYPE_ENUM, type_name=".shop.State", label=label
+        )
+    order.field.add(
+        name="by_site",
+        number=3,
+        type=field.TYPE_MESSAGE,
+        type_name=".shop.Order.BySiteEntry",
+        label=field.LABEL_REPEATED,
+    )
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    return base64.b64encode(files.SerializeToString()).decode()
+
+
+def test_enums_of_protobuf_are_their_names():
+    files = {"format": "protobuf", "schemas": [with_enums()], "message": "shop.Order"}
+    order = message_of(with_enums(), "shop.Order")(state=1, earlier=[0, 1, 7], by_site={"a": 1})
+    record = message("t", order.SerializeToString(), b"k")
+    for path, text in (
+        ("value.state", "SHIPPED"),
+        ("value.earlier.0", "NEW"),
+        ("value.earlier.1", "SHIPPED"),
+        ("value.earlier.2", "7"),
+        ("value.by_site.a", "SHIPPED"),
+    ):
+        assert identities(files | {"identity": [path]}, record) == (of(text), {})
+    shipped = files | {"identity": ["key"], "where": {"value.state": "SHIPPED"}}
+    unset = message("t", b"", b"k")
+    assert identities(shipped, record, unset)[0] == of("k")
+
+
 def test_a_bad_record_costs_only_itself():
     topic = {"format": "json", "identity": ["value.id"]}
     good = [message("t", b'{"id": "a"}'), message("t", b"{"), message("t", b'{"id": "b"}')]
