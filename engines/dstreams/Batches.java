@@ -117,7 +117,7 @@ final class Batches {
     private static Step step(String path, String name) {
         var plan = Plan.of(path);
         return STEPS.computeIfAbsent(name, any -> Step.of(
-            plan.stages.get(name), new Step.Setup(1000L * plan.number("kept_s"), 0)));
+            plan.stages.get(name), new Step.Setup(1000L * plan.number("kept_s"), 0, true)));
     }
 
     private JavaDStream<Output> copies(String name) {

@@ -2,6 +2,7 @@ package tidegauge.flink;
 
 import java.util.ArrayList;
 import java.util.List;
+import tidegauge.Accumulator;
 import tidegauge.Plan;
 import tidegauge.Stage;
 
@@ -37,7 +38,7 @@ final class Aggregates {
                 var isRead = from.source == ANY || event.source == Event.DERIVED
                     || event.source == from.source;
                 var value = isRead ? from.column.of(event) : null;
-                if (value != null) all[i].add(value, event);
+                if (value != null) all[i].add(value, event.appendedMs, event.offset);
             }
         }
     }

@@ -1,11 +1,11 @@
 package tidegauge.flink;
 
 import java.io.IOException;
-import java.nio.charset.StandardCharsets;
 import org.apache.flink.api.common.typeutils.TypeSerializer;
 import org.apache.flink.api.common.typeutils.base.TypeSerializerSingleton;
 import org.apache.flink.core.memory.DataInputView;
 import org.apache.flink.core.memory.DataOutputView;
+import tidegauge.Row;
 
 /** What the serializers of this engine have in common: values of Avro's primitive types. */
 abstract class Format<T> extends TypeSerializerSingleton<T> {
@@ -44,51 +44,15 @@ abstract class Format<T> extends TypeSerializerSingleton<T> {
     static void writeValues(Object[] values, DataOutputView out) throws IOException {
         out.writeShort(values == null ? -1 : values.length);
         if (values == null) return;
-        for (var value : values) writeValue(value, out);
+        for (var value : values) Row.writeValue(value, out);
     }
 
     static Object[] readValues(DataInputView in) throws IOException {
         var count = in.readShort();
         if (count < 0) return null;
         var values = new Object[count];
-        for (var i = 0; i < count; i++) values[i] = readValue(in);
+        for (var i = 0; i < count; i++) values[i] = Row.readValue(in);
         return values;
-    }
-
-    static void writeValue(Object value, DataOutputView out) throws IOException {
-        if (value == null) {
-            out.writeByte('n');
-        } else if (value instanceof Long whole) {
-            out.writeByte('l');
-            out.writeLong(whole);
-        } else if (value instanceof Double number) {
-            out.writeByte('d');
-            out.writeDouble(number);
-        } else if (value instanceof Boolean flag) {
-            out.writeByte(flag ? 't' : 'f');
-        } else {
-            out.writeByte('s');
-            var bytes = ((String) value).getBytes(StandardCharsets.UTF_8);
-            out.writeInt(bytes.length);
-            out.write(bytes);
-        }
-    }
-
-    static Object readValue(DataInputView in) throws IOException {
-        return switch (in.readByte()) {
-            case 'n' -> null;
-            case 'l' -> in.readLong();
-            case 'd' -> in.readDouble();
-            case 't' -> true;
-            case 'f' -> false;
-            default -> readText(in);
-        };
-    }
-
-    private static String readText(DataInputView in) throws IOException {
-        var bytes = new byte[in.readInt()];
-        in.readFully(bytes);
-        return new String(bytes, StandardCharsets.UTF_8);
     }
 
     static <S> void writeAll(S[] all, TypeSerializer<S> each, DataOutputView out)

@@ -7,6 +7,8 @@ import org.apache.flink.api.common.typeutils.SimpleTypeSerializerSnapshot;
 import org.apache.flink.api.common.typeutils.TypeSerializerSnapshot;
 import org.apache.flink.core.memory.DataInputView;
 import org.apache.flink.core.memory.DataOutputView;
+import tidegauge.Accumulator;
+import tidegauge.Row;
 
 /**
  * The state of a window: aggregated events. identities: what was counted once; null if all events
@@ -65,7 +67,7 @@ final class Group {
             for (var count : group.counts) out.writeLong(count);
             out.writeInt(group.identities == null ? -1 : group.identities.size());
             if (group.identities != null) {
-                for (var one : group.identities) Format.writeValue(one, out);
+                for (var one : group.identities) Row.writeValue(one, out);
             }
             out.writeLong(group.most);
             out.writeLong(group.appendedMs);
@@ -82,7 +84,7 @@ final class Group {
             for (var i = 0; i < counts.length; i++) counts[i] = in.readLong();
             var size = in.readInt();
             var identities = size < 0 ? null : new HashSet<String>();
-            for (var i = 0; i < size; i++) identities.add((String) Format.readValue(in));
+            for (var i = 0; i < size; i++) identities.add((String) Row.readValue(in));
             var group = new Group(head, accumulators, counts, identities);
             group.most = in.readLong();
             group.appendedMs = in.readLong();

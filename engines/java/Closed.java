@@ -38,10 +38,14 @@ final class Closed extends Step {
     private boolean hasBegun;
 
     Closed(Stage spec, Setup setup, Closings closings) {
-        // A late row may keep its window open for a deadline more.
-        super(spec, Math.max(setup.keptMs(), 2 * spec.deadlineMs + Closings.GRACE_MS));
+        super(spec, keptMs(spec, setup));
         this.setup = setup;
         this.closings = closings;
+    }
+
+    /** How long rows are kept: a late one may keep its window open for a deadline more. */
+    static long keptMs(Stage spec, Setup setup) {
+        return Math.max(setup.keptMs(), 2 * spec.deadlineMs + Closings.GRACE_MS);
     }
 
     @Override
@@ -52,8 +56,8 @@ final class Closed extends Step {
         for (var start : spec.starts(row.eventMs)) {
             var prefix = State.prefix(start, spec, row);
             var isLate = closings.isLate(row, spec, start);
-            if (isLate || state.get(prefix + PUBLISHED) != null) continue;
-            state.put(prefix + row.id, row.only(spec.kept, false));
+            if (isLate || state.get(prefix, PUBLISHED) != null) continue;
+            state.put(prefix, row.id, row.only(spec.kept, false));
             note(prefix, row);
         }
     }
@@ -72,10 +76,7 @@ final class Closed extends Step {
     private void restore(State state) {
         if (open != null) return;
         open = new TreeMap<>();
-        for (var one : state.range("", State.LAST)) {
-            var prefix = one.getKey().substring(0, one.getKey().indexOf('\u0002') + 1);
-            note(prefix, one.getValue());
-        }
+        state.all((key, row) -> note(State.prefixOf(key), row));
     }
 
     @Override
@@ -97,9 +98,8 @@ final class Closed extends Step {
     }
 
     private long due(Open one) {
-        var passedMs = closings.closedMs(one.runId, spec.inputs, one.start + spec.sizeMs);
-        var closedMs = Math.min(passedMs, one.newestMs.get() + spec.deadlineMs);
-        return Math.min(closedMs + Closings.GRACE_MS, one.dueMs);
+        var dueMs = closings.dueMs(one.runId, spec, one.start, one.newestMs.get());
+        return Math.min(dueMs, one.dueMs);
     }
 
     private void publish(
@@ -109,7 +109,7 @@ final class Closed extends Step {
         rows.removeIf(row -> row.id.equals(PUBLISHED) || row.appendedMs > dueMs);
         if (rows.isEmpty()) return;
         var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
-        state.put(prefix + PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));
+        state.put(prefix, PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));
         windowOf(rows, window.start).forEach(out);
     }
 

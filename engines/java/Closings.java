@@ -88,6 +88,12 @@ public final class Closings {
         return found;
     }
 
+    /** When a window of a stage, whose newest record was appended at a time, is due. */
+    public long dueMs(String runId, Stage stage, long start, long newestMs) {
+        var passedMs = closedMs(runId, stage.inputs, start + stage.sizeMs);
+        return Math.min(passedMs, newestMs + stage.deadlineMs) + GRACE_MS;
+    }
+
     /** Whether a row was appended too late for a window of a stage. */
     public boolean isLate(Row row, Stage stage, long start) {
         var closedMs = closedMs(row.runId(), stage.inputs, start + stage.sizeMs);

@@ -19,13 +19,13 @@ final class Counted extends Step {
     /** The same for one of the row's windows. */
     void addTo(long start, Row row, State state, Consumer<Row> out) {
         var prefix = State.prefix(start, spec, row);
-        var key = prefix + identity(spec, row);
+        var name = identity(spec, row);
         var rows = state.group(prefix);
-        var before = state.get(key);
+        var before = state.get(prefix, name);
         if (before == null && rows.stream().noneMatch(one -> one.completes)) {
             rows.add(row);
             var isLast = isComplete(spec, rows);
-            state.put(key, row.only(spec.kept, isLast));
+            state.put(prefix, name, row.only(spec.kept, isLast));
             if (isLast) publish(prefix, rows, start, out);
         } else if (before != null && before.completes && before.id.equals(row.id)) {
             publish(prefix, rows, start, out);

@@ -27,7 +27,7 @@ final class Join extends Step {
         }
         var isLast = rows.size() + 1 == spec.inputs.size();
         var kept = row.only(spec.kept, isLast);
-        state.put(prefix + row.source, kept);
+        state.put(prefix, row.source, kept);
         rows.add(kept);
         if (isLast) out.accept(joined(prefix, rows));
     }

@@ -2,7 +2,9 @@ package tidegauge;
 
 import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
+import java.io.DataInput;
 import java.io.DataInputStream;
+import java.io.DataOutput;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.io.Serializable;
@@ -107,7 +109,7 @@ public final class Row implements Serializable {
             out.writeShort(fields.size());
             for (var one : fields.entrySet()) {
                 writeText(out, one.getKey());
-                writeValue(out, one.getValue());
+                writeValue(one.getValue(), out);
             }
         } catch (IOException error) {
             throw new UncheckedIOException(error);
@@ -133,7 +135,8 @@ public final class Row implements Serializable {
         }
     }
 
-    private static void writeValue(DataOutputStream out, Object value) throws IOException {
+    /** Write a value of Avro's primitive types, or null. */
+    public static void writeValue(Object value, DataOutput out) throws IOException {
         if (value == null) {
             out.writeByte('n');
         } else if (value instanceof Long whole) {
@@ -150,7 +153,8 @@ public final class Row implements Serializable {
         }
     }
 
-    private static Object readValue(DataInputStream in) throws IOException {
+    /** Read a value of `writeValue`. */
+    public static Object readValue(DataInput in) throws IOException {
         return switch (in.readByte()) {
             case 'n' -> null;
             case 'l' -> in.readLong();
@@ -161,13 +165,15 @@ public final class Row implements Serializable {
         };
     }
 
-    private static void writeText(DataOutputStream out, String text) throws IOException {
+    private static void writeText(DataOutput out, String text) throws IOException {
         var bytes = text.getBytes(StandardCharsets.UTF_8);
         out.writeInt(bytes.length);
         out.write(bytes);
     }
 
-    private static String readText(DataInputStream in) throws IOException {
-        return new String(in.readNBytes(in.readInt()), StandardCharsets.UTF_8);
+    private static String readText(DataInput in) throws IOException {
+        var bytes = new byte[in.readInt()];
+        in.readFully(bytes);
+        return new String(bytes, StandardCharsets.UTF_8);
     }
 }

@@ -45,6 +45,8 @@ public final class Stage {
     public final Set<String> direct = new LinkedHashSet<>();
     /** Names of the inputs that it depends on. */
     public final Set<String> inputs = new LinkedHashSet<>();
+    /** Whether its rows are records of inputs, some of them left out or with more columns. */
+    public final boolean readsRecords;
     /** The event time column of the first of them. */
     public final String eventTime;
     /** Columns of a row that are kept until its output is made. */
@@ -80,6 +82,8 @@ public final class Stage {
         completeColumn = complete.isNull() ? "" : complete.get("column").asText();
         everyMs = complete.isNull() ? 0 : 1000L * complete.get("every_s").asLong();
         findInputs(plan, before);
+        readsRecords = reads.stream().map(before::get).allMatch(
+            one -> one == null || !one.isStateful() && one.readsRecords);
         eventTime = plan.inputs.get(inputs.iterator().next()).eventTime();
         findKept();
     }

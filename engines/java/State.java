@@ -5,56 +5,61 @@ import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.Deque;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.function.BiConsumer;
 
 /**
- * The state of a stage: rows by text key, in key order. Rows expire in the order of insertion, by
- * the time at which they were appended.
+ * The state of a stage: rows by text key. A key begins with the prefix of its group. Rows expire in
+ * the order of insertion, by the time at which they were appended.
  */
 public abstract class State implements Serializable {
     private static final long serialVersionUID = 1;
     private static final long SHIFT = 100_000_000_000_000L;  // keeps all times at 15 digits
-    public static final String LAST = "\uffff";
+    private static final char END_OF_PREFIX = '\u0002';
     private final Deque<Entry> oldest = new ArrayDeque<>();
 
-    private record Entry(String key, long appendedMs) implements Serializable {}
+    private record Entry(String prefix, String name, long appendedMs) implements Serializable {}
 
-    public abstract Row get(String key);
+    /** The row of a group with a name; null if there is none. */
+    public abstract Row get(String prefix, String name);
 
-    protected abstract void write(String key, Row row);
+    protected abstract void write(String prefix, String name, Row row);
 
-    protected abstract void remove(String key);
+    protected abstract void remove(String prefix, String name);
 
-    /** All entries from a key up to and including another, in order. */
-    public abstract List<Map.Entry<String, Row>> range(String from, String to);
+    /** All rows whose keys have this prefix. */
+    public abstract List<Row> group(String prefix);
+
+    /** Calls `each` with the key and the row of every entry, in the order of prefixes. */
+    public abstract void all(BiConsumer<String, Row> each);
 
     public abstract long size();
 
-    public final void put(String key, Row row) {
-        oldest.add(new Entry(key, row.appendedMs));
-        write(key, row);
+    public final void put(String prefix, String name, Row row) {
+        oldest.add(new Entry(prefix, name, row.appendedMs));
+        write(prefix, name, row);
     }
 
     /** Remove rows appended more than keptMs before another row. */
     public final void expire(long appendedMs, long keptMs) {
         while (!oldest.isEmpty() && oldest.peek().appendedMs < appendedMs - keptMs) {
-            remove(oldest.poll().key);
+            var one = oldest.poll();
+            remove(one.prefix, one.name);
         }
     }
 
     /** Existing rows expire in their turn. */
     protected final void restore() {
-        range("", LAST).stream().map(one -> new Entry(one.getKey(), one.getValue().appendedMs))
-            .sorted(Comparator.comparingLong(Entry::appendedMs)).forEach(oldest::add);
-    }
-
-    /** All rows whose keys have this prefix. */
-    public List<Row> group(String prefix) {
-        var found = new ArrayList<Row>();
-        range(prefix, prefix + LAST).forEach(one -> found.add(one.getValue()));
-        return found;
+        var entries = new ArrayList<Entry>();
+        all((key, row) -> {
+            var prefix = prefixOf(key);
+            entries.add(new Entry(prefix, key.substring(prefix.length()), row.appendedMs));
+        });
+        entries.sort(Comparator.comparingLong(Entry::appendedMs));
+        oldest.addAll(entries);
     }
 
     static String time(long timeMs) {
@@ -70,37 +75,55 @@ public abstract class State implements Serializable {
     public static String prefix(long timeMs, Stage spec, Row row) {
         var text = new StringBuilder(time(timeMs)).append('\u0001').append(row.runId());
         for (var name : spec.keys) text.append('\u0001').append(row.get(name));
-        return text.append('\u0002').toString();
+        return text.append(END_OF_PREFIX).toString();
+    }
+
+    /** The prefix with which a key begins. */
+    static String prefixOf(String key) {
+        return key.substring(0, key.indexOf(END_OF_PREFIX) + 1);
     }
 
     /** A state in the heap. */
     public static final class Heap extends State {
         private static final long serialVersionUID = 1;
-        private final TreeMap<String, Row> rows = new TreeMap<>();
+        private final Map<String, TreeMap<String, Row>> groups = new HashMap<>();
+        private long size;
 
         @Override
-        public Row get(String key) {
-            return rows.get(key);
+        public Row get(String prefix, String name) {
+            var group = groups.get(prefix);
+            return group == null ? null : group.get(name);
         }
 
         @Override
-        protected void write(String key, Row row) {
-            rows.put(key, row);
+        protected void write(String prefix, String name, Row row) {
+            var group = groups.computeIfAbsent(prefix, any -> new TreeMap<>());
+            if (group.put(name, row) == null) size++;
         }
 
         @Override
-        protected void remove(String key) {
-            rows.remove(key);
+        protected void remove(String prefix, String name) {
+            var group = groups.get(prefix);
+            if (group == null || group.remove(name) == null) return;
+            size--;
+            if (group.isEmpty()) groups.remove(prefix);
         }
 
         @Override
-        public List<Map.Entry<String, Row>> range(String from, String to) {
-            return new ArrayList<>(rows.subMap(from, true, to, true).entrySet());
+        public List<Row> group(String prefix) {
+            var group = groups.get(prefix);
+            return group == null ? new ArrayList<>() : new ArrayList<>(group.values());
+        }
+
+        @Override
+        public void all(BiConsumer<String, Row> each) {
+            new TreeMap<>(groups).forEach((prefix, group) ->
+                group.forEach((name, row) -> each.accept(prefix + name, row)));
         }
 
         @Override
         public long size() {
-            return rows.size();
+            return size;
         }
     }
 }

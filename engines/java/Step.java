@@ -26,8 +26,9 @@ public abstract class Step {
     /**
      * Parameters of steps. keptMs: how long rows are kept beyond the length of a window. unsureMs:
      * outputs published within this time before the start offset of a resumed program may be lost.
+     * resumes: whether states outlive the program.
      */
-    public record Setup(long keptMs, long unsureMs) {}
+    public record Setup(long keptMs, long unsureMs, boolean resumes) {}
 
     /** The step of a stage. */
     public static Step of(Stage spec, Setup setup) {
@@ -35,11 +36,22 @@ public abstract class Step {
         return switch (spec.kind) {
             case "join" -> new Join(spec, keptMs);
             case "window_join" -> new WindowJoin(spec, keptMs);
-            case "aggregate" -> spec.isCounted()
-                ? new Counted(spec, keptMs) : new Closed(spec, setup, Closings.ofProcess());
+            case "aggregate" -> aggregate(spec, setup);
             case "change" -> new Change(spec, keptMs);
             default -> new PerRow(spec);
         };
+    }
+
+    private static Step aggregate(Stage spec, Setup setup) {
+        if (spec.isCounted()) return new Counted(spec, setup.keptMs());
+        var isFolded = !setup.resumes() && spec.readsRecords;
+        return isFolded ? new Folded(spec, setup, Closings.ofProcess())
+            : new Closed(spec, setup, Closings.ofProcess());
+    }
+
+    /** The number of rows that it keeps. */
+    public long rows(State state) {
+        return state.size();
     }
 
     /** Process one row; outputs go to out. */

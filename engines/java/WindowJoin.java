@@ -23,7 +23,7 @@ final class WindowJoin extends Step {
             for (var other : state.group(prefix)) {
                 if (!other.source.equals(row.source)) out.accept(pair(spec, own, other, start));
             }
-            state.put(prefix + row.id, own);
+            state.put(prefix, row.id, own);
         }
     }
 

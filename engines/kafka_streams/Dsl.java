@@ -95,7 +95,7 @@ final class Dsl {
     }
 
     private Step.Setup setup() {
-        return new Step.Setup(kept.toMillis(), 0);
+        return new Step.Setup(kept.toMillis(), 0, true);
     }
 
     /** Pairs of records with the same keys and event time. */

@@ -8,6 +8,7 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
@@ -22,8 +23,9 @@ final class Group {
     private byte[] toBytes() {
         var bytes = new ByteArrayOutputStream();
         try (var out = new DataOutputStream(bytes)) {
-            var entries = rows.range("", State.LAST);
-            out.writeInt(entries.size());
+            out.writeInt((int) rows.size());
+            var entries = new ArrayList<Map.Entry<String, Row>>();
+            rows.all((key, row) -> entries.add(Map.entry(key, row)));
             for (var one : entries) {
                 out.writeUTF(one.getKey());
                 write(out, one.getValue());
@@ -39,7 +41,11 @@ final class Group {
     private static Group ofBytes(byte[] bytes) {
         var found = new Group();
         try (var in = new DataInputStream(new ByteArrayInputStream(bytes))) {
-            for (var left = in.readInt(); left > 0; left--) found.rows.put(in.readUTF(), read(in));
+            for (var left = in.readInt(); left > 0; left--) {
+                var key = in.readUTF();
+                var prefix = State.prefixOf(key);
+                found.rows.put(prefix, key.substring(prefix.length()), read(in));
+            }
             for (var left = in.readInt(); left > 0; left--) found.made.add(read(in));
         } catch (IOException error) {
             throw new UncheckedIOException(error);

@@ -194,7 +194,7 @@ final class Processors {
             clocks = new Clocks(tasks);
             var isExact = plan.choice("guarantee").equals("exactly-once");
             step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"),
-                isExact ? 0 : plan.number("commit_interval_ms")));
+                isExact ? 0 : plan.number("commit_interval_ms"), true));
         }
 
         @Override

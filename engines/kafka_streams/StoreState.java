@@ -2,7 +2,7 @@ package tidegauge;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
+import java.util.function.BiConsumer;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.StoreBuilder;
@@ -10,6 +10,7 @@ import org.apache.kafka.streams.state.Stores;
 
 /** The state of a stage in a store of Kafka Streams, with a changelog topic. */
 final class StoreState extends State {
+    private static final String LAST = "\uffff";
     private final KeyValueStore<String, byte[]> store;
 
     StoreState(KeyValueStore<String, byte[]> store) {
@@ -24,29 +25,35 @@ final class StoreState extends State {
     }
 
     @Override
-    public Row get(String key) {
-        var found = store.get(key);
-        return found == null ? null : Row.ofBytes(found);
+    public Row get(String prefix, String name) {
+        var value = store.get(prefix + name);
+        return value == null ? null : Row.ofBytes(value);
     }
 
     @Override
-    protected void write(String key, Row row) {
-        store.put(key, row.toBytes());
+    protected void write(String prefix, String name, Row row) {
+        store.put(prefix + name, row.toBytes());
     }
 
     @Override
-    protected void remove(String key) {
-        store.delete(key);
+    protected void remove(String prefix, String name) {
+        store.delete(prefix + name);
     }
 
     @Override
-    public List<Map.Entry<String, Row>> range(String from, String to) {
-        var found = new ArrayList<Map.Entry<String, Row>>();
-        try (var entries = store.range(from, to)) {
-            entries.forEachRemaining(
-                one -> found.add(Map.entry(one.key, Row.ofBytes(one.value))));
+    public List<Row> group(String prefix) {
+        var rows = new ArrayList<Row>();
+        try (var entries = store.range(prefix, prefix + LAST)) {
+            entries.forEachRemaining(one -> rows.add(Row.ofBytes(one.value)));
         }
-        return found;
+        return rows;
+    }
+
+    @Override
+    public void all(BiConsumer<String, Row> each) {
+        try (var entries = store.range("", LAST)) {
+            entries.forEachRemaining(one -> each.accept(one.key, Row.ofBytes(one.value)));
+        }
     }
 
     @Override

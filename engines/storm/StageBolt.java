@@ -5,6 +5,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
+import java.util.function.LongSupplier;
 import org.apache.storm.task.OutputCollector;
 import org.apache.storm.task.TopologyContext;
 import org.apache.storm.topology.OutputFieldsDeclarer;
@@ -18,7 +19,8 @@ final class StageBolt extends BaseRichBolt {
     static final String ROWS = "rows";
     static final String OUTPUTS = "outputs";
     private static final long serialVersionUID = 1;
-    private static final Map<String, Map<Integer, State>> STATES = new ConcurrentHashMap<>();
+    private static final Map<String, Map<Integer, LongSupplier>> ROWS_KEPT =
+        new ConcurrentHashMap<>();
 
     private final String path;
     private final String name;
@@ -39,7 +41,8 @@ final class StageBolt extends BaseRichBolt {
     }
 
     static long stateRows(String stage) {
-        return STATES.getOrDefault(stage, Map.of()).values().stream().mapToLong(State::size).sum();
+        return ROWS_KEPT.getOrDefault(stage, Map.of()).values().stream()
+            .mapToLong(LongSupplier::getAsLong).sum();
     }
 
     @Override
@@ -48,11 +51,12 @@ final class StageBolt extends BaseRichBolt {
         out = given;
         task = context.getThisTaskId();
         stage = plan.stages.get(name);
-        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0));
+        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, false));
         state = new State.Heap();
         clocks = new Clocks(before);
         isPublished = plan.outputs.containsKey(name);
-        STATES.computeIfAbsent(name, any -> new ConcurrentHashMap<>()).put(task, state);
+        ROWS_KEPT.computeIfAbsent(name, any -> new ConcurrentHashMap<>())
+            .put(task, () -> step.rows(state));
     }
 
     @Override

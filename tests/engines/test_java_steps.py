@@ -206,13 +206,22 @@ def test_what_javas_clients_are_not_told_is_refused_in_words(
 
 
 DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs), ("gem_packs", late)]
+# Whether states outlive the program: else records of closed windows are folded into aggregates.
+RESUMES = (True, False)
 
 
+def changed(plan: Path, **entries: Any) -> None:
+    """Set entries of a plan's file."""
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | entries))
+
+
+@pytest.mark.parametrize("resumes", RESUMES)
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
 def test_every_kind_publishes_what_it_does_in_python(
-    java: list[str], python: ModuleType, tmp_path: Path, name: str, make: Any
+    java: list[str], python: ModuleType, tmp_path: Path, name: str, make: Any, resumes: bool
 ) -> None:
     plan, given = setup(tmp_path, name, make)
+    changed(plan, resumes=resumes)
     expected = Counter(of_python(python, plan, given))
     found = Counter(of_java(java, plan, given))
     stages = load_domain(name).spec.stage_names
@@ -220,22 +229,25 @@ def test_every_kind_publishes_what_it_does_in_python(
     assert found == expected
 
 
+@pytest.mark.parametrize("resumes", RESUMES)
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
 def test_records_that_are_read_again_make_no_other_outputs(
-    java: list[str], tmp_path: Path, name: str, make: Any
+    java: list[str], tmp_path: Path, name: str, make: Any, resumes: bool
 ) -> None:
     plan, given = setup(tmp_path, name, make)
+    changed(plan, resumes=resumes)
     once = of_java(java, plan, given)
     again = of_java(java, plan, [*given[:400], *given[300:]])
     assert len(again) > len(once)
     assert set(again) == set(once)
 
 
+@pytest.mark.parametrize("resumes", RESUMES)
 def test_records_of_an_open_window_are_kept_until_it_is_published(
-    java: list[str], python: ModuleType, tmp_path: Path
+    java: list[str], python: ModuleType, tmp_path: Path, resumes: bool
 ) -> None:
     plan, given = setup(tmp_path, "gem_packs", late)
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"kept_s": 1}))
+    changed(plan, kept_s=1, resumes=resumes)
     stages = [one for one in load_domain("gem_packs").spec.stages if one.reads == ("parse",)]
     closed = {one.name for one in stages if one.needs == "aggregate closed"}
     expected = Counter(one for one in of_python(python, plan, given) if one[0] in closed)
@@ -272,7 +284,7 @@ def test_avro_is_decoded_as_by_the_codec(java: list[str], tmp_path: Path) -> Non
 
 def test_json_is_decoded_as_by_the_codec(java: list[str], tmp_path: Path) -> None:
     plan, given = setup(tmp_path, "traffic", traffic)
-    plan.write_text(json.dumps(json.loads(plan.read_text()) | {"wire_format": "json"}))
+    changed(plan, wire_format="json")
     value = next(one["value"] for one in given if one["topic"] == "traffic.flow")
     row = load_domain("traffic").spec.codec.decode(base64.b64decode(value))[1]
     changes = ({}, {"lane": "\ud800"}, {"num_lanes": 2**31}, {"num_lanes": True}, {"latitude": 1})

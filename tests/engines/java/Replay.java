@@ -9,7 +9,8 @@ import java.util.TreeMap;
 
 /**
  * Runs all stages of a plan on records of a file, without an engine. Prints a line per output. Rows
- * are kept for 20 s, or the plan's kept_s.
+ * are kept for 20 s, or the plan's kept_s. States outlive the program unless the plan's `resumes` is
+ * false.
  */
 public final class Replay {
     private static final Map<String, Step> STEPS = new HashMap<>();
@@ -17,7 +18,8 @@ public final class Replay {
 
     public static void main(String[] arguments) throws Exception {
         var plan = Plan.of(arguments[0]);
-        var setup = new Step.Setup(1000L * plan.json.path("kept_s").asLong(20), 0);
+        var keptMs = 1000L * plan.json.path("kept_s").asLong(20);
+        var setup = new Step.Setup(keptMs, 0, plan.json.path("resumes").asBoolean(true));
         for (var stage : plan.stages.values()) {
             STEPS.put(stage.name, Step.of(stage, setup));
             STATES.put(stage.name, new State.Heap());

@@ -1,13 +1,12 @@
-package tidegauge.flink;
+package tidegauge;
 
+import java.io.DataInput;
+import java.io.DataOutput;
 import java.io.IOException;
 import java.util.HashSet;
-import org.apache.flink.core.memory.DataInputView;
-import org.apache.flink.core.memory.DataOutputView;
-import tidegauge.Step;
 
 /** An aggregate function over the values seen so far. */
-final class Accumulator {
+public final class Accumulator {
     private final String function;
     private long count;
     private long whole;
@@ -18,11 +17,11 @@ final class Accumulator {
     private long offset;
     private HashSet<Object> distinct;
 
-    Accumulator(String function) {
+    public Accumulator(String function) {
         this.function = function;
     }
 
-    Accumulator copy() {
+    public Accumulator copy() {
         var copy = new Accumulator(function);
         copy.count = count;
         copy.whole = whole;
@@ -35,13 +34,16 @@ final class Accumulator {
         return copy;
     }
 
-    /** given: a value of the event, not null. */
-    void add(Object given, Event event) {
+    /** Add a value, not null, of a record with this time of appending and this offset. */
+    public void add(Object given, long ofAppendedMs, long ofOffset) {
         switch (function) {
             case "first" -> {
-                var isFirst = count == 0 || event.appendedMs < appendedMs
-                    || event.appendedMs == appendedMs && event.offset < offset;
-                if (isFirst) keep(given, event);
+                var isFirst = count == 0 || ofAppendedMs < appendedMs
+                    || ofAppendedMs == appendedMs && ofOffset < offset;
+                if (!isFirst) break;
+                value = given;
+                appendedMs = ofAppendedMs;
+                offset = ofOffset;
             }
             case "sum", "mean" -> {
                 if (given instanceof Long number) whole += number;
@@ -67,14 +69,8 @@ final class Accumulator {
         count++;
     }
 
-    private void keep(Object given, Event event) {
-        value = given;
-        appendedMs = event.appendedMs;
-        offset = event.offset;
-    }
-
     /** Null without values. */
-    Object result() {
+    public Object result() {
         if (count == 0) return null;
         return switch (function) {
             case "sum" -> isFraction ? (Object) (whole + fraction) : (Object) whole;
@@ -85,32 +81,32 @@ final class Accumulator {
         };
     }
 
-    void write(DataOutputView out) throws IOException {
+    public void write(DataOutput out) throws IOException {
         out.writeUTF(function);
         out.writeLong(count);
         out.writeLong(whole);
         out.writeDouble(fraction);
         out.writeBoolean(isFraction);
-        Format.writeValue(value, out);
+        Row.writeValue(value, out);
         out.writeLong(appendedMs);
         out.writeLong(offset);
         out.writeInt(distinct == null ? -1 : distinct.size());
         if (distinct == null) return;
-        for (var one : distinct) Format.writeValue(one, out);
+        for (var one : distinct) Row.writeValue(one, out);
     }
 
-    static Accumulator read(DataInputView in) throws IOException {
+    public static Accumulator read(DataInput in) throws IOException {
         var found = new Accumulator(in.readUTF());
         found.count = in.readLong();
         found.whole = in.readLong();
         found.fraction = in.readDouble();
         found.isFraction = in.readBoolean();
-        found.value = Format.readValue(in);
+        found.value = Row.readValue(in);
         found.appendedMs = in.readLong();
         found.offset = in.readLong();
         var size = in.readInt();
         if (size >= 0) found.distinct = new HashSet<>();
-        for (var i = 0; i < size; i++) found.distinct.add(Format.readValue(in));
+        for (var i = 0; i < size; i++) found.distinct.add(Row.readValue(in));
         return found;
     }
 }
