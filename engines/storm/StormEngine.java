@@ -127,7 +127,7 @@ public final class StormEngine {
             found.put(Config.TOPOLOGY_SPOUT_WAIT_PARK_MICROSEC, plan.number("wait_us"));
             found.put(Config.TOPOLOGY_BOLT_WAIT_PARK_MICROSEC, plan.number("wait_us"));
         }
-        found.put(Config.TOPOLOGY_PRODUCER_BATCH_SIZE, 1);
+        found.put(Config.TOPOLOGY_PRODUCER_BATCH_SIZE, plan.number("transfer_batch"));
         found.put(Config.TOPOLOGY_FALL_BACK_ON_JAVA_SERIALIZATION, true);
         return found;
     }
