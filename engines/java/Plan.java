@@ -32,6 +32,7 @@ public final class Plan {
     private final FaultyRecord fault;
     public final Map<String, Codec> records = new HashMap<>();
     public final Map<String, Input> inputs = new LinkedHashMap<>();
+    private final Map<String, Input> byTopic = new HashMap<>();
     /** Topic by published stage. */
     public final Map<String, String> outputs = new LinkedHashMap<>();
     /** The published stages and those they depend on, in order. */
@@ -52,6 +53,7 @@ public final class Plan {
             inputs.put(name, new Input(name, one.get("topic").asText(), record,
                 one.get("key").asText(), one.get("event_time").asText()));
         }
+        inputs.values().forEach(one -> byTopic.put(one.topic(), one));
         json.get("outputs").fields().forEachRemaining(
             one -> outputs.put(one.getKey(), one.getValue().asText()));
         var all = new LinkedHashMap<String, Stage>();
@@ -133,7 +135,7 @@ public final class Plan {
     }
 
     public Input inputOf(String topic) {
-        return inputs.values().stream().filter(one -> one.topic().equals(topic)).findAny().get();
+        return byTopic.get(topic);
     }
 
     /** Whether a stage has windows that wait for event time. */

@@ -1,5 +1,6 @@
 package tidegauge;
 
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
@@ -32,6 +33,7 @@ final class Inputs extends BaseRichBolt {
     private transient Ends ends;
     private transient boolean hasClosed;
     private transient boolean usesEventTime;
+    private transient Map<TopicPartition, String> names;
 
     Inputs(String path) {
         this.path = path;
@@ -46,6 +48,7 @@ final class Inputs extends BaseRichBolt {
         hasClosed = plan.hasClosed();
         if (hasClosed) ends = new Ends(Admin.create(plan.kafka()), NEXT.keySet(), ANSWER_MS);
         usesEventTime = plan.usesEventTime();
+        names = new HashMap<>();
     }
 
     private long processedUntilMs() {
@@ -84,7 +87,10 @@ final class Inputs extends BaseRichBolt {
             Lines.count(stage.name);
             out.emit(stage.name, tuple, new Values(tuple.getValue(4), value));
         }
-        if (hasClosed) pacer.before(at.toString(), appendedMs, now, this::sayClock);
+        if (hasClosed) {
+            var name = names.computeIfAbsent(at, TopicPartition::toString);
+            pacer.before(name, appendedMs, now, this::sayClock);
+        }
         var row = plan.row(at.topic(), at.partition(), tuple.getLong(2), appendedMs, value);
         if (row != null) {
             if (usesEventTime) Closings.ofProcess().seen(row);
