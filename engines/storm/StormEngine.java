@@ -95,6 +95,7 @@ public final class StormEngine {
             .setProp(ConsumerConfig.VALUE_DESERIALIZER_CLASS_CONFIG, ByteArrayDeserializer.class)
             .setFirstPollOffsetStrategy(FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST)
             .setPollTimeoutMs(plan.number("poll_timeout_ms"))
+            .setOffsetCommitPeriodMs(plan.number("commit_interval_ms"))
             .setProcessingGuarantee(
                 isKept ? ProcessingGuarantee.AT_LEAST_ONCE : ProcessingGuarantee.NO_GUARANTEE)
             .setRecordTranslator(
