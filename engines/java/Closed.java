@@ -18,12 +18,13 @@ import java.util.stream.Collectors;
 final class Closed extends Step {
     private static final String PUBLISHED = "\u0000published";
 
-    /** A window of a key. dueMs: when it was published before a restart. */
+    /** A window. keys: its open groups, each with when it was published before a restart. */
     private static final class Open {
         final String runId;
         final long start;
         final AtomicLong newestMs;
-        long dueMs = Long.MAX_VALUE;
+        final TreeMap<String, Long> keys = new TreeMap<>();
+        boolean isRestored;
 
         Open(String runId, long start, AtomicLong newestMs) {
             this.runId = runId;
@@ -34,6 +35,7 @@ final class Closed extends Step {
 
     private final Closings closings;
     private final Setup setup;
+    /** By start and run. */
     private TreeMap<String, Open> open;
     private boolean hasBegun;
 
@@ -58,54 +60,59 @@ final class Closed extends Step {
             var isLate = closings.isLate(row, spec, start);
             if (isLate || state.get(prefix, PUBLISHED) != null) continue;
             state.put(prefix, row.id, row.only(spec.kept, false));
-            note(prefix, row);
+            note(prefix, start, row);
         }
     }
 
-    private void note(String prefix, Row row) {
-        var window = open.computeIfAbsent(prefix, any -> {
-            var start = State.timeOf(prefix);
-            var newestMs = closings.newestMs(spec.name, row.runId(), start);
-            return new Open(row.runId(), start, newestMs);
-        });
-        if (row.id.equals(PUBLISHED)) window.dueMs = row.appendedMs;
-        else window.newestMs.accumulateAndGet(row.appendedMs, Math::max);
+    private void note(String prefix, long start, Row row) {
+        var window = open.computeIfAbsent(State.time(start) + row.runId(), any -> new Open(
+            row.runId(), start, closings.newestMs(spec.name, row.runId(), start)));
+        if (row.id.equals(PUBLISHED)) {
+            window.keys.put(prefix, row.appendedMs);
+            window.isRestored = true;
+        } else {
+            window.keys.putIfAbsent(prefix, Long.MAX_VALUE);
+            window.newestMs.accumulateAndGet(row.appendedMs, Math::max);
+        }
     }
 
     /** The windows in a state, including those that were published before the restart. */
     private void restore(State state) {
         if (open != null) return;
         open = new TreeMap<>();
-        state.all((key, row) -> note(State.prefixOf(key), row));
+        state.all((key, row) -> note(State.prefixOf(key), State.timeOf(key), row));
     }
 
     @Override
     public void clock(long now, State state, Consumer<Row> out) {
         restore(state);
         if (!hasBegun) begin(now);
-        for (var one : new TreeMap<>(open).entrySet()) {
-            if (due(one.getValue()) > now) continue;
-            open.remove(one.getKey());
-            publish(one.getKey(), one.getValue(), now, state, out);
+        for (var all = open.values().iterator(); all.hasNext();) {
+            var window = all.next();
+            var dueMs = closings.dueMs(window.runId, spec, window.start, window.newestMs.get());
+            if (dueMs > now && !window.isRestored) continue;
+            for (var keys = window.keys.entrySet().iterator(); keys.hasNext();) {
+                var key = keys.next();
+                var prefix = key.getKey();
+                var ofKeyMs = Math.min(dueMs, key.getValue());
+                if (ofKeyMs > now) continue;
+                keys.remove();
+                publish(prefix, window, ofKeyMs, now, state, out);
+            }
+            if (window.keys.isEmpty()) all.remove();
         }
     }
 
     /** Outputs published well before the start offset have arrived. */
     private void begin(long now) {
         hasBegun = true;
-        open.values().removeIf(
-            one -> one.dueMs < Long.MAX_VALUE && one.dueMs < now - setup.unsureMs());
+        open.values().forEach(window -> window.keys.values().removeIf(
+            dueMs -> dueMs < Long.MAX_VALUE && dueMs < now - setup.unsureMs()));
     }
 
-    private long due(Open one) {
-        var dueMs = closings.dueMs(one.runId, spec, one.start, one.newestMs.get());
-        return Math.min(dueMs, one.dueMs);
-    }
-
-    private void publish(
-            String prefix, Open window, long now, State state, Consumer<Row> out) {
+    private void publish(String prefix, Open window, long dueMs, long now, State state,
+            Consumer<Row> out) {
         var rows = state.group(prefix);
-        var dueMs = due(window);
         rows.removeIf(row -> row.id.equals(PUBLISHED) || row.appendedMs > dueMs);
         if (rows.isEmpty()) return;
         var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
