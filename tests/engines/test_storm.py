@@ -10,7 +10,8 @@ from tests.engines.runs import Runs, runs_of
 
 pytestmark = pytest.mark.engines
 
-SEVERAL = 'name = "several"\nsummary = "-"\nengine = "storm"\ntasks = 3\n'
+# So many executors that look for tuples 5,000 times a second would use two slow cores alone.
+SEVERAL = 'name = "several"\nsummary = "-"\nengine = "storm"\ntasks = 3\nwait_us = 2000\n'
 
 
 @pytest.fixture(scope="module")
