@@ -26,9 +26,10 @@ public abstract class Step {
     /**
      * Parameters of steps. keptMs: how long rows are kept beyond the length of a window. unsureMs:
      * outputs published within this time before the start offset of a resumed program may be lost.
-     * resumes: whether states outlive the program.
+     * keepsRecords: whether closed windows keep their records until they are published, because the
+     * state outlives the program or the records of a partition may come in another order.
      */
-    public record Setup(long keptMs, long unsureMs, boolean resumes) {}
+    public record Setup(long keptMs, long unsureMs, boolean keepsRecords) {}
 
     /** The step of a stage. */
     public static Step of(Stage spec, Setup setup) {
@@ -44,7 +45,7 @@ public abstract class Step {
 
     private static Step aggregate(Stage spec, Setup setup) {
         if (spec.isCounted()) return new Counted(spec, setup.keptMs());
-        var isFolded = !setup.resumes() && spec.readsRecords;
+        var isFolded = !setup.keepsRecords() && spec.readsRecords;
         return isFolded ? new Folded(spec, setup, Closings.ofProcess())
             : new Closed(spec, setup, Closings.ofProcess());
     }

@@ -51,7 +51,8 @@ final class StageBolt extends BaseRichBolt {
         out = given;
         task = context.getThisTaskId();
         stage = plan.stages.get(name);
-        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, false));
+        var isReordered = plan.number("tasks") > 1;  // records of a partition pass several tasks
+        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, isReordered));
         state = new State.Heap();
         clocks = new Clocks(before);
         isPublished = plan.outputs.containsKey(name);

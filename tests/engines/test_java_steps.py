@@ -206,8 +206,8 @@ def test_what_javas_clients_are_not_told_is_refused_in_words(
 
 
 DOMAINS = [("traffic", traffic), ("gem_packs", gem_packs), ("gem_packs", late)]
-# Whether states outlive the program: else records of closed windows are folded into aggregates.
-RESUMES = (True, False)
+# Whether closed windows keep their records; else they are folded into aggregates.
+KEEPS = (True, False)
 
 
 def changed(plan: Path, **entries: Any) -> None:
@@ -215,13 +215,13 @@ def changed(plan: Path, **entries: Any) -> None:
     plan.write_text(json.dumps(json.loads(plan.read_text()) | entries))
 
 
-@pytest.mark.parametrize("resumes", RESUMES)
+@pytest.mark.parametrize("keeps_records", KEEPS)
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
 def test_every_kind_publishes_what_it_does_in_python(
-    java: list[str], python: ModuleType, tmp_path: Path, name: str, make: Any, resumes: bool
+    java: list[str], python: ModuleType, tmp_path: Path, name: str, make: Any, keeps_records: bool
 ) -> None:
     plan, given = setup(tmp_path, name, make)
-    changed(plan, resumes=resumes)
+    changed(plan, keeps_records=keeps_records)
     expected = Counter(of_python(python, plan, given))
     found = Counter(of_java(java, plan, given))
     stages = load_domain(name).spec.stage_names
@@ -229,25 +229,25 @@ def test_every_kind_publishes_what_it_does_in_python(
     assert found == expected
 
 
-@pytest.mark.parametrize("resumes", RESUMES)
+@pytest.mark.parametrize("keeps_records", KEEPS)
 @pytest.mark.parametrize(("name", "make"), DOMAINS)
 def test_records_that_are_read_again_make_no_other_outputs(
-    java: list[str], tmp_path: Path, name: str, make: Any, resumes: bool
+    java: list[str], tmp_path: Path, name: str, make: Any, keeps_records: bool
 ) -> None:
     plan, given = setup(tmp_path, name, make)
-    changed(plan, resumes=resumes)
+    changed(plan, keeps_records=keeps_records)
     once = of_java(java, plan, given)
     again = of_java(java, plan, [*given[:400], *given[300:]])
     assert len(again) > len(once)
     assert set(again) == set(once)
 
 
-@pytest.mark.parametrize("resumes", RESUMES)
+@pytest.mark.parametrize("keeps_records", KEEPS)
 def test_records_of_an_open_window_are_kept_until_it_is_published(
-    java: list[str], python: ModuleType, tmp_path: Path, resumes: bool
+    java: list[str], python: ModuleType, tmp_path: Path, keeps_records: bool
 ) -> None:
     plan, given = setup(tmp_path, "gem_packs", late)
-    changed(plan, kept_s=1, resumes=resumes)
+    changed(plan, kept_s=1, keeps_records=keeps_records)
     stages = [one for one in load_domain("gem_packs").spec.stages if one.reads == ("parse",)]
     closed = {one.name for one in stages if one.needs == "aggregate closed"}
     expected = Counter(one for one in of_python(python, plan, given) if one[0] in closed)

@@ -9,8 +9,8 @@ import java.util.TreeMap;
 
 /**
  * Runs all stages of a plan on records of a file, without an engine. Prints a line per output. Rows
- * are kept for 20 s, or the plan's kept_s. States outlive the program unless the plan's `resumes` is
- * false.
+ * are kept for 20 s, or the plan's kept_s. Closed windows keep their records unless the plan's
+ * `keeps_records` is false.
  */
 public final class Replay {
     private static final Map<String, Step> STEPS = new HashMap<>();
@@ -19,7 +19,7 @@ public final class Replay {
     public static void main(String[] arguments) throws Exception {
         var plan = Plan.of(arguments[0]);
         var keptMs = 1000L * plan.json.path("kept_s").asLong(20);
-        var setup = new Step.Setup(keptMs, 0, plan.json.path("resumes").asBoolean(true));
+        var setup = new Step.Setup(keptMs, 0, plan.json.path("keeps_records").asBoolean(true));
         for (var stage : plan.stages.values()) {
             STEPS.put(stage.name, Step.of(stage, setup));
             STATES.put(stage.name, new State.Heap());
