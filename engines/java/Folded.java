@@ -14,9 +14,9 @@ import java.util.function.Consumer;
 
 /**
  * Windows that close as those of `Closed`, of records of inputs, for states that end with their
- * program. A record is kept only until everything appended before it has been read, since a window is
- * then known to be open or not; after that it is part of aggregates. Records of a partition must come
- * in the order of their offsets: one that comes again is passed over.
+ * program. A record is kept only until everything appended before it has been read, since a window
+ * is then known to be open or not; after that it is part of aggregates. Records of a partition
+ * must come in the order of their offsets: one that comes again is passed over.
  */
 final class Folded extends Step {
     /** The records of a window with the same values of the stage's keys. */
