@@ -6,7 +6,6 @@ import java.util.Collection;
 import java.util.HashSet;
 import java.util.LinkedHashSet;
 import java.util.List;
-import java.util.Set;
 import tidegauge.Plan;
 import tidegauge.Stage;
 
@@ -26,7 +25,7 @@ final class Rows implements Serializable {
     private transient List<Schema.Column> changed;
     private transient List<Schema.Column> paired;
     private transient int[] sources;
-    private transient Set<Integer> needed;
+    private transient int[] needed;
     private transient int inputs;
     private transient int width;
 
@@ -69,10 +68,7 @@ final class Rows implements Serializable {
             .toArray();
         inputs = names.size();
         width = made.names(Event.DERIVED).length;
-        needed = new LinkedHashSet<>();
-        stage.aggregates.forEach(each -> each.of().forEach(of -> {
-            if (!of.input().isEmpty()) needed.add(names.indexOf(of.input()));
-        }));
+        needed = stage.needed.stream().mapToInt(names::indexOf).toArray();
         return this;
     }
 

@@ -3,7 +3,10 @@ package tidegauge;
 import java.io.DataInput;
 import java.io.DataOutput;
 import java.io.IOException;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
 
 /** An aggregate function over the values seen so far. */
 public final class Accumulator {
@@ -32,6 +35,31 @@ public final class Accumulator {
         copy.offset = offset;
         copy.distinct = distinct == null ? null : new HashSet<>(distinct);
         return copy;
+    }
+
+    /** One for each aggregate column of a stage. */
+    static List<Accumulator> of(Stage stage) {
+        return stage.aggregates.stream().map(each -> new Accumulator(each.function())).toList();
+    }
+
+    /** Add a row to those of a stage. */
+    static void add(List<Accumulator> all, Stage stage, Row row) {
+        for (var i = 0; i < all.size(); i++) {
+            for (var of : stage.aggregates.get(i).of()) {
+                var isRead = of.input().isEmpty() || row.isOf(of.input());
+                var value = isRead ? row.get(of.column()) : null;
+                if (value != null) all.get(i).add(value, row.appendedMs, row.offset);
+            }
+        }
+    }
+
+    /** The columns of a stage. */
+    static Map<String, Object> results(List<Accumulator> all, Stage stage) {
+        var columns = new HashMap<String, Object>();
+        for (var i = 0; i < all.size(); i++) {
+            columns.put(stage.aggregates.get(i).column(), all.get(i).result());
+        }
+        return columns;
     }
 
     /** Add a value, not null, of a record with this time of appending and this offset. */

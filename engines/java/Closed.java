@@ -1,14 +1,9 @@
 package tidegauge;
 
-import java.util.ArrayList;
 import java.util.HashMap;
-import java.util.HashSet;
-import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
-import java.util.stream.Collectors;
 
 /**
  * A window is closed when event time has passed its end in every input, and at the latest one
@@ -19,17 +14,12 @@ final class Closed extends Step {
     private static final String PUBLISHED = "\u0000published";
 
     /** A window. keys: its open groups, each with when it was published before a restart. */
-    private static final class Open {
-        final String runId;
-        final long start;
-        final AtomicLong newestMs;
+    private static final class Open extends Closings.Window {
         final TreeMap<String, Long> keys = new TreeMap<>();
         boolean isRestored;
 
-        Open(String runId, long start, AtomicLong newestMs) {
-            this.runId = runId;
-            this.start = start;
-            this.newestMs = newestMs;
+        Open(Closings closings, Stage stage, String runId, long start) {
+            super(closings, stage, runId, start);
         }
     }
 
@@ -65,14 +55,14 @@ final class Closed extends Step {
     }
 
     private void note(String prefix, long start, Row row) {
-        var window = open.computeIfAbsent(State.time(start) + row.runId(), any -> new Open(
-            row.runId(), start, closings.newestMs(spec.name, row.runId(), start)));
+        var window = open.computeIfAbsent(Closings.Window.name(row.runId(), start),
+            any -> new Open(closings, spec, row.runId(), start));
         if (row.id.equals(PUBLISHED)) {
             window.keys.put(prefix, row.appendedMs);
             window.isRestored = true;
         } else {
             window.keys.putIfAbsent(prefix, Long.MAX_VALUE);
-            window.newestMs.accumulateAndGet(row.appendedMs, Math::max);
+            window.has(row);
         }
     }
 
@@ -80,7 +70,9 @@ final class Closed extends Step {
     private void restore(State state) {
         if (open != null) return;
         open = new TreeMap<>();
-        state.all((key, row) -> note(State.prefixOf(key), State.timeOf(key), row));
+        for (var one : state.all()) {
+            note(State.prefixOf(one.getKey()), State.timeOf(one.getKey()), one.getValue());
+        }
     }
 
     @Override
@@ -89,7 +81,7 @@ final class Closed extends Step {
         if (!hasBegun) begin(now);
         for (var all = open.values().iterator(); all.hasNext();) {
             var window = all.next();
-            var dueMs = closings.dueMs(window.runId, spec, window.start, window.newestMs.get());
+            var dueMs = window.dueMs();
             if (dueMs > now && !window.isRestored) continue;
             for (var keys = window.keys.entrySet().iterator(); keys.hasNext();) {
                 var key = keys.next();
@@ -117,24 +109,9 @@ final class Closed extends Step {
         if (rows.isEmpty()) return;
         var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
         state.put(prefix, PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));
-        windowOf(rows, window.start).forEach(out);
-    }
-
-    /**
-     * The outputs of a window's rows for each run: none if an input that the stage uses is missing.
-     */
-    List<Row> windowOf(List<Row> rows, long start) {
-        var needed = new HashSet<String>();
-        spec.aggregates.forEach(each -> each.of().forEach(of -> needed.add(of.input())));
-        needed.remove("");
-        var found = new ArrayList<Row>();
-        rows.stream().collect(Collectors.groupingBy(Row::runId)).forEach((runId, own) -> {
-            var isThere = needed.stream().allMatch(
-                name -> own.stream().anyMatch(row -> row.isOf(name)));
-            if (!isThere) return;
-            var id = State.prefix(start, spec, own.get(0));
-            found.add(madeOfWindow(own, id, aggregates(own), start));
-        });
-        return found;
+        // An input that the stage uses must not be missing.
+        var isWhole = spec.needed.stream().allMatch(
+            name -> rows.stream().anyMatch(row -> row.isOf(name)));
+        if (isWhole) out.accept(madeOfWindow(rows, prefix, aggregates(rows), window.start));
     }
 }

@@ -88,20 +88,50 @@ public final class Closings {
         return found;
     }
 
-    /** When a window of a stage, whose newest record was appended at a time, is due. */
-    public long dueMs(String runId, Stage stage, long start, long newestMs) {
-        var passedMs = closedMs(runId, stage.inputs, start + stage.sizeMs);
-        return Math.min(passedMs, newestMs + stage.deadlineMs) + GRACE_MS;
-    }
-
     /** Whether a row was appended too late for a window of a stage. */
     public boolean isLate(Row row, Stage stage, long start) {
         var closedMs = closedMs(row.runId(), stage.inputs, start + stage.sizeMs);
         return closedMs < Long.MAX_VALUE && row.appendedMs > closedMs + GRACE_MS;
     }
 
+    /** An open window of a stage, of all keys. */
+    static class Window {
+        final String runId;
+        final long start;
+        private final Closings closings;
+        private final Stage stage;
+        private final AtomicLong newestMs;
+
+        Window(Closings closings, Stage stage, String runId, long start) {
+            this.closings = closings;
+            this.stage = stage;
+            this.runId = runId;
+            this.start = start;
+            newestMs = closings.newestMs(stage.name, runId, start);
+        }
+
+        /** Sorts windows by start and run. */
+        static String name(String runId, long start) {
+            return State.time(start) + runId;
+        }
+
+        final void has(Row row) {
+            newestMs.accumulateAndGet(row.appendedMs, Math::max);
+        }
+
+        /** When its newest record was appended. */
+        final long newestMs() {
+            return newestMs.get();
+        }
+
+        final long dueMs() {
+            var passedMs = closings.closedMs(runId, stage.inputs, start + stage.sizeMs);
+            return Math.min(passedMs, newestMs() + stage.deadlineMs) + GRACE_MS;
+        }
+    }
+
     /** When the newest record of a window was appended: a number that all its keys share. */
-    public AtomicLong newestMs(String stage, String runId, long start) {
+    private AtomicLong newestMs(String stage, String runId, long start) {
         var window = address(runId, stage) + '\u0001' + start;
         synchronized (newest) {
             var found = newest.computeIfAbsent(window, any -> new AtomicLong(Long.MIN_VALUE));

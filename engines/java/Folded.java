@@ -9,7 +9,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeMap;
-import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
@@ -19,37 +18,32 @@ import java.util.function.Consumer;
  * must come in the order of their offsets: one that comes again is passed over.
  */
 final class Folded extends Step {
-    /** The records of a window with the same values of the stage's keys. */
+    /** The records of a window with the same values of the stage's keys. newest: by appending. */
     private static final class Group {
         final Row first;
         final List<Accumulator> accumulators;
         final Set<String> sources = new HashSet<>();
-        long appendedMs = Long.MIN_VALUE;
+        Row newest;
 
         Group(Row first, List<Accumulator> accumulators) {
             this.first = first;
             this.accumulators = accumulators;
+            newest = first;
         }
     }
 
-    /** A window of all keys. published: the keys whose output was published. */
-    private static final class Window {
-        final String runId;
-        final long start;
-        final AtomicLong newestMs;
+    /** published: the keys whose output was published. */
+    private static final class Window extends Closings.Window {
         final Deque<Row> waiting = new ArrayDeque<>();
         final Map<List<Object>, Group> groups = new HashMap<>();
         final Set<List<Object>> published = new HashSet<>();
 
-        Window(String runId, long start, AtomicLong newestMs) {
-            this.runId = runId;
-            this.start = start;
-            this.newestMs = newestMs;
+        Window(Closings closings, Stage stage, String runId, long start) {
+            super(closings, stage, runId, start);
         }
     }
 
     private final Closings closings;
-    private final Set<String> needed = new HashSet<>();
     /** By start and run. */
     private final TreeMap<String, Window> windows = new TreeMap<>();
     /** The last offset by input and partition. */
@@ -59,8 +53,6 @@ final class Folded extends Step {
     Folded(Stage spec, Setup setup, Closings closings) {
         super(spec, Closed.keptMs(spec, setup));
         this.closings = closings;
-        spec.aggregates.forEach(each -> each.of().forEach(of -> needed.add(of.input())));
-        needed.remove("");
     }
 
     @Override
@@ -73,9 +65,9 @@ final class Folded extends Step {
         if (!uses(row) || isAgain(row)) return;
         for (var start : spec.starts(row.eventMs)) {
             if (closings.isLate(row, spec, start)) continue;
-            var window = windows.computeIfAbsent(State.time(start) + row.runId(), any -> new Window(
-                row.runId(), start, closings.newestMs(spec.name, row.runId(), start)));
-            window.newestMs.accumulateAndGet(row.appendedMs, Math::max);
+            var window = windows.computeIfAbsent(Closings.Window.name(row.runId(), start),
+                any -> new Window(closings, spec, row.runId(), start));
+            window.has(row);
             window.waiting.add(row);
         }
     }
@@ -93,15 +85,14 @@ final class Folded extends Step {
         var count = 0L;
         for (var all = windows.values().iterator(); all.hasNext();) {
             var window = all.next();
-            var dueMs = closings.dueMs(
-                window.runId, spec, window.start, window.newestMs.get());
+            var dueMs = window.dueMs();
             if (dueMs <= now) {
                 window.waiting.forEach(row -> {
                     if (row.appendedMs <= dueMs) fold(row, window);
                 });
                 window.waiting.clear();
                 publish(window, out);
-                if (window.newestMs.get() < now - keptMs) all.remove();
+                if (window.newestMs() < now - keptMs) all.remove();
             } else {
                 while (!window.waiting.isEmpty() && window.waiting.peek().appendedMs <= now) {
                     fold(window.waiting.poll(), window);
@@ -118,35 +109,22 @@ final class Folded extends Step {
         var group = window.groups.get(key);
         if (group == null) {
             if (window.published.contains(key)) return;
-            var empty = spec.aggregates.stream().map(each -> new Accumulator(each.function()));
-            group = new Group(row.only(spec.kept, false), empty.toList());
+            group = new Group(row, Accumulator.of(spec));
             window.groups.put(key, group);
         }
         group.sources.add(row.source);
-        group.appendedMs = Math.max(group.appendedMs, row.appendedMs);
-        for (var i = 0; i < spec.aggregates.size(); i++) {
-            for (var of : spec.aggregates.get(i).of()) {
-                var isRead = of.input().isEmpty() || row.isOf(of.input());
-                var value = isRead ? row.get(of.column()) : null;
-                if (value == null) continue;
-                group.accumulators.get(i).add(value, row.appendedMs, row.offset);
-            }
-        }
+        if (row.appendedMs > group.newest.appendedMs) group.newest = row;
+        Accumulator.add(group.accumulators, spec, row);
     }
 
     private void publish(Window window, Consumer<Row> out) {
         window.groups.forEach((key, group) -> {
             window.published.add(key);
-            if (!group.sources.containsAll(needed)) return;
-            var columns = new HashMap<String, Object>();
-            for (var i = 0; i < spec.aggregates.size(); i++) {
-                var column = spec.aggregates.get(i).column();
-                columns.put(column, group.accumulators.get(i).result());
-            }
-            var newest = new Row(group.first.fields, group.first.source, group.first.id,
-                group.first.eventMs, group.appendedMs, group.first.offset);
-            var id = State.prefix(window.start, spec, newest);
-            out.accept(madeOfWindow(List.of(newest), id, columns, window.start));
+            if (!group.sources.containsAll(spec.needed)) return;
+            var columns = Accumulator.results(group.accumulators, spec);
+            var id = State.prefix(window.start, spec, group.first);
+            var rows = List.of(group.first, group.newest);
+            out.accept(madeOfWindow(rows, id, columns, window.start));
         });
         window.groups.clear();
     }

@@ -45,6 +45,8 @@ public final class Stage {
     public final Set<String> direct = new LinkedHashSet<>();
     /** Names of the inputs that it depends on. */
     public final Set<String> inputs = new LinkedHashSet<>();
+    /** Inputs without whose records a window has no output: those that aggregates name. */
+    public final Set<String> needed = new LinkedHashSet<>();
     /** Whether its rows are records of inputs, some of them left out or with more columns. */
     public final boolean readsRecords;
     /** The event time column of the first of them. */
@@ -82,6 +84,8 @@ public final class Stage {
         completeColumn = complete.isNull() ? "" : complete.get("column").asText();
         everyMs = complete.isNull() ? 0 : 1000L * complete.get("every_s").asLong();
         findInputs(plan, before);
+        aggregates.forEach(each -> each.of().forEach(of -> needed.add(of.input())));
+        needed.remove("");
         readsRecords = reads.stream().map(before::get).allMatch(
             one -> one == null || !one.isStateful() && one.readsRecords);
         eventTime = plan.inputs.get(inputs.iterator().next()).eventTime();

@@ -9,7 +9,6 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
-import java.util.function.BiConsumer;
 
 /**
  * The state of a stage: rows by text key. A key begins with the prefix of its group. Rows expire in
@@ -33,8 +32,8 @@ public abstract class State implements Serializable {
     /** All rows whose keys have this prefix. */
     public abstract List<Row> group(String prefix);
 
-    /** Calls `each` with the key and the row of every entry, in the order of prefixes. */
-    public abstract void all(BiConsumer<String, Row> each);
+    /** All entries, in the order of their prefixes. */
+    public abstract List<Map.Entry<String, Row>> all();
 
     public abstract long size();
 
@@ -54,10 +53,11 @@ public abstract class State implements Serializable {
     /** Existing rows expire in their turn. */
     protected final void restore() {
         var entries = new ArrayList<Entry>();
-        all((key, row) -> {
-            var prefix = prefixOf(key);
-            entries.add(new Entry(prefix, key.substring(prefix.length()), row.appendedMs));
-        });
+        for (var one : all()) {
+            var prefix = prefixOf(one.getKey());
+            var name = one.getKey().substring(prefix.length());
+            entries.add(new Entry(prefix, name, one.getValue().appendedMs));
+        }
         entries.sort(Comparator.comparingLong(Entry::appendedMs));
         oldest.addAll(entries);
     }
@@ -116,9 +116,11 @@ public abstract class State implements Serializable {
         }
 
         @Override
-        public void all(BiConsumer<String, Row> each) {
+        public List<Map.Entry<String, Row>> all() {
+            var entries = new ArrayList<Map.Entry<String, Row>>();
             new TreeMap<>(groups).forEach((prefix, group) ->
-                group.forEach((name, row) -> each.accept(prefix + name, row)));
+                group.forEach((name, row) -> entries.add(Map.entry(prefix + name, row))));
+            return entries;
         }
 
         @Override

@@ -4,7 +4,6 @@ import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.Comparator;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
@@ -75,43 +74,9 @@ public abstract class Step {
         var rows = new ArrayList<>(given);
         rows.sort(Comparator.<Row>comparingLong(row -> row.appendedMs)
             .thenComparingLong(row -> row.offset));
-        var found = new HashMap<String, Object>();
-        for (var one : spec.aggregates) {
-            var values = new ArrayList<Object>();
-            for (var row : rows) {
-                for (var of : one.of()) {
-                    if (of.input().isEmpty() || row.isOf(of.input())) {
-                        values.add(row.get(of.column()));
-                    }
-                }
-            }
-            found.put(one.column(), aggregate(one.function(), values));
-        }
-        return found;
-    }
-
-    static Object aggregate(String function, List<Object> values) {
-        if (values.isEmpty()) return null;
-        return switch (function) {
-            case "first" -> values.get(0);
-            case "sum" -> sum(values);
-            case "mean" -> ((Number) sum(values)).doubleValue() / values.size();
-            case "min" -> values.stream().min(Step::compare).get();
-            case "max" -> values.stream().max(Step::compare).get();
-            case "count" -> (long) values.size();
-            case "count_distinct" -> (long) new HashSet<>(values).size();
-            default -> throw new IllegalArgumentException(
-                "unknown aggregate function: " + function);
-        };
-    }
-
-    private static Object sum(List<Object> values) {
-        if (values.stream().allMatch(Long.class::isInstance)) {
-            return values.stream().mapToLong(one -> (Long) one).sum();
-        }
-        var total = 0.0;
-        for (var one : values) total += ((Number) one).doubleValue();
-        return total;
+        var all = Accumulator.of(spec);
+        for (var row : rows) Accumulator.add(all, spec, row);
+        return Accumulator.results(all, spec);
     }
 
     /** Numbers by value, everything else by its text. */

@@ -8,7 +8,6 @@ import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.Map;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
 
@@ -23,9 +22,8 @@ final class Group {
     private byte[] toBytes() {
         var bytes = new ByteArrayOutputStream();
         try (var out = new DataOutputStream(bytes)) {
-            out.writeInt((int) rows.size());
-            var entries = new ArrayList<Map.Entry<String, Row>>();
-            rows.all((key, row) -> entries.add(Map.entry(key, row)));
+            var entries = rows.all();
+            out.writeInt(entries.size());
             for (var one : entries) {
                 out.writeUTF(one.getKey());
                 write(out, one.getValue());

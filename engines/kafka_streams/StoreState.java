@@ -2,7 +2,7 @@ package tidegauge;
 
 import java.util.ArrayList;
 import java.util.List;
-import java.util.function.BiConsumer;
+import java.util.Map;
 import org.apache.kafka.common.serialization.Serdes;
 import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.StoreBuilder;
@@ -43,17 +43,22 @@ final class StoreState extends State {
     @Override
     public List<Row> group(String prefix) {
         var rows = new ArrayList<Row>();
-        try (var entries = store.range(prefix, prefix + LAST)) {
-            entries.forEachRemaining(one -> rows.add(Row.ofBytes(one.value)));
-        }
+        range(prefix, prefix + LAST).forEach(one -> rows.add(one.getValue()));
         return rows;
     }
 
     @Override
-    public void all(BiConsumer<String, Row> each) {
-        try (var entries = store.range("", LAST)) {
-            entries.forEachRemaining(one -> each.accept(one.key, Row.ofBytes(one.value)));
+    public List<Map.Entry<String, Row>> all() {
+        return range("", LAST);
+    }
+
+    private List<Map.Entry<String, Row>> range(String from, String to) {
+        var rows = new ArrayList<Map.Entry<String, Row>>();
+        try (var entries = store.range(from, to)) {
+            entries.forEachRemaining(
+                one -> rows.add(Map.entry(one.key, Row.ofBytes(one.value))));
         }
+        return rows;
     }
 
     @Override
