@@ -101,12 +101,12 @@ def parsed(schemas: list[Any]) -> Any:
     with checked_schema():
         for schema in schemas:
             result = fastavro.parse_schema(_for_reading(schema), named_schemas=named, _force=True)
-            known: dict[str, bool | None] = {}
-            _takes_bytes(result, named, known)
+            lengths = _Lengths(named)
+            lengths.take_bytes(result)
     marks = {
         "__fastavro_parsed": True,
         "__named_schemas": named,
-        _CONTAINS_ITSELF: _CONTAINS_ITSELF in known,
+        _CONTAINS_ITSELF: lengths.contains_itself,
     }
     if isinstance(result, list):
         return [_whole(branch, marks) for branch in result]
@@ -219,42 +219,44 @@ def _fields_instead(
     return []
 
 
-def _takes_bytes(schema: Any, named: Mapping[str, Any], known: dict[str, bool | None]) -> bool:
-    """Whether every value of a parsed schema takes at least a byte. known: the same by record, None
-    while its fields are visited; with _CONTAINS_ITSELF if a record does.
+class _Lengths:
+    """Which values of parsed schemas take at least a byte, and whether a record contains itself."""
 
-    Raises ValueError for an array of items that take no bytes: a few bytes could be one of any
-    length.
-    """
-    if isinstance(schema, list):
-        for each in schema:
-            _takes_bytes(each, named, known)
-        return True  # the number of the branch
-    if isinstance(schema, str):
-        if schema not in named:
-            return schema != "null"
-        schema = named[schema]
-    kind = schema["type"]
-    if kind in ("record", "error"):
-        return _record_takes_bytes(schema, named, known)
-    if kind in ("array", "map"):
-        takes = _takes_bytes(schema["items" if kind == "array" else "values"], named, known)
-        if kind == "array" and not takes:
-            raise ValueError("it has an array of items that take no bytes")
-        return True
-    if kind == "fixed":
-        return bool(schema["size"])
-    return kind == "enum" or _takes_bytes(kind, named, known)
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self.contains_itself = False
+        self._named = named
+        self._known: dict[str, bool | None] = {}  # by record; None while its fields are visited
 
+    def take_bytes(self, schema: Any) -> bool:
+        """Whether every value takes at least a byte. Raises ValueError for an array of items that
+        take none: a few bytes could be one of any length."""
+        if isinstance(schema, list):
+            for each in schema:
+                self.take_bytes(each)
+            return True  # the number of the branch
+        if isinstance(schema, str):
+            if schema not in self._named:
+                return schema != "null"
+            schema = self._named[schema]
+        kind = schema["type"]
+        if kind in ("record", "error"):
+            return self._record_takes_bytes(schema)
+        if kind in ("array", "map"):
+            takes = self.take_bytes(schema["items" if kind == "array" else "values"])
+            if kind == "array" and not takes:
+                raise ValueError("it has an array of items that take no bytes")
+            return True
+        if kind == "fixed":
+            return bool(schema["size"])
+        return kind == "enum" or self.take_bytes(kind)
 
-def _record_takes_bytes(
-    record: Any, named: Mapping[str, Any], known: dict[str, bool | None]
-) -> bool:
-    name = record["name"]
-    if name not in known:
-        known[name] = None
-        takes = [_takes_bytes(field["type"], named, known) for field in record["fields"]]
-        known[name] = any(takes)
-    elif known[name] is None:
-        known[_CONTAINS_ITSELF] = True
-    return known[name] is not False  # within itself: it has no end, or takes the bytes around it
+    def _record_takes_bytes(self, record: Any) -> bool:
+        name = record["name"]
+        if name not in self._known:
+            self._known[name] = None
+            takes = [self.take_bytes(field["type"]) for field in record["fields"]]
+            self._known[name] = any(takes)
+        result = self._known[name]
+        if result is None:  # it has no end, or takes the bytes that lead to it
+            self.contains_itself = result = True
+        return result

@@ -454,8 +454,8 @@ def _single(field: Any, value: Any) -> Any:
         return _Message(value)
     if field.enum_type is None:
         return value
-    names = (each.name for each in field.enum_type.values if each.number == value)
-    return next(names, value)
+    symbol = field.enum_type.values_by_number.get(value)
+    return value if symbol is None else symbol.name
 
 
 _WRAPPERS: Final = {
