@@ -8,10 +8,11 @@ from datetime import UTC, datetime, timedelta
 
 import fastavro
 
+from services.watcher.decoding import message_of
 from services.watcher.records import hashes
 from tests.integration.watched_pipeline import as_json, faulty
+from tests.unit.watcher.protobuf_files import descriptors
 from tests.unit.watcher.records import datum
-from tests.unit.watcher.test_extracting import descriptors, message_of
 
 SITE = {"type": "record", "name": "Site", "fields": [{"name": "name", "type": "string"}]}
 ORDER = {

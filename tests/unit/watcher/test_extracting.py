@@ -5,17 +5,16 @@ import json
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 
 from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
-from services.watcher.decoding import message_of
 from services.watcher.extracting import Extractor
 from services.watcher.records import hashes
 from tests.contract.crc_64_avro import canonical, crc_64_avro
-from tests.unit.watcher.extracted import BY_VALUE, identities, not_concerned, of, windows
+from tests.unit.watcher.extracted import BY_VALUE, identities, of
+from tests.unit.watcher.protobuf_files import PROTOBUF, descriptors, protobuf
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
@@ -40,58 +39,7 @@ AN_ORDER = {"id": 42, "site": {"name": "north"}}
 FINGERPRINT = crc_64_avro(canonical(ORDER).encode()).to_bytes(8, "little")
 
 
-def descriptors():
-    field = descriptor_pb2.FieldDescriptorProto
-    site = descriptor_pb2.DescriptorProto(name="Site")
-    site.field.add(name="name", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    order = descriptor_pb2.DescriptorProto(name="Order")
-    order.field.add(name="id", number=1, type=field.TYPE_INT64, label=field.LABEL_OPTIONAL)
-    order.field.add(
-        name="site",
-        number=2,
-        type=field.TYPE_MESSAGE,
-        type_name=".shop.Site",
-        label=field.LABEL_OPTIONAL,
-    )
-    labels = order.nested_type.add(name="LabelsEntry")
-    labels.options.map_entry = True
-    labels.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    labels.field.add(name="value", number=2, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    sites = order.nested_type.add(name="SitesEntry")
-    sites.options.map_entry = True
-    sites.field.add(name="key", number=1, type=field.TYPE_BOOL, label=field.LABEL_OPTIONAL)
-    sites.field.add(
-        name="value",
-        number=2,
-        type=field.TYPE_MESSAGE,
-        type_name=".shop.Site",
-        label=field.LABEL_OPTIONAL,
-    )
-    for number, (name, entry) in enumerate((("labels", "LabelsEntry"), ("sites", "SitesEntry"))):
-        order.field.add(
-            name=name,
-            number=3 + number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".shop.Order.{entry}",
-            label=field.LABEL_REPEATED,
-        )
-    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
-    file.message_type.extend([site, order])
-    files = descriptor_pb2.FileDescriptorSet(file=[file])
-    return base64.b64encode(files.SerializeToString()).decode()
-
-
-def protobuf():
-    message_class = message_of(descriptors(), "shop.Order")
-    order = message_class(id=42)
-    order.site.name = "north"
-    order.labels["of"] = "l1"
-    order.sites[True].name = "south"
-    return order.SerializeToString()
-
-
 BOTH = ["value.id", "value.site.name"]
-PROTOBUF = {"schemas": [descriptors()], "message": "shop.Order"}
 AVRO = {"schemas": [json.dumps(ORDER)]}
 IDS = {"schema_ids": {"7": json.dumps(ORDER)}}
 
@@ -256,91 +204,6 @@ def test_a_record_without_an_identity_says_why(topic, record, reason):
 
 
 @pytest.mark.parametrize(
-    ("path", "text"), [("value.labels.of", "l1"), ("value.sites.true.name", "south")]
-)
-def test_maps_of_a_message_have_their_keys_as_names(path, text):
-    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
-    assert identities(topic, message("t", protobuf())) == (of(text), {})
-
-
-@pytest.mark.parametrize("path", ["value.site", "value.sites", "value.sites.true"])
-def test_a_message_is_no_identity(path):
-    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
-    reason = "a part of its identity is null, a list or a record"
-    assert identities(topic, message("t", protobuf())) == ([], {reason: 1})
-
-
-@pytest.mark.parametrize("path", ["value.labels.none", "value.labels.of.more", "value.site.no"])
-def test_a_path_that_a_message_does_not_have_is_a_reason(path):
-    topic = {"format": "protobuf", "identity": [path], **PROTOBUF}
-    found = identities(topic, message("t", protobuf()))
-    assert found == ([], {f"it has no field {path.removeprefix('value.')}": 1})
-
-
-def typed():
-    """A file with First, and Order with the messages Line and, inside Line, Item; the entries of a
-    map come before Line."""
-    file = descriptor_pb2.FileDescriptorProto(name="o.proto", package="shop", syntax="proto3")
-    field = descriptor_pb2.FieldDescriptorProto
-    plain = {"type": field.TYPE_STRING, "label": field.LABEL_OPTIONAL}
-
-    def add(name, among):
-        found = among.add(name=name)
-        found.field.add(name="id", number=1, **plain)
-        return found
-
-    add("First", file.message_type)
-    order = add("Order", file.message_type)
-    entry = order.nested_type.add(name="LabelsEntry", options={"map_entry": True})
-    entry.field.add(name="key", number=1, **plain)
-    entry.field.add(name="value", number=2, **plain)
-    add("Item", add("Line", order.nested_type).nested_type)
-    files = descriptor_pb2.FileDescriptorSet(file=[file])
-    return base64.b64encode(files.SerializeToString()).decode()
-
-
-def in_frame(*varints):
-    """A record o1 after Confluent's header with some varints in zigzag encoding."""
-    return b"\0\0\0\0\x07" + bytes(2 * one for one in varints) + b"\x0a\x02o1"
-
-
-@pytest.mark.parametrize(
-    ("varints", "name"),
-    [
-        ((0,), "shop.First"),
-        ((1, 0), "shop.First"),
-        ((1, 1), "shop.Order"),
-        ((2, 1, 0), "shop.Order.Line"),
-        ((3, 1, 0, 0), "shop.Order.Line.Item"),
-    ],
-)
-def test_the_indexes_of_a_frame_say_which_message_it_has(varints, name):
-    fields = {"topic": "t", "format": "protobuf-confluent", "identity": ["value.id"]}
-    every = ("shop.First", "shop.Order", "shop.Order.Line", "shop.Order.Line.Item")
-    for watched in every:
-        topic = fields | {"schemas": [typed()], "message": watched}
-        extractor = Extractor(WatchedTopic.model_validate(topic), None)
-        found = extractor.extract([message("t", in_frame(*varints))])
-        is_mine = watched == name
-        assert found.hash.tolist() == (of("o1") if is_mine else [])
-        assert [*found.others] == ([] if is_mine else [f"its type is {name}"])
-        assert not found.refused
-
-
-@pytest.mark.parametrize("varints", [(1, 2), (2, 0, 0), (1, -1), (-1,), (101,)])
-def test_indexes_of_no_message_are_a_reason(varints):
-    frame = b"\0\0\0\0\x07" + b"".join(_zigzag(one) for one in varints) + b"\x0a\x02o1"
-    topic = {"format": "protobuf-confluent", "identity": ["value.id"], "schemas": [typed()]}
-    found, refused = identities(topic | {"message": "shop.First"}, message("t", frame))
-    assert (found, sum(refused.values())) == ([], 1)
-
-
-def _zigzag(number):
-    coded = (number << 1) ^ (number >> 63)
-    return bytes([coded]) if coded < 128 else bytes([coded & 127 | 128, coded >> 7])
-
-
-@pytest.mark.parametrize(
     ("kind", "key", "text"),
     [
         ("json", b'"c1"', "c1"),
@@ -502,98 +365,6 @@ def test_the_id_of_a_schema_can_be_in_a_header(where):
     as_json = {"identity": ["value.id"], "format": "json-confluent"}
     record = message("t", b'{"id": 42}', headers=[("__value_schema_id", frame)])
     assert identities(as_json, record) == (of("42"), {})
-
-
-def test_the_header_of_a_message_has_its_indexes():
-    topic = {"format": "protobuf-confluent", "identity": ["value.id"], "schemas": [typed()]}
-    record = message(
-        "t", b"\x0a\x02o1", headers=[("__value_schema_id", b"\x01" + bytes(16) + b"\x02\x02")]
-    )
-    assert identities(topic | {"message": "shop.Order"}, record) == (of("o1"), {})
-    assert not_concerned(topic | {"message": "shop.First"}, record) == (
-        [],
-        {"its type is shop.Order": ("other_type", 1)},
-    )
-
-
-def wrapped():
-    """A message with a wrapper and a timestamp."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="w.proto", package="shop", syntax="proto3")
-    file.dependency.extend(["google/protobuf/wrappers.proto", "google/protobuf/timestamp.proto"])
-    order = file.message_type.add(name="Order")
-    for number, (name, kind) in enumerate((("id", "StringValue"), ("at", "Timestamp")), 1):
-        order.field.add(
-            name=name,
-            number=number,
-            type=field.TYPE_MESSAGE,
-            type_name=f".google.protobuf.{kind}",
-            label=field.LABEL_OPTIONAL,
-        )
-    files = descriptor_pb2.FileDescriptorSet(file=[file])
-    return base64.b64encode(files.SerializeToString()).decode()
-
-
-def test_wrappers_and_timestamps_of_protobuf_are_values():
-    files = {"format": "protobuf", "schemas": [wrapped()], "message": "shop.Order"}
-    order = message_of(wrapped(), "shop.Order")()
-    order.id.value = "o1"
-    order.at.seconds, order.at.nanos = 7, 5_999
-    record = message("t", order.SerializeToString(), b"k")
-    for path in ("value.id", "value.id.value"):
-        topic = files | {"identity": [path], "time": "value.at", "time_format": "iso"}
-        assert windows(topic, record) == (of("o1"), [(7_000_005,)], [])
-    empty = message("t", b"", b"k")
-    reason = "a part of its identity is null, a list or a record"
-    assert identities(files | {"identity": ["value.id"]}, empty) == ([], {reason: 1})
-
-
-def with_enums():
-    """A message with an enum: alone, repeated, and in a map."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name="e.proto", package="shop", syntax="proto3")
-    state = file.enum_type.add(name="State")
-    state.options.allow_alias = True
-    for name, number in (("NEW", 0), ("SHIPPED", 1), ("SENT", 1)):
-        state.value.add(name=name, number=number)
-    order = file.message_type.add(name="Order")
-    by_site = order.nested_type.add(name="BySiteEntry")
-    by_site.options.map_entry = True
-    by_site.field.add(name="key", number=1, type=field.TYPE_STRING, label=field.LABEL_OPTIONAL)
-    for place, name, number, label in (
-        (order, "state", 1, field.LABEL_OPTIONAL),
-        (order, "earlier", 2, field.LABEL_REPEATED),
-        (by_site, "value", 2, field.LABEL_OPTIONAL),
-    ):
-        place.field.add(
-            name=name, number=number, type=field.TYPE_ENUM, type_name=".shop.State", label=label
-        )
-    order.field.add(
-        name="by_site",
-        number=3,
-        type=field.TYPE_MESSAGE,
-        type_name=".shop.Order.BySiteEntry",
-        label=field.LABEL_REPEATED,
-    )
-    files = descriptor_pb2.FileDescriptorSet(file=[file])
-    return base64.b64encode(files.SerializeToString()).decode()
-
-
-def test_enums_of_protobuf_are_their_names():
-    files = {"format": "protobuf", "schemas": [with_enums()], "message": "shop.Order"}
-    order = message_of(with_enums(), "shop.Order")(state=1, earlier=[0, 1, 7], by_site={"a": 1})
-    record = message("t", order.SerializeToString(), b"k")
-    for path, text in (
-        ("value.state", "SHIPPED"),
-        ("value.earlier.0", "NEW"),
-        ("value.earlier.1", "SHIPPED"),
-        ("value.earlier.2", "7"),
-        ("value.by_site.a", "SHIPPED"),
-    ):
-        assert identities(files | {"identity": [path]}, record) == (of(text), {})
-    shipped = files | {"identity": ["key"], "where": {"value.state": "SHIPPED"}}
-    unset = message("t", b"", b"k")
-    assert identities(shipped, record, unset)[0] == of("k")
 
 
 def test_a_bad_record_costs_only_itself():
