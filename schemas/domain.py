@@ -230,6 +230,12 @@ class DomainSpec(Model):
     schemas: dict[str, str] = Field(default_factory=dict, max_length=40)
 
     @cached_property
+    def closes_by_event_time(self) -> bool:
+        """Whether it has windows and event time closes all of them."""
+        windowed = [stage for stage in self.stages if stage.is_windowed]
+        return bool(windowed) and all(stage.complete is None for stage in windowed)
+
+    @cached_property
     def stage_names(self) -> tuple[Stage, ...]:
         """Names of the stages, in order."""
         return tuple(stage.name for stage in self.stages)

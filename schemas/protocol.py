@@ -216,11 +216,12 @@ def _with_topics_of(domain: DomainSpec, whose: str) -> DomainSpec:
 class RunPlan(Model):
     """A prepared run. start_offsets: per topic, the end offset of each partition, in order,
     taken before anything of the run was written; readers begin there. start_timeout_s: how long
-    the conductor waits until all pipelines are ready."""
+    the conductor waits until all pipelines are ready. warm: they were kept from the run before."""
 
     request: RunRequest
     start_offsets: dict[str, tuple[int, ...]]
     start_timeout_s: float = 0
+    warm: bool = False
 
 
 class PhasePlan(Model):

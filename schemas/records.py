@@ -126,6 +126,13 @@ class Records(Protocol):
         above. Sent many times a second; `number` counts up from 0."""
 
 
+def first_probe_set(domain: DomainSpec, *, warm: bool) -> int:
+    """Number of the first probe set. warm: the pipelines were kept from the run before. Their
+    watermark is its end, so that the sets of a domain whose windows close by event time alone are
+    in the present."""
+    return MAX_PROBE_STEPS if warm and domain.closes_by_event_time else 0
+
+
 def probe_time_ms(domain: DomainSpec, number: int, now_ms: int) -> int:
     """Event time at which the windows of a probe set end: in the distant past, each set later than
     the one before by the longest window, so that windows close by event time."""

@@ -204,7 +204,12 @@ class Run:
     def _prepare(self) -> PhasePlan:
         offsets = start_offsets(self.request, self.request.domain, self._settings)
         timeout_s = self._settings.prepare_timeout_s * len(self.request.pipelines)
-        plan = RunPlan(request=self.request, start_offsets=offsets, start_timeout_s=timeout_s)
+        plan = RunPlan(
+            request=self.request,
+            start_offsets=offsets,
+            start_timeout_s=timeout_s,
+            warm=self._warm,
+        )
         self._phase("prepare")
         self._events.publish(Preparing(run_id=self.request.run_id, plan=plan))
         outputs = self._awaited_outputs(plan)
@@ -231,8 +236,8 @@ class Run:
 
     def _steady_intervals(self) -> int:
         workload = self.request.workload
-        if self._warm:
-            return WARM_INTERVALS
+        if self._warm:  # a window that event time closes is published once in its length
+            return 0 if self.request.domain.closes_by_event_time else WARM_INTERVALS
         if workload.phases.until_steady:
             return 0  # the warm-up itself waits for steadiness
         return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)

@@ -24,6 +24,7 @@ from schemas.commands import Command, Malformed, Measure, Prepare, Start, Stop
 from schemas.domain import RUN_ID, SCHEDULED_AT, SEQUENCE
 from schemas.events import Failed, LoadFinished, Ready
 from schemas.protocol import PhasePlan, RunPlan, probe_run_id
+from schemas.records import first_probe_set
 from services.definitions.row_files import InputError
 from services.definitions.trusted import content_objection, trusted_domain
 from services.generator.dataset_plan import DatasetPlan, dataset_plan
@@ -66,22 +67,24 @@ WAITING = Gauge(
 
 
 class ProbeTraffic:
-    """The probe sets of one run, numbered from 0. failure: the error of the first record that was
-    not delivered; empty if all were. sets_per_second: upper limit. also: gets the records, too."""
+    """The probe sets of one run. failure: the error of the first record that was not delivered;
+    empty if all were. sets_per_second: upper limit. first: number of the first set. also: gets the
+    records, too."""
 
     def __init__(
         self,
         plan: DatasetPlan,
         producer: Producer,
         sets_per_second: int,
+        first: int,
         also: Callable[[str, bytes, bytes], None] | None = None,
     ) -> None:
         self.failure = ""
         self._also = also
         self.producer = producer
         self._plan = plan
-        self._sets = 0
-        size = len(probe_set(plan, 0, now_us()))
+        self._sets = first
+        size = len(probe_set(plan, first, now_us()))
         self._sets_per_second = max(1, min(sets_per_second, RECORDS_PER_S // size))
 
     def send(self) -> None:
@@ -242,7 +245,8 @@ class RunCommands:
             backend = open_backend(settings, topics, peak, in_order)
         else:
             backend = FrameBackend(settings, topics, workload.transport, run_id, shard.index)
-        probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets, also)
+        first = first_probe_set(plan.request.domain, warm=plan.warm)
+        probes = ProbeTraffic(dataset, producer, settings.generator_probe_sets, first, also)
         run = self._run = LoadRun(dataset, backend, probes)
         self._rehearse(run)
         run.probes.send()

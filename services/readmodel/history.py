@@ -3,6 +3,7 @@ sustainable rate, and the last good runs of a suite."""
 
 import json
 import statistics
+from dataclasses import dataclass
 from typing import Any
 
 from analysis.changes.series import LATENCIES, Figure, RunFacts, Series, assemble
@@ -69,7 +70,8 @@ USAGE = (
 )
 # A rate is discarded if a run at a share of it did not sustain it. A search has one pipeline.
 LATEST_RATE = (
-    "SELECT rate_per_second FROM tidegauge.sustainable_rates"
+    "SELECT rate_per_second, interval_per_second[2] AS not_sustained_per_second"
+    " FROM tidegauge.sustainable_rates"
     " WHERE pipeline = {pipeline:String}"
     " AND arrayStringConcat(arraySort(stages), ',') = {stages:String}"
     " AND valid AND rate_per_second IS NOT NULL"
@@ -77,6 +79,7 @@ LATEST_RATE = (
     " WHERE l.event = 'run_requested'"
     " AND arrayAll(one -> JSONExtractRaw(l.detail, 'pipelines', 1, splitByChar('=', one)[1])"
     " = splitByChar('=', one)[2], splitByChar(',', {workers:String}))"
+    " AND JSONExtractFloat(l.detail, 'pipelines', 1, 'cores') = {core_limit:Float64}"
     " AND JSONExtractString(l.detail, 'environment', 'processor') = {processor:String}"
     " AND JSONExtractFloat(l.detail, 'environment', 'cores') = {cores:Float64}"
     " AND JSONExtractString(l.detail, 'workload', 'content', 'format') = {format:String}"
@@ -162,25 +165,40 @@ def at_sustainable_share(request: RunRequest, url: str, ask: StoreQuery = query)
 
     Raises DefinitionError if no rate is known.
     """
-    share = request.workload.sustainable_share
-    if share is None:
+    if request.workload.sustainable_share is None:
         return request
     rates = [_sustainable_rate(url, request, pipeline, ask) for pipeline in request.pipelines]
-    return at_share_of(request, min(rates))
+    return min(
+        (at_share_of(request, rate) for rate in rates),
+        key=lambda at_share: at_share.workload.load.base_rate_per_second,
+    )
 
 
-def at_share_of(request: RunRequest, rate_per_second: float) -> RunRequest:
-    """The request at its share of a rate; unchanged if it is at none."""
+@dataclass(frozen=True)
+class SearchedRate:
+    """The result of a search, records per second. not_sustained: the lowest rate that was not
+    sustained, None if every one was."""
+
+    sustained: float
+    not_sustained: float | None = None
+
+
+def at_share_of(request: RunRequest, rate: SearchedRate) -> RunRequest:
+    """The request at its share of a rate; unchanged if it is at none. A share above 1 is an
+    overload for certain: a share of the lowest rate that was not sustained."""
     share = request.workload.sustainable_share
     if share is None:
         return request
-    workload = request.workload.at_rate(float(f"{share * rate_per_second:.4g}"))
+    of = rate.not_sustained if share > 1 and rate.not_sustained else rate.sustained
+    workload = request.workload.at_rate(float(f"{share * of:.4g}"))
     return request.model_copy(update={"workload": workload})
 
 
-def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: StoreQuery) -> float:
-    """The newest rate of a search with the same workers of the pipeline, stages, windows, domain,
-    ways in and machine."""
+def _sustainable_rate(
+    url: str, request: RunRequest, pipeline: Pipeline, ask: StoreQuery
+) -> SearchedRate:
+    """The newest rate of a search with the same workers and cores of the pipeline, stages, windows,
+    domain, ways in and machine."""
     workload, stages, domain = request.workload, request.stages, request.domain.name
     rows = ask(
         url,
@@ -188,6 +206,7 @@ def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: St
         pipeline=pipeline.name,
         stages=",".join(sorted(stages)),
         workers=_workers(pipeline),
+        core_limit=str(pipeline.cores or 0),
         domain=domain,
         format=workload.content.format,
         transport=workload.transport,
@@ -204,7 +223,10 @@ def _sustainable_rate(url: str, request: RunRequest, pipeline: Pipeline, ask: St
             "with: ./tidegauge run sustainable-throughput "
             f"--pipeline {pipeline.name} --stages {','.join(stages)}{of_domain}; or set a rate."
         )
-    return float(rows[0]["rate_per_second"])
+    not_sustained = rows[0]["not_sustained_per_second"]
+    return SearchedRate(
+        float(rows[0]["rate_per_second"]), None if not_sustained is None else float(not_sustained)
+    )
 
 
 def _workers(pipeline: Pipeline) -> str:

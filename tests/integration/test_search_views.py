@@ -154,6 +154,9 @@ def test_a_series_has_a_row_for_each_search_that_is_over(engine, monkeypatch):
     assert found[0][1]["workers"] == 1
 
 
+SPARK = a_request("spark-microbatch").pipelines[0]
+
+
 def at_nine_tenths(engine, *stages, of_workload=None, **changes):
     """The rate of a run of these stages at nine tenths of the sustainable rate."""
 
@@ -180,7 +183,12 @@ def test_the_rate_that_is_known_is_the_latest_valid_one_of_the_same_stages(engin
         {"environment": {"cores": 64}},
         {"environment": {"processor": "another"}},
         {"domain": TRAFFIC.model_copy(update={"name": "other"})},
-        {"pipelines": (at_workers(a_request("spark-microbatch").pipelines[0], 7),)},
+        {"pipelines": (at_workers(SPARK, 7),)},
+        {
+            "pipelines": (
+                a_request("spark-microbatch").pipelines[0].model_copy(update={"cores": 1}),
+            )
+        },
         {"of_workload": {"transport": "tcp"}},
         {"of_workload": {"partitions": 7}},
         {"of_workload": {"content": Content(format="json")}},

@@ -287,18 +287,20 @@ def can_stay_warm(request: RunRequest) -> bool:
     the watermark of a stateful stage, which drops such records.
 
     The watermark is in the future if event time runs faster than the clock. Otherwise it is at most
-    now, but probe traffic has earlier event times if windows close by event time or if a window of
-    the domain slides by more than a second (`probe_time_ms`).
+    now. So is the event time of the probe traffic where event time closes all windows of the domain
+    (`first_probe_set`). In other domains it is earlier if a window slides by more than a second or
+    is closed by event time.
     """
     domain = request.domain
     steps = [step for name in request.stages for step in domain.chain(name)]
     stateful = [step for step in steps if step.kind not in ROW_KINDS]
     if not stateful:
         return True
-    is_fast = request.workload.content.second_ms < 1000
+    if request.workload.content.second_ms < 1000:
+        return False
     closes = any(each.is_windowed and each.complete is None for each in stateful)
     slides = any(stage.window.slide_s > 1 for stage in domain.stages if stage.window)
-    return not (is_fast or closes or slides)
+    return domain.closes_by_event_time or not (closes or slides)
 
 
 def step_request(request: RunRequest, planned: Planned, number: int, warm: bool) -> RunRequest:

@@ -141,14 +141,17 @@ class StepEvents:
         drained: Drained,
         cores: float | None,
         trouble: tuple[str, ...] = (),
+        *,
+        core_limit: float | None = None,
     ) -> StepObservation:
-        """The observation. cores: of the pipelines' machine, None if unknown."""
+        """The observation. cores: of the pipelines' machine, None if unknown; core_limit: how many
+        of them they may use, None for all."""
         stages = tuple(
             self._stage(plan, (pipeline, stage), verdicts)
             for pipeline, of_stages in drained.verdicts.items()
             for stage, verdicts in of_stages.items()
         )
-        share = self._cpu_share(plan, cores)
+        share = self._cpu_share(plan, cores, core_limit)
         used_us = self._generator_us(plan)
         return StepObservation(
             stages, load.intended, load.failed, share, trouble, generator_us=used_us
@@ -202,9 +205,11 @@ class StepEvents:
         used_us, pushed = measured(self._generator_cpu), measured(self._pushed)
         return used_us / pushed if used_us and pushed else None
 
-    def _cpu_share(self, plan: PhasePlan, cores: float | None) -> float | None:
-        """Share used of the cores available to the pipelines: all minus other use of the
-        machine."""
+    def _cpu_share(
+        self, plan: PhasePlan, cores: float | None, core_limit: float | None
+    ) -> float | None:
+        """Share used of the cores available to the pipelines: all minus other use of the machine,
+        within their limit."""
         samples = [
             sample
             for sample in self._cpu
@@ -219,6 +224,7 @@ class StepEvents:
         if not cores or not used:
             return None
         left = cores - max(0.0, machine - own) if machine is not None else cores
+        left = left if core_limit is None else min(left, core_limit)
         return min(1.0, own / left) if left > 0 else 1.0
 
 
@@ -275,6 +281,7 @@ class SearchRuns:
             state.drained,
             state.watched.cores,
             conclusion.reasons,
+            core_limit=request.pipelines[0].cores,
         )
         unknown = inapplicable(self._search, observation) if conclusion.valid else ""
         return ObservedRun(run, conclusion, observation, is_warm, unknown)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from pydantic import ValidationError
 from rich.console import Console
@@ -38,7 +38,7 @@ from services.definitions.pipelines import (
 from services.definitions.requests import new_request
 from services.definitions.trusted import keep_definitions
 from services.definitions.workloads import chosen_workload
-from services.readmodel.history import at_share_of, at_sustainable_share
+from services.readmodel.history import SearchedRate, at_share_of, at_sustainable_share
 from services.runtime.clickhouse import store_url
 from services.runtime.files import write_whole
 from services.runtime.settings import ServiceSettings
@@ -57,7 +57,7 @@ class PlannedRun:
     workload: Workload
     pipeline: Pipeline
     stages: tuple[Stage, ...]
-    rate_per_second: float | None = None  # the sustainable rate that its load is a share of
+    rate: SearchedRate | None = None  # what its load is a share of
 
     @property
     def key(self) -> str:
@@ -174,13 +174,29 @@ def _stage_groups(
 
 @dataclass(frozen=True)
 class Note:
-    """One finished run. failed: why it has no report; empty if it has one. rate_per_second: the
-    sustainable rate that its search has."""
+    """One finished run. failed: why it has no report; empty if it has one. rate_per_second,
+    not_sustained_per_second: result of its search, as of a SearchedRate."""
 
     run_id: str
     valid: bool
     failed: str = ""
     rate_per_second: float | None = None
+    not_sustained_per_second: float | None = None
+
+    @classmethod
+    def of(cls, run_id: str, report: Report) -> Self:
+        """The note of a run with this report."""
+        if not report.valid:
+            return cls(run_id, valid=False)
+        search = report.search
+        return cls(run_id, True, "", search.rate_per_second, search.interval_per_second[1])
+
+    @property
+    def rate(self) -> SearchedRate | None:
+        """The result of its search, if it has one."""
+        if self.rate_per_second is None:
+            return None
+        return SearchedRate(self.rate_per_second, self.not_sustained_per_second)
 
 
 @dataclass
@@ -251,10 +267,10 @@ def _done(
     if not settings.store_url:
         keep_definitions(settings.data, [run.workload], [run.pipeline], [run.domain])
     try:
-        if run.rate_per_second is None:
+        if run.rate is None:
             request = at_sustainable_share(request, url)
         else:
-            request = at_share_of(request, run.rate_per_second)
+            request = at_share_of(request, run.rate)
         progress = perform(request, settings, console, check_stack)
     except BusyError:
         raise
@@ -262,13 +278,7 @@ def _done(
         return Note(request.run_id, valid=False, failed=str(error))
     if progress.interrupted:
         raise Interrupted
-    report = build_report(url, request.run_id)
-    return Note(request.run_id, valid=report.valid, rate_per_second=rate_of(report))
-
-
-def rate_of(report: Report) -> float | None:
-    """The sustainable rate that the search of a valid run has, records per second, or None."""
-    return report.search.rate_per_second if report.valid else None
+    return Note.of(request.run_id, build_report(url, request.run_id))
 
 
 class RunnableStack(Protocol):
@@ -324,7 +334,7 @@ def carry_out(
             if rate is None:
                 why = f"The experiment {searched} gave no rate for {run.system.name}."
                 return Note("", valid=False, failed=why)
-            run = replace(run, rate_per_second=rate)
+            run = replace(run, rate=rate)
         return means.do(run, settings, console, stack.check)
 
     try:
@@ -347,14 +357,14 @@ def carry_out(
 
 def _rate_found(
     system: System, experiment: str, plan: StudyPlan, notebook: Notebook
-) -> float | None:
-    """The rate that the search of an experiment has for a system, records per second, or None."""
+) -> SearchedRate | None:
+    """The rate that the search of an experiment has for a system, or None."""
     notes = (
         notebook.chosen(run.key)
         for run in plan.runs
         if (run.experiment.name, run.system.name) == (experiment, system.name)
     )
-    rates = (note.rate_per_second for note in notes if note is not None)
+    rates = (note.rate for note in notes if note is not None)
     return next((rate for rate in rates if rate is not None), None)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from schemas.model import Name
 from schemas.report import Report, ReportPart
 from schemas.validation_errors import DefinitionError, first_mistake
-from services.console.studies.carry_out import Note, Notebook, StudyPlan, rate_of
+from services.console.studies.carry_out import Note, Notebook, StudyPlan
 
 
 class FinishedRun(ReportPart):
@@ -46,7 +46,7 @@ def take_runs(
     for run in (run for file in files for run in file.runs):
         noted = any(note.valid for note in notebook.of(run.key))
         if run.key in planned and run.valid and run.report is not None and not noted:
-            notebook.take(run.key, Note(run.run_id, True, rate_per_second=rate_of(run.report)))
+            notebook.take(run.key, Note.of(run.run_id, run.report))
             reports[run.run_id] = run.report
     return reports
 

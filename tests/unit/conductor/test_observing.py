@@ -56,11 +56,13 @@ def cpu(second: int, cpu_seconds: float, pipeline: str = "spark", service: str =
     return "results.resources", event | used
 
 
-def observe(*events: tuple, cores: int | None = 2) -> StepObservation:
+def observe(
+    *events: tuple, cores: int | None = 2, core_limit: float | None = None
+) -> StepObservation:
     step = StepEvents("step")
     for topic, record in events:
         step.add(FigureColumns(topic, record))
-    return step.observation(PLAN, LOAD, DRAINED, cores)
+    return step.observation(PLAN, LOAD, DRAINED, cores, core_limit=core_limit)
 
 
 def test_the_median_of_each_second_of_output_counts_from_the_begin_of_the_measure_phase() -> None:
@@ -112,6 +114,8 @@ def test_a_pipeline_may_use_what_the_rest_of_the_machine_leaves() -> None:
     pipeline = [cpu(second, 0.6) for second in (1, 2, 3)]
     machine = [cpu(second, 1.4, "", "machine") for second in (1, 2, 3)]
     assert observe(*pipeline, *machine).cpu_share == pytest.approx(0.5)
+    assert observe(*pipeline, *machine, core_limit=0.8).cpu_share == pytest.approx(0.75)
+    assert observe(*pipeline, *machine, core_limit=1.5).cpu_share == pytest.approx(0.5)
     full = [cpu(second, 2.0, "", "machine") for second in (1, 2, 3)]
     assert observe(*pipeline, *full).cpu_share == pytest.approx(1)
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from schemas.domain import DomainSpec
 from schemas.events import Conclusion
 from schemas.observation import Second, StageObserved, StepObservation
 from schemas.protocol import PhasePlan, RunRequest
@@ -336,20 +337,33 @@ def test_a_step_that_a_dead_service_ended_is_repeated_once() -> None:
     assert result["rate_per_second"] == pytest.approx(970)
 
 
+def half_closed() -> DomainSpec:
+    """Traffic, whose windows are counted, with one more that event time closes."""
+    spec = load_domain("traffic").spec
+    closed = spec.stage("tumbling").model_copy(
+        update={"name": "closed", "complete": None, "once_per": ()}
+    )
+    stages = [stage.model_dump() for stage in (*spec.stages, closed)]
+    return DomainSpec.model_validate(spec.model_dump() | {"stages": stages})
+
+
 @pytest.mark.parametrize(
     ("domain", "stages", "warm"),
     [
         ("traffic", ("parse", "join", "tumbling", "sliding"), True),
         ("gem_packs", ("ingest", "parse", "enriched"), True),
-        ("gem_packs", ("parse", "revenue"), False),
-        ("gem_packs", ("conversions",), False),
-        ("gem_packs", ("dear",), False),  # a filter of a join
+        ("gem_packs", ("parse", "revenue"), True),
+        ("gem_packs", ("dear",), True),  # a filter of a join
+        ("flights", ("countries", "cells"), True),
+        ("half_closed", ("parse", "tumbling"), True),
+        ("half_closed", ("closed",), False),
     ],
 )
-def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
+def test_pipelines_stay_warm_unless_event_time_closes_windows_beside_others(
     domain: str, stages: tuple[str, ...], warm: bool
 ) -> None:
-    changes = {"domain": load_domain(domain).spec, "stages": stages}
+    spec = half_closed() if domain == "half_closed" else load_domain(domain).spec
+    changes = {"domain": spec, "stages": stages}
     assert bisection.can_stay_warm(a_request().model_copy(update=changes)) is warm
 
 
@@ -363,6 +377,8 @@ def test_pipelines_stay_warm_unless_event_time_closes_their_windows(
         (("ingest", "parse"), 50, {}, True),
         (("tumbling",), 1000, {"tumbling_s": 60, "sliding_s": 300}, False),
         (("ingest", "parse"), 1000, {"tumbling_s": 60, "sliding_s": 300}, True),
+        (("revenue",), 200, {"revenue_s": 60, "revenue_slide_s": 60}, False),
+        (("revenue",), 1000, {"revenue_s": 60, "revenue_slide_s": 60}, True),
     ],
 )
 def test_pipelines_do_not_stay_warm_if_the_next_traffic_is_before_their_watermark(
@@ -370,9 +386,10 @@ def test_pipelines_do_not_stay_warm_if_the_next_traffic_is_before_their_watermar
 ) -> None:
     request = a_request()
     content = request.workload.content.model_copy(update={"second_ms": second_ms})
+    domain = "gem_packs" if stages == ("revenue",) else "traffic"
     changes = {
         "workload": request.workload.model_copy(update={"content": content}),
-        "domain": load_domain("traffic").spec.resolved(windows),
+        "domain": load_domain(domain).spec.resolved(windows),
         "stages": stages,
     }
     assert bisection.can_stay_warm(request.model_copy(update=changes)) is warm

@@ -86,7 +86,11 @@ class Bench:
         )
 
     def ask(self, _url: str, _sql: str, /, **_: str) -> list[dict[str, Any]]:
-        return [] if self.rate is None else [{"rate_per_second": self.rate}]
+        return (
+            []
+            if self.rate is None
+            else [{"rate_per_second": self.rate, "not_sustained_per_second": None}]
+        )
 
     def pass_s(self, seconds: int, machine_cores: float, seen: str = "kafka") -> None:
         for _ in range(seconds):

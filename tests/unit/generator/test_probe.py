@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from schemas.records import probe_time_ms
+from schemas.records import first_probe_set, probe_time_ms
 from services.definitions.domains import load_domain
 from services.generator.runs import ProbeTraffic
 from tests.unit.generator.made import a_plan
@@ -35,7 +35,7 @@ def sets_of(records, most, monkeypatch):
     plan, producer = a_plan(1, domain=GEM_PACKS), FakeProducer()
     (one, _) = plan.records.probe_set(0, NOW_MS)
     monkeypatch.setattr(plan.records, "probe_set", lambda number, now_ms: [one] * records)
-    ProbeTraffic(plan, producer, most).send()
+    ProbeTraffic(plan, producer, most, first=0).send()
     return producer.keys.total() // records
 
 
@@ -46,7 +46,7 @@ def test_fewer_sets_are_sent_when_each_has_more_records(monkeypatch, records, se
 
 def test_each_set_has_the_next_number_and_the_first_failure_is_kept():
     producer = FakeProducer(refused=b"probe-3")
-    probes = ProbeTraffic(a_plan(1, domain=GEM_PACKS), producer, 2)
+    probes = ProbeTraffic(a_plan(1, domain=GEM_PACKS), producer, 2, first=0)
     probes.send()
     assert (producer.keys, probes.failure) == ({b"probe-0": 2, b"probe-1": 2}, "")
     probes.send()
@@ -66,3 +66,19 @@ def test_windows_of_a_day_begin_at_half_of_all_days_since_1970():
 
 def test_sets_beyond_the_last_step_have_the_time_of_now():
     assert probe_time_ms(GEM_PACKS.spec, 200_000, NOW_MS) == 1_700_000_000_000
+
+
+@pytest.mark.parametrize("domain", ["gem_packs", "flights"])
+def test_kept_pipelines_get_sets_of_now_where_event_time_closes_all_windows(domain):
+    spec = load_domain(domain).spec
+    first = first_probe_set(spec, warm=True)
+    longest_ms = 1000 * max(stage.window.size_s for stage in spec.stages if stage.window)
+    assert NOW_MS - longest_ms < probe_time_ms(spec, first, NOW_MS) <= NOW_MS
+    producer = FakeProducer()
+    ProbeTraffic(a_plan(1, domain=GEM_PACKS), producer, 1, first).send()
+    assert set(producer.keys) == {b"probe-%d" % first}
+
+
+def test_new_pipelines_and_windows_that_must_be_filled_get_sets_of_the_past():
+    traffic = load_domain("traffic").spec
+    assert first_probe_set(traffic, warm=True) == first_probe_set(GEM_PACKS.spec, warm=False) == 0

@@ -7,6 +7,7 @@ from deploy.local.install import InstallError
 from schemas.validation_errors import DefinitionError
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import Note, StudyMeans, carry_out, open_notebook, plan_of
+from services.readmodel.history import SearchedRate
 from services.runtime.settings import ServiceSettings
 from tests.unit.console.studies.reports import experiment, study
 
@@ -101,6 +102,7 @@ def test_an_engine_that_cannot_be_installed_is_left_out(tmp_path, stack):
 
 def test_a_share_is_of_the_rate_that_the_search_of_the_other_experiment_gave(tmp_path, stack):
     half = {"workload": {"sustainable_share": 0.5}}
+    of_800 = SearchedRate(800.0, 900.0)
     rates, shares = (
         experiment(name="rates"),
         experiment(name="half", workload="overload", rate_of="rates", scales={"small": half}),
@@ -109,13 +111,14 @@ def test_a_share_is_of_the_rate_that_the_search_of_the_other_experiment_gave(tmp
     done = []
 
     def do(run, *_rest):
-        done.append((run.experiment.name, run.system.name, run.rate_per_second))
+        done.append((run.experiment.name, run.system.name, run.rate))
         is_rate = (run.experiment.name, run.system.name) == ("rates", "Fast")
-        return Note("r", valid=True, rate_per_second=800.0 if is_rate else None)
+        rates = (of_800.sustained, of_800.not_sustained) if is_rate else (None, None)
+        return Note("r", True, "", *rates)
 
     notebook, settings = open_notebook(tmp_path, "s", "small"), ServiceSettings(data=tmp_path)
     carry_out(plan, notebook, settings, Console(quiet=True), print, means=means(stack, do))
-    assert done == [("rates", "Fast", None), ("rates", "Slow", None), ("half", "Fast", 800.0)]
+    assert done == [("rates", "Fast", None), ("rates", "Slow", None), ("half", "Fast", of_800)]
     failed = notebook.chosen(plan.runs[3].key)
     assert failed.failed == "The experiment rates gave no rate for Slow."
 
