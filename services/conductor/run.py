@@ -40,10 +40,11 @@ from schemas.threshold import Threshold
 from schemas.validation_errors import DefinitionError
 from schemas.workload import LEAST_WARM_UP_S, PLANTED, Kill
 from services.conductor.fault_injection import FindProcesses, carry_out, plant, processes_of
+from services.conductor.probe_outputs import ProbeOutputs, SteadyOutputs
 from services.conductor.run_state import RunState
 from services.conductor.run_verdict import RunVerdict, conclude
 from services.conductor.settings import ConductorSettings
-from services.conductor.warming import KNOWN_AFTER_MS, SteadyOutputs
+from services.conductor.warming import KNOWN_AFTER_MS
 from services.definitions.pipelines import load_pipeline
 from services.runtime.events import Bus, Events
 from services.runtime.kafka import (
@@ -64,7 +65,6 @@ LOOK_EVERY_MS = 1_000
 TELL_STEADINESS_EVERY_MS = 5_000
 MEASURE_LEAD_MS = 4_000  # from the command until the times in it
 ASK_AGAIN_MS = 2_000
-WARM_INTERVALS = 1  # intervals in which outputs of kept pipelines must grow
 KEPT_S = 60.0  # between two steps of a search
 Keep = Callable[[RunState], bool]
 """Whether the pipelines of a run are kept for the next one."""
@@ -213,7 +213,7 @@ class Run:
         self._phase("prepare")
         self._events.publish(Preparing(run_id=self.request.run_id, plan=plan))
         outputs = self._awaited_outputs(plan)
-        watch = SteadyOutputs(self._settings, outputs, self._steady_intervals())
+        watch = self._watch(outputs)
         try:
             self._prepared = True
             self._events.send(Prepare(run_id=self.request.run_id, plan=plan))
@@ -234,13 +234,15 @@ class Run:
         others = {*self.request.input_topics, catalogue.FETCHES}
         return {topic: ends for topic, ends in plan.start_offsets.items() if topic not in others}
 
-    def _steady_intervals(self) -> int:
+    def _watch(self, outputs: dict[str, tuple[int, ...]]) -> SteadyOutputs | ProbeOutputs:
+        """What shows that the pipelines process the probe traffic."""
+        if self._warm:
+            return ProbeOutputs(self._settings, outputs, self.request.run_id)
         workload = self.request.workload
-        if self._warm:  # a window that event time closes is published once in its length
-            return 0 if self.request.domain.closes_by_event_time else WARM_INTERVALS
-        if workload.phases.until_steady:
-            return 0  # the warm-up itself waits for steadiness
-        return math.ceil(workload.keep_up_s / SteadyOutputs.INTERVAL_S)
+        # With `until_steady` the warm-up itself waits for steadiness.
+        keep_up_s = 0 if workload.phases.until_steady else workload.keep_up_s
+        intervals = math.ceil(keep_up_s / SteadyOutputs.INTERVAL_S)
+        return SteadyOutputs(self._settings, outputs, intervals)
 
     def _plan_phases(self) -> PhasePlan:
         lead_ms = int(self._settings.start_lead_s * 1000)

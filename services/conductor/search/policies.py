@@ -15,8 +15,9 @@ MIN_MEDIANS = 3
 # A latency has risen if its last third exceeds its first third by this much.
 RISEN_MS, RISEN_SHARE = 50.0, 0.25
 LEAST_LATER_HALF = 10
-# A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS.
-HOPELESS, HOPELESS_MS, HOPELESS_SECONDS = 5, 1_000.0, 15
+# A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS,
+# for HOPELESS_SECONDS and in so many seconds with outputs, which are further apart for windows.
+HOPELESS, HOPELESS_MS, HOPELESS_SECONDS, HOPELESS_MEDIANS = 5, 1_000.0, 15, 5
 
 
 @dataclass(frozen=True)
@@ -130,8 +131,13 @@ def inapplicable(search: Search, observed: StepObservation) -> str:
 def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
     """Whether a rate is clearly unsustainable, so that the step can end: the latest medians are
     high and rise much faster than allowed."""
-    latest = {second: medians_ms[second] for second in sorted(medians_ms)[-HOPELESS_SECONDS:]}
-    if len(latest) < HOPELESS_SECONDS or min(latest.values()) < HOPELESS_MS:
+    seconds = sorted(medians_ms)
+    newest = [second for second in seconds if second > seconds[-1] - HOPELESS_SECONDS]
+    newest = max(newest, seconds[-HOPELESS_MEDIANS:], key=len)
+    latest = {second: medians_ms[second] for second in newest}
+    if len(latest) < HOPELESS_MEDIANS or min(latest.values()) < HOPELESS_MS:
+        return False
+    if newest[-1] - newest[0] < HOPELESS_SECONDS - 1:
         return False
     return slope(latest).low / 1000 > HOPELESS * max_rise
 

@@ -92,6 +92,7 @@ class StepEvents:
             lambda: defaultdict(Counter)
         )
         self._looked_at = 0
+        self.given_up = ""  # why the step need not be observed any longer
         self._cpu: list[tuple[int, str, float, float]] = []
         self._generator_cpu: Counter[int] = Counter()  # microseconds, by time of the sample
 
@@ -124,15 +125,26 @@ class StepEvents:
         """Why this rate need not be observed any longer, or an empty string. Checked once for each
         second of output."""
         latest = max((max(seconds) for seconds in self._newest.values()), default=0)
-        if latest == self._looked_at:
-            return ""
-        self._looked_at = latest
+        if not self.given_up and latest != self._looked_at:
+            self._looked_at = latest
+            for stage in self._newest_medians():
+                if hopeless(stage.medians_ms, max_rise):
+                    self.given_up = f"The median latency of {stage.name} keeps rising."
+                    break
+        return self.given_up
+
+    def _newest_medians(self) -> Iterator[StageObserved]:
+        """The medians of each stage in its newest seconds with outputs."""
         for (_pipeline, stage), seconds in self._newest.items():
             whole = sorted(seconds)[:-1]
             medians = {at // 1000: float(quantile(seconds[at], 0.5) or 0) for at in whole}
-            if hopeless(medians, max_rise):
-                return f"The median latency of {stage} keeps rising."
-        return ""
+            yield StageObserved(stage, medians)
+
+    def unfinished(self, trouble: tuple[str, ...], broken_by: str) -> StepObservation:
+        """The observation of a step that ended early. Only of one that was given up something is
+        known: how fast latency rose."""
+        stages = tuple(self._newest_medians()) if self.given_up else ()
+        return StepObservation(stages, trouble=trouble, broken_by=broken_by)
 
     def observation(
         self,
@@ -269,12 +281,17 @@ class SearchRuns:
 
         run = Run(request, self._settings, self._events, ended, listen=events.add, warm=warm)
         keep = keep and can_stay_warm(request)
-        conclusion = run.perform(lambda state: keep and keeps_up(state))
-        state, is_warm = run.state, keep and keeps_up(run.state)
+
+        def kept(state: RunState) -> bool:
+            """Also after a rate that was given up: the next traffic waits until they caught up."""
+            return keep and (keeps_up(state) or "" != state.failure == events.given_up)
+
+        conclusion = run.perform(kept)
+        state, is_warm = run.state, kept(run.state)
         if run.phases is None or state.load_finished is None or state.drained is None:
             broken_by = state.broken_by or (BROKER if state.broker_death else "")
-            silent = StepObservation((), trouble=conclusion.reasons, broken_by=broken_by)
-            return ObservedRun(run, conclusion, silent, is_warm)
+            unfinished = events.unfinished(conclusion.reasons, broken_by)
+            return ObservedRun(run, conclusion, unfinished, is_warm)
         observation = events.observation(
             run.phases,
             state.load_finished,

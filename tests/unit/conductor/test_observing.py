@@ -6,7 +6,9 @@ from analysis.steadiness import MOST_POINTS
 from schemas.events import Drained, FigureColumns, LoadFinished
 from schemas.observation import Second, StageObserved, StepObservation
 from schemas.protocol import PhasePlan, Phases
+from schemas.search import Search
 from services.conductor.search.bisection import observation_detail
+from services.conductor.search.policies import judged
 from services.conductor.search.searching import StepEvents
 
 pytestmark = pytest.mark.unit
@@ -133,11 +135,18 @@ def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     step = StepEvents("step")
     for second in range(20):
         step.add(FigureColumns(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
-    assert step.hopeless(0.03) == "The median latency of join keeps rising."
+    reason = "The median latency of join keeps rising."
+    assert step.hopeless(0.03) == step.hopeless(0.03) == reason
+    verdict = judged(step.unfinished((reason,), ""), Search(), final=False)
+    assert verdict.refusals[0] == reason
+    assert verdict.processed == pytest.approx(0.6)  # latency rises by what is left
     calm = StepEvents("step")
     for second in range(20):
         calm.add(FigureColumns(*latency(second, {2_000: 5}, phase="warm_up")))
     assert calm.hopeless(0.03) == ""
+    assert calm.unfinished(("The driver crashed.",), "") == StepObservation(
+        (), trouble=("The driver crashed.",)
+    )
 
 
 def test_what_is_told_of_a_run_of_hours_fits_into_an_event() -> None:

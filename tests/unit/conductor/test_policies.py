@@ -99,6 +99,15 @@ def test_what_is_hopeless_is_known_early(rise_ms_per_s: float, seconds: int, is_
     assert hopeless(medians, max_rise=0.03) is is_so
 
 
+@pytest.mark.parametrize(("seconds", "is_so"), [(21, True), (17, True), (16, False)])
+def test_what_is_hopeless_is_known_also_of_windows_that_close_every_four_seconds(
+    seconds: int, is_so: bool
+) -> None:
+    medians = {at: 1_500.0 + 400 * at for at in range(0, seconds, 4)}
+    assert hopeless(medians, max_rise=0.03) is is_so
+    assert not hopeless(medians | {seconds: 900.0}, max_rise=0.03)
+
+
 def test_one_pause_is_no_rise() -> None:
     paused = STEADY | {9: 4000.0}
     assert latency(observed(paused)) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from services.conductor import warming
+from services.conductor.probe_outputs import is_steady
 
 pytestmark = pytest.mark.unit
 
@@ -27,9 +27,9 @@ pytestmark = pytest.mark.unit
 def test_an_output_is_steady_when_it_grows_all_the_time_or_slowly_for_longer(
     grew: str, steady: bool
 ) -> None:
-    assert warming.is_steady([each == "g" for each in grew], 3) is steady
+    assert is_steady([each == "g" for each in grew], 3) is steady
 
 
 @pytest.mark.parametrize(("grew", "steady"), [("", False), ("..", False), ("..g", True)])
 def test_the_first_output_is_enough_where_the_warm_up_goes_on(grew: str, steady: bool) -> None:
-    assert warming.is_steady([each == "g" for each in grew], 0) is steady
+    assert is_steady([each == "g" for each in grew], 0) is steady
