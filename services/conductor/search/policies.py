@@ -15,7 +15,8 @@ MIN_MEDIANS = 3
 # A latency has risen if its last third exceeds its first third by this much.
 RISEN_MS, RISEN_SHARE = 50.0, 0.25
 LEAST_LATER_HALF = 10
-# A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS,
+# A rate is given up early if latency rises at HOPELESS times the allowed slope, above HOPELESS_MS
+# (if the pipeline is warm: a cold one may still catch up until it is above what is allowed),
 # for HOPELESS_SECONDS and in so many seconds with outputs, which are further apart for windows.
 HOPELESS, HOPELESS_MS, HOPELESS_SECONDS, HOPELESS_MEDIANS = 5, 1_000.0, 15, 5
 
@@ -128,14 +129,14 @@ def inapplicable(search: Search, observed: StepObservation) -> str:
     )
 
 
-def hopeless(medians_ms: dict[int, float], max_rise: float) -> bool:
+def hopeless(medians_ms: dict[int, float], max_rise: float, above_ms: float = HOPELESS_MS) -> bool:
     """Whether a rate is clearly unsustainable, so that the step can end: the latest medians are
-    high and rise much faster than allowed."""
+    above this one and rise much faster than allowed."""
     seconds = sorted(medians_ms)
     newest = [second for second in seconds if second > seconds[-1] - HOPELESS_SECONDS]
     newest = max(newest, seconds[-HOPELESS_MEDIANS:], key=len)
     latest = {second: medians_ms[second] for second in newest}
-    if len(latest) < HOPELESS_MEDIANS or min(latest.values()) < HOPELESS_MS:
+    if len(latest) < HOPELESS_MEDIANS or min(latest.values()) < above_ms:
         return False
     if newest[-1] - newest[0] < HOPELESS_SECONDS - 1:
         return False

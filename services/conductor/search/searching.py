@@ -62,6 +62,7 @@ from services.conductor.search.bisection import (
 )
 from services.conductor.search.own_policy import Policy, PolicyError, own_policy
 from services.conductor.search.policies import (
+    HOPELESS_MS,
     HOPELESS_SECONDS,
     StepVerdict,
     hopeless,
@@ -121,14 +122,14 @@ class StepEvents:
             elif name == GENERATOR:
                 self._generator_cpu[record["time"]] += round(1e6 * record["cpu_seconds"])
 
-    def hopeless(self, max_rise: float) -> str:
+    def hopeless(self, max_rise: float, above_ms: float) -> str:
         """Why this rate need not be observed any longer, or an empty string. Checked once for each
-        second of output."""
+        second of output. above_ms: less than all the latest medians."""
         latest = max((max(seconds) for seconds in self._newest.values()), default=0)
         if not self.given_up and latest != self._looked_at:
             self._looked_at = latest
             for stage in self._newest_medians():
-                if hopeless(stage.medians_ms, max_rise):
+                if hopeless(stage.medians_ms, max_rise, above_ms):
                     self.given_up = f"The median latency of {stage.name} keeps rising."
                     break
         return self.given_up
@@ -273,11 +274,14 @@ class SearchRuns:
         """Carry out a run. warm: whether it finds its pipelines kept. keep: whether they are to be
         kept after it, if they keep up."""
         events = StepEvents(request.run_id)
-        gives_up = bool(request.step_of) and warm
+        above_ms = HOPELESS_MS if warm else self._search.steady_latency.max_median_ms
 
         def ended() -> str:
             """Why the step should end, including a clearly unsustainable rate."""
-            return interrupted() or (events.hopeless(self._max_rise) if gives_up else "")
+            reason = interrupted()
+            if request.step_of and not reason:
+                reason = events.hopeless(self._max_rise, above_ms)
+            return reason
 
         run = Run(request, self._settings, self._events, ended, listen=events.add, warm=warm)
         keep = keep and can_stay_warm(request)

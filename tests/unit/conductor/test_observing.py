@@ -136,14 +136,14 @@ def test_a_rate_whose_latency_rises_without_end_is_given_up() -> None:
     for second in range(20):
         step.add(FigureColumns(*latency(second, {2_000 + 400 * second: 5}, phase="warm_up")))
     reason = "The median latency of join keeps rising."
-    assert step.hopeless(0.03) == step.hopeless(0.03) == reason
+    assert step.hopeless(0.03, 1_000) == step.hopeless(0.03, 1_000) == reason
     verdict = judged(step.unfinished((reason,), ""), Search(), final=False)
     assert verdict.refusals[0] == reason
     assert verdict.processed == pytest.approx(0.6)  # latency rises by what is left
     calm = StepEvents("step")
     for second in range(20):
         calm.add(FigureColumns(*latency(second, {2_000: 5}, phase="warm_up")))
-    assert calm.hopeless(0.03) == ""
+    assert calm.hopeless(0.03, 1_000) == ""
     assert calm.unfinished(("The driver crashed.",), "") == StepObservation(
         (), trouble=("The driver crashed.",)
     )

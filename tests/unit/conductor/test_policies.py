@@ -99,6 +99,14 @@ def test_what_is_hopeless_is_known_early(rise_ms_per_s: float, seconds: int, is_
     assert hopeless(medians, max_rise=0.03) is is_so
 
 
+@pytest.mark.parametrize(("seconds", "is_so"), [(20, False), (37, True)])
+def test_a_cold_pipeline_has_until_its_latency_is_above_what_is_allowed(
+    seconds: int, is_so: bool
+) -> None:
+    medians = {at: 1_500.0 + 400 * at for at in range(seconds)}
+    assert hopeless(medians, max_rise=0.03, above_ms=10_000) is is_so
+
+
 @pytest.mark.parametrize(("seconds", "is_so"), [(21, True), (17, True), (16, False)])
 def test_what_is_hopeless_is_known_also_of_windows_that_close_every_four_seconds(
     seconds: int, is_so: bool
