@@ -178,7 +178,8 @@ class WatchedTopic(Model):
     is split by its values. time: event time of an input of windows; start, end: window of an
     output, the end exclusive; window_ms: length of windows, in place of one of both. key_window:
     the key ends with the window as Kafka Streams writes it: time: its start, session: its last
-    millisecond and its start. time_format: format of times: seconds, milliseconds or microseconds
+    millisecond and its start, store: its start and a number, as in the changelog of a window store.
+    time_format: format of times: seconds, milliseconds or microseconds
     since 1970, or ISO 8601, UTC by default; a type that has a unit of its own is read by that.
     """
 
@@ -190,7 +191,7 @@ class WatchedTopic(Model):
     key: KeyFormat = "text"
     key_schemas: tuple[str, ...] = Field((), max_length=100)
     key_message: str = ""
-    key_window: Literal["", "time", "session"] = ""
+    key_window: Literal["", "time", "session", "store"] = ""
     identity: tuple[WatchPath, ...] = Field(("key",), min_length=1, max_length=8)
     where: dict[WatchPath, Wanted] = Field(default_factory=dict, max_length=8)
     by: WatchPath | Literal[""] = ""
@@ -260,13 +261,13 @@ class WatchedTopic(Model):
     def _has_a_window(self) -> "WatchedTopic":
         if self.key_window and (self.start or self.end):
             raise ValueError("key_window replaces start and end")
-        if self.key_window == "time" and not self.window_ms:
-            raise ValueError("key_window = 'time' needs window_ms, the length of the windows")
-        if (
-            self.window_ms
-            and (bool(self.start) + bool(self.end) + (self.key_window == "time")) != 1
-        ):
-            raise ValueError("window_ms needs one of start, end and key_window = 'time'")
+        has_start = self.key_window in ("time", "store")
+        if has_start and not self.window_ms:
+            raise ValueError(
+                f"key_window = {self.key_window!r} needs window_ms, the length of the windows"
+            )
+        if self.window_ms and (bool(self.start) + bool(self.end) + has_start) != 1:
+            raise ValueError("window_ms needs one of start, end and key_window = 'time' or 'store'")
         return self
 
 

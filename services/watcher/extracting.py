@@ -40,8 +40,13 @@ NUMBERS: Final[dict[KeyFormat, struct.Struct]] = {
     "float": struct.Struct(">f"),
     "double": struct.Struct(">d"),
 }
-WINDOW_START: Final = struct.Struct(">q")  # after a key, in milliseconds
-SESSION: Final = struct.Struct(">qq")  # the last millisecond of a session, and its first
+# What follows a key, milliseconds: the start of its window; the last millisecond of its session and
+# the first; in the changelog of a window store, the start and a number.
+KEY_WINDOWS: Final = {
+    "time": struct.Struct(">q"),
+    "session": struct.Struct(">qq"),
+    "store": struct.Struct(">qi"),
+}
 FRAMED: Final = ("json-confluent", "avro-confluent", "protobuf-confluent")
 # Headers of a Kafka record that can have what is before a value or a key otherwise.
 VALUE_SCHEMA, KEY_SCHEMA = "__value_schema_id", "__key_schema_id"
@@ -321,13 +326,13 @@ class _Record:
             raise NoFieldError("it has no key")
         if not reading.window:
             return key, (0, 0)
-        tail = SESSION if reading.window == "session" else WINDOW_START
+        tail = KEY_WINDOWS[reading.window]
         if len(key) < tail.size:
             raise UndecodableError(f"its key of {len(key)} bytes does not end with a window")
-        known = tail.unpack_from(key, len(key) - tail.size)
-        start = known[-1]
-        end = known[0] + 1 if tail is SESSION else start + reading.window_ms
-        return key[: len(key) - tail.size], (start, end)
+        first, *more = tail.unpack_from(key, len(key) - tail.size)
+        is_session = reading.window == "session"
+        window = (more[0], first + 1) if is_session else (first, first + reading.window_ms)
+        return key[: len(key) - tail.size], window
 
     def _with_frame(self, value: bytes, name: str) -> bytes:
         """The value after Confluent's header, also if that is in a header of the record."""

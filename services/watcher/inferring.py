@@ -51,9 +51,8 @@ from services.watcher.decoding import (
     decode_json,
 )
 from services.watcher.extracting import (
+    KEY_WINDOWS,
     NUMBERS,
-    SESSION,
-    WINDOW_START,
     Headers,
     headers_of,
     is_delete,
@@ -82,8 +81,9 @@ WHOLE: Final = "output"  # the stage of a whole path
 class Seen:
     """Records of a topic and their guessed format. headers: None if unreadable. values: decoded;
     None if undecodable. keys: the same, of keys with a format; of others their bytes, without
-    windows. types: full names of Avro's types. windows: where keys end with one, its first and last
-    millisecond or its start. skipped: number of records without a value, and of deletes."""
+    windows. types: full names of Avro's types. key_window: as in a WatchedTopic; windows: their
+    starts, or of sessions the last millisecond and the first. skipped: number of records without a
+    value, and of deletes."""
 
     topic: str
     messages: list[Message]
@@ -93,6 +93,7 @@ class Seen:
     values: list[Any]
     keys: list[Any]
     types: list[str]
+    key_window: str
     windows: list[tuple[int, ...]]
     skipped: int
 
@@ -193,8 +194,9 @@ def seen(
     ]
     kept = [whole[row] for row in rows]
     keys = [message.key() for message in kept]
-    size, windows = _windows_of(keys) if may_have_windows else (0, [])
-    keys = [key and key[: len(key) - size] for key in keys]
+    key_window, windows = _windows_of(keys) if may_have_windows else ("", [])
+    if key_window:
+        keys = [key and key[: -KEY_WINDOWS[key_window].size] for key in keys]
     key = _key_format([each for each in keys if each], ids)
     return Seen(
         topic,
@@ -205,6 +207,7 @@ def seen(
         [values[row] for row in rows],
         _decoded_keys(key, keys, ids),
         _types(kind, [message.value() or b"" for message in kept], ids),
+        key_window,
         windows,
         len(messages) - len(kept),
     )
@@ -214,14 +217,17 @@ def _is_deleted(value: Any) -> bool:
     return any(is_delete(value, path) for path in ENVELOPES)
 
 
-def _windows_of(keys: list[bytes | None]) -> tuple[int, list[tuple[int, ...]]]:
-    """The windows of Kafka Streams that all keys end with, and their size in bytes; 0 if none."""
-    for tail in (SESSION, WINDOW_START):
+def _windows_of(keys: list[bytes | None]) -> tuple[str, list[tuple[int, ...]]]:
+    """The kind of windows of Kafka Streams that all keys end with, empty if there are none, and
+    their times."""
+    for kind, tail in sorted(KEY_WINDOWS.items(), key=lambda each: -each[1].size):
         windows = [tail.unpack(key[-tail.size :]) for key in keys if key and len(key) > tail.size]
+        if kind == "store":
+            windows = [(start,) for start, number in windows if number >= 0]
         moments = {each for window in windows for each in window}
         if windows and len(windows) == len(keys) and all(each in WINDOWS_MS for each in moments):
-            return tail.size, windows
-    return 0, []
+            return kind, windows
+    return "", []
 
 
 def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
@@ -449,11 +455,10 @@ def _hops(topics: Sequence[str]) -> Iterator[str]:
 
 def _windows(of: Seen) -> Iterator[str]:
     """The settings of keys that end with a window."""
-    if len(of.windows[0]) > 1:
-        yield 'key_window = "session"'
+    yield f'key_window = "{of.key_window}"'
+    if of.key_window == "session":
         return
     starts = sorted({start for (start,) in of.windows})
-    yield 'key_window = "time"'
     yield "# The length of the windows. If they overlap, set it, and windows in relation."
     yield f"window_ms = {min((b - a for a, b in pairwise(starts)), default=UNKNOWN_MS)}"
 

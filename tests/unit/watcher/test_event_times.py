@@ -69,12 +69,28 @@ def test_a_key_can_end_with_its_session():
     assert windows(topic, message("t", None, key)) == (of("s"), [(1_000_000, 3_001_000)], [])
 
 
+def test_a_key_can_end_with_its_window_in_a_store():
+    """As Kafka Streams writes it to the changelog of a window store: the start, then a number that
+    distinguishes duplicates."""
+    topic = {"key_window": "store", "window_ms": 1_500, "key": "int"}
+    tail = (1_000).to_bytes(8, "big") + (3).to_bytes(4, "big")
+    keys = [(7).to_bytes(4, "big") + tail, tail[1:]]
+    found = windows(topic, *(message("t", None, key) for key in keys))
+    why = "its key of 11 bytes does not end with a window"
+    assert found == (of("7"), [(1_000_000, 2_500_000)], [why])
+
+
 @pytest.mark.parametrize(
-    "settings", [{"key_window": "time", "window_ms": 5}, {"key_window": "session"}]
+    ("settings", "copies", "after"),
+    [
+        ({"key_window": "time", "window_ms": 5}, 1, b""),
+        ({"key_window": "session"}, 2, b""),
+        ({"key_window": "store", "window_ms": 5}, 1, bytes(4)),
+    ],
 )
 @pytest.mark.parametrize("start", [b"\x7f" + b"\xff" * 7, b"\x80" + bytes(7)])
-def test_a_window_that_is_too_far_from_now_is_a_reason(settings, start):
-    tail = start if settings["key_window"] == "time" else start * 2
+def test_a_window_that_is_too_far_from_now_is_a_reason(settings, copies, after, start):
+    tail = start * copies + after
     reason = "its time is too far from now"
     assert windows(settings, message("t", None, b"k" + tail)) == ([], [], [reason])
 

@@ -256,6 +256,7 @@ def test_keys_have_schema_files_of_their_own():
     ("fields", "reason"),
     [
         ({"key_window": "time"}, "needs window_ms"),
+        ({"key_window": "store"}, "key_window = 'store' needs window_ms"),
         ({"key_window": "session", "start": "header.a"}, "replaces start and end"),
         ({"key_window": "session", "window_ms": 5}, "window_ms needs one of"),
         ({"window_ms": 5}, "window_ms needs one of"),

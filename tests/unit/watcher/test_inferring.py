@@ -209,19 +209,20 @@ def test_keys_with_a_format_are_values(key, kind):
 BEGIN_MS = 1_767_225_600_000
 
 
-@pytest.mark.parametrize("kind", ["time", "session"])
+@pytest.mark.parametrize("kind", ["time", "session", "store"])
 def test_keys_that_end_with_a_window_are_seen(kind):
     def key(n):
         start = BEGIN_MS + 1_500 * (n // 3)
         ends = [start + 999, start] if kind == "session" else [start]
-        return b"s%d" % (n % 3) + b"".join(each.to_bytes(8, "big") for each in ends)
+        tail = b"".join(each.to_bytes(8, "big") for each in ends)
+        return b"s%d" % (n % 3) + tail + (n.to_bytes(4, "big") if kind == "store" else b"")
 
     inputs = [message("a", b'{"v": 1}', b"s%d" % (n % 3), BEGIN_MS + n) for n in range(30)]
     outputs = [message("b", b'{"n": 3}', key(n), BEGIN_MS + 1_500 * n) for n in range(9)]
     found = inferred(inputs, outputs)
     assert found.inputs[0].time == "timestamp"
     assert (found.outputs[0].key_window, found.outputs[0].identity) == (kind, ("key",))
-    assert found.outputs[0].window_ms == (1_500 if kind == "time" else 0)
+    assert found.outputs[0].window_ms == (0 if kind == "session" else 1_500)
     assert found.relation.kind == "window"
 
 
