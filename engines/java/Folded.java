@@ -2,6 +2,7 @@ package tidegauge;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.BitSet;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -14,8 +15,8 @@ import java.util.function.Consumer;
 /**
  * Windows that close as those of `Closed`, of records of inputs, for states that end with their
  * program. A record is kept only until everything appended before it has been read, since a window
- * is then known to be open or not; after that it is part of aggregates. Records of a partition
- * must come in the order of their offsets: one that comes again is passed over.
+ * is then known to be open or not; after that it is part of aggregates. One that comes again is
+ * passed over.
  */
 final class Folded extends Step {
     /** The records of a window with the same values of the stage's keys. newest: by appending. */
@@ -46,8 +47,8 @@ final class Folded extends Step {
     private final Closings closings;
     /** By start and run. */
     private final TreeMap<String, Window> windows = new TreeMap<>();
-    /** The last offset by input and partition. */
-    private final Map<String, long[]> last = new HashMap<>();
+    /** By input and partition. */
+    private final Map<String, Seen> seen = new HashMap<>();
     private volatile long rows;
 
     Folded(Stage spec, Setup setup, Closings closings) {
@@ -74,10 +75,28 @@ final class Folded extends Step {
 
     private boolean isAgain(Row row) {
         var partition = row.id.substring(0, row.id.lastIndexOf(':'));
-        var offset = last.computeIfAbsent(partition, any -> new long[] {-1});
-        if (row.offset <= offset[0]) return true;
-        offset[0] = row.offset;
-        return false;
+        return !seen.computeIfAbsent(partition, any -> new Seen()).isNew(row.offset);
+    }
+
+    /**
+     * The offsets of a partition that were seen, in any order, a bit each. One that is millions
+     * behind the newest counts as seen.
+     */
+    private static final class Seen {
+        private static final int OF_CHUNK = 1 << 16;
+        private static final int CHUNKS = 64;
+        private final TreeMap<Long, BitSet> chunks = new TreeMap<>();
+
+        boolean isNew(long offset) {
+            var number = offset / OF_CHUNK;
+            if (!chunks.isEmpty() && number <= chunks.lastKey() - CHUNKS) return false;
+            var chunk = chunks.computeIfAbsent(number, any -> new BitSet(OF_CHUNK));
+            while (chunks.firstKey() <= chunks.lastKey() - CHUNKS) chunks.pollFirstEntry();
+            var place = (int) (offset % OF_CHUNK);
+            if (chunk.get(place)) return false;
+            chunk.set(place);
+            return true;
+        }
     }
 
     @Override

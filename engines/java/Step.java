@@ -26,7 +26,7 @@ public abstract class Step {
      * Parameters of steps. keptMs: how long rows are kept beyond the length of a window. unsureMs:
      * outputs published within this time before the start offset of a resumed program may be lost.
      * keepsRecords: whether closed windows keep their records until they are published, because the
-     * state outlives the program or the records of a partition may come in another order.
+     * state outlives the program.
      */
     public record Setup(long keptMs, long unsureMs, boolean keepsRecords) {}
 

@@ -51,8 +51,7 @@ final class StageBolt extends BaseRichBolt {
         out = given;
         task = context.getThisTaskId();
         stage = plan.stages.get(name);
-        var isReordered = plan.number("tasks") > 1;  // records of a partition pass several tasks
-        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, isReordered));
+        step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, false));
         state = new State.Heap();
         clocks = new Clocks(before);
         isPublished = plan.outputs.containsKey(name);
