@@ -46,6 +46,7 @@ FIGURES: Final = (
     *(f"scheduler_delay_{name}_ms" for name in ("p50", "p99", "max", "mean")),
     "core_s_per_million",
     "input_per_second",
+    "lag_max_records",
     "way_in_lost",
     "way_in_p50_us",
     "way_in_p99_us",
@@ -53,6 +54,9 @@ FIGURES: Final = (
     "socket_p50_ns",
     "socket_p99_ns",
 )
+# What a picture can show over time: medians by a definition of latency, records per second that the
+# broker hands over, cores in use, and the median delay of tasks by the engine's scheduler.
+CURVES: Final = (*PREFIXES.values(), "pull_rate", "cpu_cores", "scheduler_delay")
 MOST_EXPERIMENTS, MOST_SYSTEMS, MOST_SIZES = 50, 50, 20
 ROUNDING = 1e-6
 
@@ -63,7 +67,14 @@ def _known(name: str) -> str:
     return name
 
 
+def _known_curve(name: str) -> str:
+    if name not in CURVES:
+        raise ValueError(f"there is no curve {name!r}; there are: {', '.join(CURVES)}")
+    return name
+
+
 FigureName = Annotated[str, AfterValidator(_known)]
+CurveName = Annotated[str, AfterValidator(_known_curve)]
 
 
 class System(Model):
@@ -99,8 +110,9 @@ class PaperValue(Model):
 
 
 class Experiment(Model):
-    """One table. asks: the question it answers; paper: where the paper reports it. settings: fields
-    of the pipelines that differ in this experiment, by system. rate_of: the earlier experiment
+    """One table. asks: the question it answers; paper: where the paper reports it. curves: what its
+    pictures show over time. settings: fields of the pipelines that differ in this experiment, by
+    system. rate_of: the earlier experiment
     whose search has the sustainable rates that its load is a share of; if empty, the newest of the
     store. It has no runs at a scale missing in `scales`."""
 
@@ -112,6 +124,7 @@ class Experiment(Model):
     domain: str = ""
     stages: tuple[Stage, ...] = Field(min_length=1)
     figures: tuple[FigureName, ...] = Field(min_length=1)
+    curves: tuple[CurveName, ...] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
     rate_of: Name | Literal[""] = ""
     scales: dict[Name, Scale]

@@ -70,6 +70,15 @@ class _Records(_Point):
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Value(_Point):
+    """A value of a stage, or of the pipeline (no stage), by its name in `schemas.study.CURVES`."""
+
+    stage: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Usage(_Point):
     """Resources of a service."""
 
@@ -119,6 +128,34 @@ def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
     )
 
 
+def read_curves(
+    url: str, run_id: str, pipeline: str, names: Iterable[str]
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Curves of `schemas.study.CURVES` of a pipeline in a run, by stage and name; those of the
+    pipeline are below the stage "". Times are seconds since the first record was due. Raises
+    QueryError."""
+    phases = [phase for phase in phases_of(url, run_id).values() if phase.start_ms]
+    if not phases:
+        return {}
+    start_ms = min(phase.start_ms or 0 for phase in phases)
+    span_s = span_of((max(phase.end_ms or 0 for phase in phases) - start_ms) / 1000)
+    curves: defaultdict[str, dict[str, dict[float, float]]] = defaultdict(dict)
+    for sql in {_CURVES.get(name, MEDIANS) for name in names}:
+        for row in _spans(
+            _Value, sql, (url, run_id), start_ms=start_ms, span_s=span_s, of_pipeline=pipeline
+        ):
+            if row.name in names:
+                curves[row.stage].setdefault(row.name, {})[row.at_s] = round(row.value, 2)
+    pulled = curves.get("", {}).get(PULL_RATE)
+    if pulled:  # nothing was handed over in a span without a row
+        for span in range(int(max(pulled)) // span_s):
+            pulled.setdefault(span * span_s, 0.0)
+    return {
+        stage: {name: sorted(points.items()) for name, points in own.items()}
+        for stage, own in curves.items()
+    }
+
+
 def span_of(length_s: float) -> int:
     """The shortest round span, in seconds, of which MOST_SPANS cover a length."""
     return next((span for span in SPANS_S if length_s / span <= MOST_SPANS), SPANS_S[-1])
@@ -151,6 +188,36 @@ RESOURCES = (
     " WHERE run_id = {run_id:String} AND time >= fromUnixTimestamp64Milli({start:Int64})"
     " GROUP BY service, pipeline, span ORDER BY service, pipeline, span"
 )
+PULL_RATE = "pull_rate"
+_OF_PIPELINE = " WHERE run_id = {run_id:String} AND pipeline = {of_pipeline:String}"
+MEDIANS = (
+    f"SELECT pipeline, stage, definition AS name, {_SPAN.format(time='second')},"
+    " quantileExactWeighted(0.5)(latency_ms, r.count) AS value"
+    f" FROM tidegauge.results_latency AS r{_OF_PIPELINE}"
+    " GROUP BY pipeline, stage, name, span"
+)
+_CURVES = {
+    PULL_RATE: (
+        f"SELECT pipeline, '' AS stage, '{PULL_RATE}' AS name, {_SPAN.format(time='second')},"
+        " sum(p.records) * 1000 / {span:Int64} AS value"
+        f" FROM tidegauge.pull_rates AS p{_OF_PIPELINE}"
+        " AND second >= fromUnixTimestamp64Milli({start:Int64}) GROUP BY pipeline, span"
+    ),
+    "cpu_cores": (
+        f"SELECT pipeline, '' AS stage, 'cpu_cores' AS name, {_SPAN.format(time='time')},"
+        " sum(r.cpu_seconds) / sum(interval_s) AS value"
+        f" FROM tidegauge.results_resources AS r{_OF_PIPELINE}"
+        " AND time >= fromUnixTimestamp64Milli({start:Int64}) GROUP BY pipeline, span"
+    ),
+    "scheduler_delay": (
+        f"SELECT pipeline, '' AS stage, 'scheduler_delay' AS name, {_SPAN.format(time='time')},"
+        " quantileExactWeighted(0.5)(task.1, toUInt64(task.2)) AS value"
+        " FROM tidegauge.results_pipeline AS r"
+        " ARRAY JOIN arrayZip(scheduler_delays_ms, scheduler_delay_tasks) AS task"
+        f"{_OF_PIPELINE} AND time >= fromUnixTimestamp64Milli({{start:Int64}})"
+        " GROUP BY pipeline, span"
+    ),
+}
 SHARES = (
     f"SELECT pipeline, stage, quantilesExactWeighted({', '.join(str(x) for x in LEVELS)})"
     "(latency_ms, r.count) AS percentiles_ms FROM tidegauge.latency_minutes AS r"
@@ -168,11 +235,14 @@ def _latency(url: str, run_id: str, start_ms: int, span_s: int, *, expired: bool
     return [replace(row, at_s=max(0.0, row.at_s - into_it_s)) for row in rows]
 
 
-def _spans(row: type[_P], sql: str, at: tuple[str, str], *, start_ms: int, span_s: int) -> list[_P]:
-    """Rows by span of `span_s` seconds since `start_ms`. at: the store and the run."""
+def _spans(
+    row: type[_P], sql: str, at: tuple[str, str], *, start_ms: int, span_s: int, **more: str
+) -> list[_P]:
+    """Rows by span of `span_s` seconds since `start_ms`. at: the store and the run; more:
+    parameters of the query."""
     url, run_id = at
     spans = {"start": str(start_ms), "span": str(span_s * 1000)}
-    rows = query_as(row, url, sql, run_id=run_id, **spans)
+    rows = query_as(row, url, sql, run_id=run_id, **spans, **more)
     return [replace(each, at_s=each.span * span_s) for each in rows]
 
 

@@ -17,7 +17,7 @@ from services.console.report.build import build_report, build_whole_report
 from services.console.report.several import UsageSamples
 from services.readmodel import seconds, timelines
 from services.runtime.clickhouse import QueryError
-from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles
+from tests.integration.recorded_run import phase_ms, recorded, run_of, troubles, with_processes
 from tests.integration.store_engine import project, store_in_process
 
 pytestmark = pytest.mark.integration
@@ -391,6 +391,25 @@ def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build
     assert by_minute.records == by_second.records
     assert by_minute.input_records == by_second.input_records
     assert by_minute.end_s <= by_second.end_s
+
+
+def test_the_curves_of_a_study_are_medians_of_each_second_and_rates(build):
+    build(with_processes(EVENTS))
+    names = ("event_time", "pull_rate", "cpu_cores", "scheduler_delay")
+    pipeline = "spark-microbatch"
+    curves = timelines.read_curves("", RUN_ID, pipeline, names)
+    assert set(curves[""]) == set(names[1:])
+    assert {name for stage, own in curves.items() if stage for name in own} == {"event_time"}
+    latest = timelines.read_curves("", RUN_ID, pipeline, ["latest"])
+    expected = timelines.read_timelines("", RUN_ID, expired=False).median_ms[pipeline]
+    assert {stage: tuple(own["latest"]) for stage, own in latest.items()} == expected
+    # A sample has ten tasks, nine of them delayed by 3 ms, and an answer with 400 records.
+    assert {value for _at_s, value in curves[""]["scheduler_delay"]} == {3}
+    pulled = curves[""]["pull_rate"]
+    assert [at_s for at_s, _value in pulled] == [*range(len(pulled))]
+    assert {value % 400 for _at_s, value in pulled} == {0}
+    assert sum(value for _at_s, value in pulled) >= 400
+    assert timelines.read_curves("", RUN_ID, "stranger", names) == {}
 
 
 def test_results_of_what_the_plan_does_not_have_are_left_out_and_told(build):

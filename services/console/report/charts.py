@@ -26,8 +26,8 @@ LONE = 2.0  # half the length of a curve of one point
 # For pictures in files of their own: on light and dark pages.
 OWN_STYLE = (
     "text{font:12px system-ui,-apple-system,'Segoe UI',Roboto,sans-serif;fill:#1c2530}"
-    "path{stroke-width:3}.unit{fill:#5b6673}.name{font-weight:600}"
-    ".grid{stroke:#d9dfe5}.cross{stroke:#1c2530;stroke-width:1.6}"
+    "path{stroke-width:3}.curves path{stroke-width:2}.unit{fill:#5b6673}.name{font-weight:600}"
+    ".axis,.lead{stroke:#8b96a3}.grid{stroke:#d9dfe5}.cross{stroke:#1c2530;stroke-width:1.6}"
     "@media (prefers-color-scheme:dark){text{fill:#e6edf3}.unit{fill:#9aa7b4}"
     ".grid{stroke:#38424d}.cross{stroke:#e6edf3}}"
 )
@@ -152,6 +152,24 @@ def picture(width: float, height: float, label: str, *content: Markup) -> Markup
     )
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture in a page or in a file of its own. label: its text alternative."""
+
+    width: float
+    height: float
+    label: str
+    content: Markup
+
+    def in_page(self) -> Markup:
+        """As `picture`."""
+        return picture(self.width, self.height, self.label, self.content)
+
+    def as_file(self) -> Markup:
+        """As `file`."""
+        return file(self.width, self.height, self.label, self.content)
+
+
 def dot(x: float, y: float, radius: float, colour: str) -> Markup:
     """A filled circle."""
     return element("circle", cx=x, cy=y, r=radius, fill=colour)
@@ -247,6 +265,11 @@ class ChartFrame:
 
 def line_chart(frame: ChartFrame, curves: Sequence[Line]) -> Markup:
     """An SVG picture. Curves without points are omitted."""
+    return line_picture(frame, curves).in_page()
+
+
+def line_picture(frame: ChartFrame, curves: Sequence[Line]) -> Picture:
+    """The same as a Picture."""
     drawn = [curve for curve in curves if curve.points]
     values = [y for curve in drawn for _x, y in curve.points]
     x = _scale(frame.log_x, 0.0, frame.x_high, LEFT, WIDTH - _room(drawn))
@@ -258,7 +281,7 @@ def line_chart(frame: ChartFrame, curves: Sequence[Line]) -> Markup:
         places = [[(x(a), y(b)) for a, b in piece] for piece in curve.pieces()]
         parts.append(path(places, *STYLES[curve.style % len(STYLES)]))
     parts.append(_names(drawn, x, y))
-    return picture(WIDTH, HEIGHT, frame.label, *parts)
+    return Picture(WIDTH, HEIGHT, frame.label, element("g", *parts, class_="curves"))
 
 
 def amount(value: float) -> str:
@@ -387,9 +410,9 @@ class Range:
     reference: tuple[float, ...] = ()
 
 
-def range_chart(label: str, unit: str, groups: Sequence[Sequence[Range]]) -> Markup:
-    """An SVG picture with separated groups. unit: at the axis."""
-    return picture(RANGE_WIDTH, height_of(groups), label, ranges(unit, groups))
+def range_picture(label: str, unit: str, groups: Sequence[Sequence[Range]]) -> Picture:
+    """A picture with separated groups. unit: at the axis."""
+    return Picture(RANGE_WIDTH, height_of(groups), label, ranges(unit, groups))
 
 
 def height_of(groups: Sequence[Sequence[Range]]) -> float:

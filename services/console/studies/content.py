@@ -7,7 +7,7 @@ without a figure are empty.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf
 
@@ -19,6 +19,8 @@ from schemas.report import (
     Scalability,
 )
 from schemas.study import (
+    PREFIXES,
+    CurveName,
     Experiment,
     FigureName,
     Growth,
@@ -27,7 +29,17 @@ from schemas.study import (
     Study,
     System,
 )
-from services.console.report.charts import Markup, Range, element, range_chart, whole_page
+from services.console.report.charts import (
+    ChartFrame,
+    Line,
+    Markup,
+    Picture,
+    Range,
+    element,
+    line_picture,
+    range_picture,
+    whole_page,
+)
 from services.console.report.several import SeriesRun, judged
 from services.console.studies.figures import OF_FAULTS, figure_of, title_of, values_of_faults
 
@@ -40,6 +52,12 @@ OF_SEVERAL = (
     f"brackets; {NEVER}: not before the next fault or the end. Lost, late, repeated, wrong and "
     "aborted are sums over the run."
 )
+# What a curve that is no latency shows, and its unit.
+OVER_TIME: dict[CurveName, tuple[str, str]] = {
+    "pull_rate": ("records handed over per second", "/s"),
+    "cpu_cores": ("processor use", "cores"),
+    "scheduler_delay": ("median scheduler delay of tasks", "ms"),
+}
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Row = tuple[str, ...]
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
@@ -47,14 +65,24 @@ MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page. rows: of a table below `header`; none without a header."""
+    """A part of a page. rows: of a table below `header`; none without a header. name: in the names
+    of the files of its pictures."""
 
     title: str
     words: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     caption: str = ""
-    picture: Markup | None = None
+    pictures: tuple[Picture, ...] = ()
+    name: str = ""
+
+    def files(self, stem: str) -> dict[str, Picture]:
+        """Its pictures by the names of their files, which begin with `stem`."""
+        many = len(self.pictures) > 1
+        return {
+            f"{stem}-{self.name}{f'-{number}' if many else ''}.svg": each
+            for number, each in enumerate(self.pictures, start=1)
+        }
 
 
 @dataclass(frozen=True)
@@ -65,6 +93,12 @@ class Article:
     words: tuple[str, ...]
     sections: tuple[Section, ...]
 
+    def pictures(self, stem: str) -> dict[str, Picture]:
+        """All pictures by the names of their files."""
+        return {
+            name: each for section in self.sections for name, each in section.files(stem).items()
+        }
+
 
 def html(article: Article) -> Markup:
     """One self-contained file."""
@@ -74,11 +108,12 @@ def html(article: Article) -> Markup:
     return whole_page(article.title, body)
 
 
-def markdown(article: Article) -> str:
-    """The same without pictures."""
+def markdown(article: Article, stem: str) -> str:
+    """The same, with the pictures in files beside it whose names begin with `stem`."""
     parts = [f"# {article.title}", *article.words]
     for section in article.sections:
         parts += [f"## {section.title}", *section.words]
+        parts += [f"![{each.label}]({file})" for file, each in section.files(stem).items()]
         if section.header:
             rows = [section.header, ("---",) * len(section.header), *section.rows]
             parts.append("\n".join(_line(row) for row in rows))
@@ -90,8 +125,11 @@ def markdown(article: Article) -> str:
 def _page_section(section: Section) -> Markup:
     parts = [element("h2", section.title)]
     parts += [element("p", text) for text in section.words]
-    if section.picture is not None:
-        parts.append(element("figure", section.picture))
+    drawn = [element("figure", each.in_page()) for each in section.pictures]
+    if len(drawn) > 1:
+        parts.append(element("div", *drawn, class_="charts"))
+    else:
+        parts += drawn
     if section.header:
         caption = [element("caption", section.caption)] if section.caption else []
         kinds = [_kind(column) for column in zip(*section.rows, strict=True)] or [
@@ -134,15 +172,20 @@ class Standing:
     to_do: int = 0
 
 
+Curves = Mapping[Stage, Mapping[CurveName, Sequence[tuple[float, float]]]]
+
+
 @dataclass(frozen=True)
 class MeasuredCell:
-    """A run of a cell. report: None if there is none; `failed` gives the reason."""
+    """A run of a cell. report: None if there is none; `failed` gives the reason. curves: by stage,
+    empty for the pipeline, and name."""
 
     run_id: str
     pipeline: str
     valid: bool
     report: Report | None = None
     failed: str = ""
+    curves: Curves = field(default_factory=dict)
 
     def figure(self, stage: Stage, name: FigureName) -> float | None:
         """A figure; None for an INVALID run."""
@@ -228,10 +271,12 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
         for stage in experiment.stages
         if (row := _row(experiment, system, stage, cells)) is not None
     ]
-    picture = _picture(study, experiment, cells)
+    ranges = _ranges(study, experiment, cells)
+    pictures = (*([ranges] if ranges else []), *_over_time(study, experiment, cells))
     words += _footnote(rows)
     words += [OF_SEVERAL] if set(OF_FAULTS) & set(experiment.figures) and rows else []
-    return Section(experiment.title, tuple(words), *_told(header, rows), "", picture)
+    table = _told(header, rows)
+    return Section(experiment.title, tuple(words), *table, "", pictures, experiment.name)
 
 
 def _footnote(rows: Sequence[Row]) -> list[str]:
@@ -285,7 +330,7 @@ def shown(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | None:
+def _ranges(study: Study, experiment: Experiment, cells: Cells) -> Picture | None:
     """Chart of the first figure, or of the range to the last one if both are latencies; crosses
     mark the paper's values."""
     low_name = experiment.figures[0]
@@ -315,7 +360,48 @@ def _picture(study: Study, experiment: Experiment, cells: Cells) -> Markup | Non
     unit = title_of(low_name) + (f" (dot), to {title_of(high_name)}" if both else "")
     if any(each.reference for group in groups for each in group):
         unit += "; crosses: the paper"
-    return range_chart(experiment.title, unit, groups)
+    return range_picture(experiment.title, unit, groups)
+
+
+def _over_time(study: Study, experiment: Experiment, cells: Cells) -> Iterator[Picture]:
+    """The experiment's curves: the latencies of each system in a chart of its own, and a chart of
+    all systems for each other curve."""
+    drawn = {
+        (system.name, stage): cell
+        for stage in experiment.stages
+        for system in study.systems
+        if (cell := cells.get((experiment.name, system.name, stage))) is not None and cell.valid
+    }
+    of_stage = len(experiment.stages) > 1
+    latencies = [name for name in experiment.curves if name in PREFIXES.values()]
+    for (system, stage), cell in drawn.items() if latencies else ():
+        own = cell.curves.get(stage, {})
+        named = {name.replace("_", " "): own.get(name, ()) for name in latencies}
+        place = f"{system}, {stage}" if of_stage else system
+        yield from _chart(f"{experiment.title}: {place}, median of each second", "ms", named)
+    for name in experiment.curves:
+        if name not in latencies:
+            named = {
+                system: cell.curves.get("", {}).get(name, ())
+                for (system, stage), cell in drawn.items()
+                if stage == experiment.stages[0]
+            }
+            words, unit = OVER_TIME[name]
+            yield from _chart(f"{experiment.title}: {words}", unit, named)
+
+
+def _chart(
+    label: str, unit: str, named: Mapping[str, Sequence[tuple[float, float]]]
+) -> Iterator[Picture]:
+    """A chart over seconds since the first record was due; none without points."""
+    curves = [
+        Line(name, tuple(points), number + 1)
+        for number, (name, points) in enumerate(named.items())
+        if points
+    ]
+    if curves:
+        end_s = max(curve.points[-1][0] for curve in curves)
+        yield line_picture(ChartFrame(label, "s", unit, x_high=end_s), curves)
 
 
 def _growth(growth: Growth, cells: Cells) -> Section | None:

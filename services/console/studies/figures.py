@@ -57,6 +57,7 @@ TITLES: dict[str, str] = {
         for name in ("p50", "p99", "max", "mean")
     },
     "input_per_second": "records/s appended",
+    "lag_max_records": "most unread records",
     "way_in_lost": "frames lost",
     "way_in_p50_us": "p50 to the gateway, µs",
     "way_in_p99_us": "p99 to the gateway, µs",
@@ -190,6 +191,7 @@ FIGURES: dict[str, Figure] = {
         pipeline.resources.core_seconds_per_million_records
     ),
     "input_per_second": lambda report, _pipeline, _cell: report.input.records_per_second,
+    "lag_max_records": lambda _report, pipeline, _cell: _of(pipeline.lag_records, "max"),
     "way_in_lost": lambda report, _pipeline, _cell: _of(report.way_in, "lost"),
     "way_in_p50_us": lambda report, _pipeline, _cell: _of(
         report.way_in and report.way_in.transit_us, "p50"

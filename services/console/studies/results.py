@@ -8,23 +8,27 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from schemas.model import Name
-from schemas.report import Report, ReportPart
+from schemas.report import Number, Report, ReportPart
 from schemas.validation_errors import DefinitionError, first_mistake
-from services.console.studies.carry_out import Note, Notebook, StudyPlan
+from services.console.studies.carry_out import Note, Notebook, PlannedRun, StudyPlan
+from services.readmodel.runs import UnknownRunError
+
+Curves = dict[str, dict[str, list[tuple[Number, Number]]]]
 
 
 class FinishedRun(ReportPart):
     """The last run, or the valid one, of a planned run. key: of PlannedRun; failed: why it has no
-    report."""
+    report; curves: those of its experiment, by stage and name, as points (seconds, value)."""
 
     key: str
     run_id: str
     valid: bool
     failed: str = ""
     report: Report | None = None
+    curves: Curves = Field(default_factory=dict)
 
 
 class StudyResults(ReportPart):
@@ -36,36 +40,48 @@ class StudyResults(ReportPart):
     runs: list[FinishedRun]
 
 
+ReadRun = Callable[[PlannedRun, str], tuple[Report, Curves]]
+
+
 def take_runs(
     files: Iterable[StudyResults], plan: StudyPlan, notebook: Notebook
-) -> dict[str, Report]:
-    """Note the valid runs that the notebook lacks; of several the first. Returns their reports by
-    run id. Runs with another workload or other settings than the plan's are left out."""
+) -> dict[str, FinishedRun]:
+    """Note the valid runs that the notebook lacks; of several the first. Returns them by run id.
+    Runs with another workload or other settings than the plan's are left out."""
     planned = {run.key for run in plan.runs}
-    reports: dict[str, Report] = {}
+    taken: dict[str, FinishedRun] = {}
     for run in (run for file in files for run in file.runs):
         noted = any(note.valid for note in notebook.of(run.key))
         if run.key in planned and run.valid and run.report is not None and not noted:
             notebook.take(run.key, Note.of(run.run_id, run.report))
-            reports[run.run_id] = run.report
-    return reports
+            taken[run.run_id] = run
+    return taken
 
 
-def finished_runs(
-    plan: StudyPlan, notebook: Notebook, build: Callable[[str], Report]
-) -> Iterator[FinishedRun]:
-    """The run that counts of each planned run that is done. build: the report of a run id."""
+def finished_runs(plan: StudyPlan, notebook: Notebook, read: ReadRun) -> Iterator[FinishedRun]:
+    """The run that counts of each planned run that is done. read: its report and curves. One that
+    the store does not know is removed from the notebook, so that it is repeated."""
     for run in plan.runs:
         note = notebook.chosen(run.key)
-        if note is not None:
-            report = None if note.failed else build(note.run_id)
-            yield FinishedRun(
-                key=run.key,
-                run_id=note.run_id,
-                valid=note.valid,
-                failed=note.failed,
-                report=report,
-            )
+        if note is None:
+            continue
+        report: Report | None = None
+        curves: Curves = {}
+        try:
+            if not note.failed:
+                report, curves = read(run, note.run_id)
+        except UnknownRunError:
+            notebook.forget(run.key)
+            notebook.write()
+            continue
+        result = FinishedRun(
+            key=run.key,
+            run_id=note.run_id,
+            valid=note.valid,
+            failed=note.failed,
+            report=report,
+        )
+        yield result.model_copy(update={"curves": curves}) if curves else result
 
 
 def read_results(paths: Iterable[Path], study: str, scale: str) -> Iterator[StudyResults]:

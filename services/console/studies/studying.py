@@ -1,8 +1,8 @@
 """What the verb `study` does: it carries out a study, and writes its page."""
 
 import json
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -16,7 +16,6 @@ from services.console.report.build import build_report
 from services.console.run_command import BusyError
 from services.console.studies.carry_out import (
     Interrupted,
-    Note,
     Notebook,
     PlannedRun,
     Say,
@@ -27,6 +26,8 @@ from services.console.studies.carry_out import (
 )
 from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
 from services.console.studies.results import (
+    Curves,
+    FinishedRun,
     StudyResults,
     finished_runs,
     read_results,
@@ -36,7 +37,7 @@ from services.console.terminal import headed, teller
 from services.definitions.engines import engine_for, installed
 from services.definitions.pipelines import names
 from services.definitions.workloads import STUDIES_DIR, load_study
-from services.readmodel.runs import UnknownRunError
+from services.readmodel.timelines import read_curves
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
 
 CarryOut = Callable[[StudyPlan, Notebook, ServiceSettings, Console, Say], dict[str, str]]
@@ -60,8 +61,8 @@ def study(
     plan = plan_of(result, scale)
     notebook = open_notebook(settings.data, result.name, scale)
     taken = take_runs(read_results(earlier, result.name, scale), plan, notebook)
-    pages = [folder / f"{result.name}-{scale}{suffix}" for suffix in (".html", ".md")]
-    remove_files(pages)
+    stem = f"{result.name}-{scale}"
+    remove_files([folder / f"{stem}.html", folder / f"{stem}.md", *folder.glob(f"{stem}-*.svg")])
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for system, reason in left_out.items():
         say(f"{system} is left out: {reason}")
@@ -73,20 +74,19 @@ def study(
         say(str(error))
         code = EXIT_USAGE
     with answering(settings) as url:
-
-        @cache
-        def build(run_id: str) -> Report:
-            return taken[run_id] if run_id in taken else build_report(url, run_id)
-
-        cells = cells_of(plan, notebook, build)
-        runs = list(finished_runs(plan, notebook, build))
+        runs = list(finished_runs(plan, notebook, partial(_read, url, taken)))
     here = [run for run in plan.runs if run.system.name not in left_out]
     to_do = sum(notebook.chosen(run.key) is None for run in here)
     standing = Standing(scale, left_out, _versions(plan, settings), to_do)
-    page = article(result, standing, cells)
+    page = article(result, standing, cells_of(plan, runs))
     results = StudyResults(version=1, study=result.name, scale=scale, runs=runs)
-    texts = (html(page), markdown(page), json.dumps(results.as_json(), indent=1) + "\n")
-    for path, text in zip([*pages, pages[0].with_suffix(".json")], texts, strict=True):
+    texts = {
+        f"{stem}.html": html(page),
+        f"{stem}.md": markdown(page, stem),
+        f"{stem}.json": json.dumps(results.as_json(), indent=1) + "\n",
+        **{name: f"{each.as_file()}\n" for name, each in page.pictures(stem).items()},
+    }
+    for path, text in ((folder / name, text) for name, text in texts.items()):
         write_file("--folder", path, text.encode())
         console.print(f"Wrote {path}", soft_wrap=True)
     if to_do:
@@ -104,27 +104,28 @@ def _is_valid(notebook: Notebook, run: PlannedRun) -> bool:
     return note is not None and note.valid
 
 
-def cells_of(plan: StudyPlan, notebook: Notebook, build: Callable[[str], Report]) -> Cells:
-    """The results by experiment, system and stage. build: the report of a run id. A run that the
-    store does not know is removed from the notebook, so that it is repeated. Raises QueryError."""
+def _read(
+    url: str, taken: Mapping[str, FinishedRun], run: PlannedRun, run_id: str
+) -> tuple[Report, Curves]:
+    """Report and curves of a run, from a file or the store. Raises UnknownRunError, QueryError."""
+    known = taken.get(run_id)
+    if known is not None and known.report is not None:
+        return known.report, known.curves
+    report, names = build_report(url, run_id), run.experiment.curves
+    return report, read_curves(url, run_id, run.pipeline.name, names) if names else {}
+
+
+def cells_of(plan: StudyPlan, runs: Iterable[FinishedRun]) -> Cells:
+    """The results by experiment, system and stage."""
     result: dict[tuple[str, str, str], MeasuredCell] = {}
-    for run in plan.runs:
-        note = notebook.chosen(run.key)
-        if note is None:
-            continue
-        try:
-            measured = _measured(run, note, build)
-        except UnknownRunError:
-            notebook.forget(run.key)
-            notebook.write()
-            continue
-        result |= {(run.experiment.name, run.system.name, stage): measured for stage in run.stages}
+    planned = {run.key: run for run in plan.runs}
+    for each in runs:
+        run = planned[each.key]
+        cell = MeasuredCell(
+            each.run_id, run.pipeline.name, each.valid, each.report, each.failed, each.curves
+        )
+        result |= {(run.experiment.name, run.system.name, stage): cell for stage in run.stages}
     return result
-
-
-def _measured(run: PlannedRun, note: Note, build: Callable[[str], Report]) -> MeasuredCell:
-    report = None if note.failed else build(note.run_id)
-    return MeasuredCell(note.run_id, run.pipeline.name, note.valid, report, note.failed)
 
 
 def show_studies(console: Console) -> None:

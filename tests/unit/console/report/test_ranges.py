@@ -5,7 +5,7 @@ import re
 import pytest
 
 from services.console.report import charts
-from services.console.report.charts import Range, height_of, range_chart
+from services.console.report.charts import Range, height_of, range_picture
 
 pytestmark = pytest.mark.unit
 
@@ -13,7 +13,7 @@ GROUPS = [[Range("slow", 100, 1000, reference=(50,)), Range("fast", 1, 5)]]
 
 
 def test_the_dot_is_at_the_low_value_and_the_line_goes_to_the_high_one():
-    text = str(range_chart("Latency", "ms", GROUPS))
+    text = str(range_picture("Latency", "ms", GROUPS).in_page())
     slow, fast = (float(x) for x in re.findall(r'<circle cx="([\d.]+)"', text))
     start, end = (float(x) for x in re.findall(r'd="M([\d.]+) [\d.]+L([\d.]+)', text)[0])
     assert fast < slow == start < end

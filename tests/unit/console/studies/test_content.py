@@ -117,7 +117,8 @@ def test_figures_of_runs_that_were_not_steady_or_were_disturbed_are_marked(doubt
     table = section(found, "Latency")
     assert [row[2] for row in table.rows] == ["2 ¹", "3"]
     assert table.words[-1] == "¹ Figures of a run that was not steady or was disturbed."
-    assert "parse: Fast ¹" in str(table.picture)
+    (picture,) = table.pictures
+    assert "parse: Fast ¹" in str(picture.in_page())
     scores = section(found, "Scores")
     assert scores.rows[0][3:] == ("2 ¹ (paper 4)", "1")
     assert scores.words[-1] == table.words[-1]
@@ -168,5 +169,36 @@ def test_html_stands_alone_and_markdown_says_the_same():
     assert "http://" not in text.replace("http://www.w3.org", "")
     assert "<svg" in text
     assert '<td class="words">run-1</td>' in text
-    assert "| Fast | parse | 2 | 1 | 6 | run-1 | §5 |" in markdown(found)
-    assert "Machine: Z80, 2 cores, 8 GB" in markdown(found)
+    assert "| Fast | parse | 2 | 1 | 6 | run-1 | §5 |" in markdown(found, "s-small")
+    assert "Machine: Z80, 2 cores, 8 GB" in markdown(found, "s-small")
+    (name,) = found.pictures("s-small")
+    assert f"![Latency]({name})" in markdown(found, "s-small")
+
+
+def test_curves_are_a_chart_of_the_latencies_of_each_system_and_one_of_all_for_each_other():
+    latencies = {"event_time": [(0, 2.0), (9, 800.0)], "processing_time": [(0, 1.0), (9, 2.0)]}
+    curves = {"parse": latencies, "": {"pull_rate": [(0, 400.0), (9, 200.0)]}}
+    fast = replace(measured("run-1", 2, 6), curves=curves)
+    slow = measured("run-2", 3, 7)
+    drawn = experiment(
+        stages=["parse"],
+        curves=["event_time", "processing_time", "pull_rate"],
+        paper_values=[],
+    )
+    both = {
+        ("latency", "Fast", "parse"): fast,
+        ("latency", "Slow", "parse"): replace(slow, curves={"": {"pull_rate": [(0, 5.0)]}}),
+    }
+    found = article(study(experiments=[drawn]), Standing("small"), both)
+    pictures = found.pictures("s-small")
+    assert {name: each.label for name, each in pictures.items()} == {
+        "s-small-latency-1.svg": "Latency",
+        "s-small-latency-2.svg": "Latency: Fast, median of each second",
+        "s-small-latency-3.svg": "Latency: records handed over per second",
+    }
+    for label in ("event time", "processing time"):
+        assert f">{label}<" in str(pictures["s-small-latency-2.svg"].as_file())
+    for system in ("Fast", "Slow"):
+        assert f">{system}<" in str(pictures["s-small-latency-3.svg"].as_file())
+    invalid = {place: replace(each, valid=False) for place, each in both.items()}
+    assert not article(study(experiments=[drawn]), Standing("small"), invalid).pictures("s-small")

@@ -52,8 +52,11 @@ def test_what_is_written_is_read(tmp_path):
     plan, notebook = plan_of(study(), "small"), open_notebook(tmp_path, "s", "small")
     notebook.add(plan.runs[0].key, Note("run-1", valid=True))
     notebook.add(plan.runs[1].key, Note("run-2", valid=False, failed="It was refused."))
-    given = results(*finished_runs(plan, notebook, lambda _run_id: A_REPORT))
-    assert list(read_results([written(tmp_path, given)], "s", "small")) == [given]
+    curves = {"parse": {"event_time": [(0, 2.5), (1, 30.0)]}}
+    given = results(*finished_runs(plan, notebook, lambda _run, _run_id: (A_REPORT, curves)))
+    (read,) = read_results([written(tmp_path, given)], "s", "small")
+    assert read == given
+    assert read.runs[0].curves == curves
     assert [(run.run_id, run.report is None) for run in given.runs] == [
         ("run-1", False),
         ("run-2", True),
@@ -68,7 +71,8 @@ def test_valid_runs_that_the_notebook_lacks_are_taken(tmp_path):
         results(finished(fast, "a"), finished(slow, "b", valid=False), finished("changed", "c")),
         results(finished(slow, "d"), finished(slow, "e")),
     ]
-    assert take_runs(files, plan, notebook) == {"d": A_REPORT}
+    taken = take_runs(files, plan, notebook)
+    assert {run_id: run.report for run_id, run in taken.items()} == {"d": A_REPORT}
     assert (notebook.chosen(fast).run_id, notebook.chosen(slow).run_id) == ("own", "d")
     assert open_notebook(tmp_path, "s", "small").of(slow) == []
 

@@ -2,13 +2,15 @@
 
 import io
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rich.console import Console
 
 from services.console.run_command import BusyError
 from services.console.studies import studying
-from services.console.studies.carry_out import Note, open_notebook, plan_of
+from services.console.studies.carry_out import Note, PlannedRun, open_notebook, plan_of
+from services.console.studies.results import finished_runs
 from services.readmodel.runs import UnknownRunError
 from services.runtime.clickhouse import QueryError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings
@@ -57,17 +59,17 @@ def test_reasons_are_told_as_they_are(tmp_path: Path) -> None:
 
 
 def test_only_a_run_that_the_store_does_not_know_is_forgotten(tmp_path: Path) -> None:
-    def silent(_run_id: str) -> None:
+    def silent(_run: PlannedRun, _run_id: str) -> NoReturn:
         raise QueryError("The store does not answer.")
 
-    def unknown(run_id: str) -> None:
+    def unknown(_run: PlannedRun, run_id: str) -> NoReturn:
         raise UnknownRunError(run_id)
 
     plan, notebook = plan_of(study(), "small"), open_notebook(tmp_path, "s", "small")
     key, note = plan.runs[0].key, Note("run-1", valid=True)
     notebook.add(key, note)
     with pytest.raises(QueryError):
-        studying.cells_of(plan, notebook, silent)
+        list(finished_runs(plan, notebook, silent))
     assert open_notebook(tmp_path, "s", "small").of(key) == [note]
-    assert studying.cells_of(plan, notebook, unknown) == {}
+    assert list(finished_runs(plan, notebook, unknown)) == []
     assert open_notebook(tmp_path, "s", "small").of(key) == []
