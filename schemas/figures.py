@@ -61,17 +61,3 @@ class ProgressFigures(TypedDict):
     pipeline: str
     time: int
     lag_records: NotRequired[int | None]
-
-
-class VerdictFigures(TypedDict):
-    """Of `results.verdicts`, for each verdict its count."""
-
-    pipeline: str
-    stage: str
-    phase: str
-    exact: int
-    wrong: int
-    missing: int
-    late: int
-    duplicate: int
-    unexpected: int
