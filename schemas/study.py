@@ -190,7 +190,8 @@ class Limits(Model):
 
 
 class Study(Model):
-    """A study (`studies/NAME.toml`). differs: differences from the paper, a sentence each."""
+    """A study (`studies/NAME.toml`). differs: differences from the paper, a sentence each.
+    settings: fields of all pipelines that differ at a scale."""
 
     name: Name
     title: str
@@ -200,6 +201,7 @@ class Study(Model):
     differs: tuple[str, ...] = ()
     scores_paper: str = ""
     limits: dict[Name, Limits]
+    settings: dict[Name, dict[str, Any]] = Field(default_factory=dict)
     systems: tuple[System, ...] = Field(min_length=1, max_length=MOST_SYSTEMS)
     experiments: tuple[Experiment, ...] = Field(min_length=1, max_length=MOST_EXPERIMENTS)
     scores: tuple[Score, ...] = ()
@@ -223,6 +225,9 @@ class Study(Model):
         if len(experiments) < len(self.experiments) or len(systems) < len(self.systems):
             raise ValueError("names of experiments and systems must be unique")
         earlier = [""]
+        for scale in self.settings:
+            if scale not in self.limits:
+                raise ValueError(f"settings: there is no scale {scale!r}")
         for experiment in self.experiments:
             self._check_experiment(experiment)
             if experiment.rate_of not in earlier:

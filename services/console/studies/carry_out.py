@@ -93,7 +93,7 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
     if scale_name not in study.scales:
         known = ", ".join(study.scales)
         raise DefinitionError(f"--scale: {study.name} has no {scale_name!r}; it has: {known}.")
-    pipelines, left_out = _pipelines(study)
+    pipelines, left_out = _pipelines(study, scale_name)
     runs: list[PlannedRun] = []
     for experiment in study.experiments:
         scale = experiment.scales.get(scale_name)
@@ -111,7 +111,8 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
     return StudyPlan(tuple(runs), study.limits[scale_name], left_out)
 
 
-def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
+def _pipelines(study: Study, scale_name: str) -> tuple[dict[str, Pipeline], dict[str, str]]:
+    of_scale = study.settings.get(scale_name, {})
     result: dict[str, Pipeline] = {}
     left_out: dict[str, str] = {}
     for system in study.systems:
@@ -120,7 +121,8 @@ def _pipelines(study: Study) -> tuple[dict[str, Pipeline], dict[str, str]]:
         except DefinitionError as error:
             left_out[system.name] = str(error)
             continue
-        result[system.name] = _changed(result[system.name], system.name, system.settings)
+        settings = merged(of_scale, system.settings)
+        result[system.name] = _changed(result[system.name], system.name, settings)
     return result, left_out
 
 

@@ -56,6 +56,24 @@ def test_only_the_systems_of_the_scale():
     ]
 
 
+def test_all_pipelines_may_have_other_settings_at_a_scale():
+    limited = study(
+        settings={"small": {"cores": 1, "heap_mb": 2048}},
+        systems=[
+            {
+                **{"name": "Fast", "pipeline": "spark-realtime", "paper": "Quick"},
+                "settings": {"cores": 2},
+            },
+            {"name": "Slow", "pipeline": "spark-microbatch"},
+        ],
+    )
+    pipelines = [run.pipeline for run in plan_of(limited, "small").runs]
+    assert [(each.cores, each.settings["heap_mb"]) for each in pipelines] == [(2, 2048), (1, 2048)]
+    assert {run.pipeline.cores for run in plan_of(limited, "full").runs} == {2, None}
+    with pytest.raises(ValueError, match="settings: there is no scale 'tiny'"):
+        study(settings={"tiny": {"cores": 1}})
+
+
 def test_a_system_may_have_other_settings_in_a_study():
     settings = {"heap_mb": 2048, "for": {"throughput": {"linger_ms": 100}}}
     systems = [
