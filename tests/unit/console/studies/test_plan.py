@@ -58,7 +58,7 @@ def test_only_the_systems_of_the_scale():
 
 def test_all_pipelines_may_have_other_settings_at_a_scale():
     limited = study(
-        settings={"small": {"cores": 1, "heap_mb": 2048}},
+        settings={"small": {"cores": 1, "driver_memory_mb": 2048}},
         systems=[
             {
                 **{"name": "Fast", "pipeline": "spark-realtime", "paper": "Quick"},
@@ -68,7 +68,10 @@ def test_all_pipelines_may_have_other_settings_at_a_scale():
         ],
     )
     pipelines = [run.pipeline for run in plan_of(limited, "small").runs]
-    assert [(each.cores, each.settings["heap_mb"]) for each in pipelines] == [(2, 2048), (1, 2048)]
+    assert [(each.cores, each.settings["driver_memory_mb"]) for each in pipelines] == [
+        (2, 2048),
+        (1, 2048),
+    ]
     assert {run.pipeline.cores for run in plan_of(limited, "full").runs} == {2, None}
     with pytest.raises(ValueError, match="settings: there is no scale 'tiny'"):
         study(settings={"tiny": {"cores": 1}})
