@@ -485,7 +485,7 @@ class StageJudged(BaseModel):
 
 class SearchStepJudged(Conclusion):
     """Of one step of a search for the sustainable rate. processed: share of the input that the
-    pipeline kept up with, of a step whose latency rose."""
+    pipeline kept up with, of a step whose latency rose. cold: the pipeline was new."""
 
     kind = "search_step"
     step: int
@@ -504,6 +504,7 @@ class SearchStepJudged(Conclusion):
     processed: float | None = None
     cpu_share: float | None
     generator_us: float | None = None
+    cold: bool = False
     stages: dict[str, StageJudged]
 
 

@@ -152,6 +152,7 @@ def _add_conclusion(past: RecoveredRun, event: Conclusion) -> None:
                 event.processed,
                 event.cpu_share,
                 event.generator_us,
+                event.cold,
             )
             past.judged_ms = event.time
         case RateJudged():

@@ -52,7 +52,8 @@ class Done:
     steady while it was measured, None if unknown; moving: what was not; warm_up_s: its duration;
     by_input_alone: the pipeline kept up, but its input was late or incomplete; processed: share of
     the input that the pipeline kept up with; cpu_share: of the cores that it may use; generator_us:
-    CPU time of the generator per record, microseconds; all None if unknown."""
+    CPU time of the generator per record, microseconds; all None if unknown. cold: its pipeline was
+    new, and is kept for the steps after it."""
 
     rate_per_second: float
     long: bool
@@ -67,6 +68,7 @@ class Done:
     processed: float | None = None
     cpu_share: float | None = None
     generator_us: float | None = None
+    cold: bool = False
 
     @property
     def planned(self) -> Planned:
@@ -116,8 +118,9 @@ def next_step(
     steps: Sequence[Done], search: Search, guess_per_second: float, spent_s: float = 0.0
 ) -> Planned | None:
     """The next step, or None when the search is over. The last one within the budget is long, so
-    that a rate it sustains is confirmed. The rate found is confirmed again if the machine became
-    slower since."""
+    that a rate it sustains is confirmed. A rate that a cold pipeline did not sustain is tried again
+    with a warm one before it bounds the result. The rate found is confirmed again if the machine
+    became slower since."""
     if len(steps) >= search.max_steps or spent_s >= search.budget_s:
         return None
     if steps and steps[-1].undecided and not steps[-1].long:
@@ -131,6 +134,8 @@ def next_step(
     rate: float | None
     if high is not None:
         rate = _lower(low, high, search, _estimate(steps, low, high, search))
+        if rate is None and low is not None and _was_cold(steps, high):
+            rate = high
     elif low is not None:
         rate = _higher(steps, low, search)
     else:
@@ -211,13 +216,22 @@ def _leaks(steps: Sequence[Done]) -> bool:
 
 def _refused(steps: Sequence[Done]) -> list[Done]:
     """Steps whose rate was not sustained, except those whose repetition was: their input was late
-    by chance."""
+    by chance, or the pipeline was cold."""
     sustained = {step.planned for step in steps if step.sustained}
+    rates = [step.rate_per_second for step in steps if step.sustained and not step.cold]
+    highest = max(rates, default=0.0)
     return [
         step
         for step in steps
-        if step.refusals and not (step.by_input_alone and step.planned in sustained)
+        if step.refusals
+        and not (step.by_input_alone and step.planned in sustained)
+        and not (step.cold and step.rate_per_second <= highest)
     ]
+
+
+def _was_cold(steps: Sequence[Done], rate_per_second: float) -> bool:
+    """Whether no warm pipeline has tried this rate."""
+    return all(step.cold for step in steps if step.rate_per_second == rate_per_second)
 
 
 def _is_doubtful(steps: Sequence[Done]) -> bool:
@@ -429,6 +443,7 @@ class StepDetail(_JudgedDetail, ObservationDetail):
     """A judged step, as `schemas.events.SearchStepJudged`."""
 
     long: bool
+    cold: bool
     processed: float | None
 
 
@@ -462,6 +477,7 @@ def step_detail(done: Done, observed: StepObservation, request: RunRequest) -> S
     return {
         "rate_per_second": done.rate_per_second,
         "long": done.long,
+        "cold": done.cold,
         "processed": done.processed,
         "measured_s": request.workload.phases.measure_s,
         "sustained": done.sustained,

@@ -366,6 +366,7 @@ class Searching:
         if self._interrupted():
             return
         request = step_request(self.request, planned, number, self._warm)
+        is_cold = not self._warm and can_stay_warm(self.request)
         step = self._step(request)
         run, conclusion, observed = step.run, step.conclusion, step.observation
         if self._reason:
@@ -384,7 +385,12 @@ class Searching:
         limited_by = observed.broken_by or _limited_by(result, run)
         warm_up = conclusion.detail.get("warm_up", {})
         done = done_step(number, planned, result, limited_by, warm_up)
-        done = replace(done, cpu_share=observed.cpu_share, generator_us=observed.generator_us)
+        done = replace(
+            done,
+            cpu_share=observed.cpu_share,
+            generator_us=observed.generator_us,
+            cold=is_cold,
+        )
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._publish(
             SearchStepJudged(

@@ -310,6 +310,28 @@ def test_a_step_that_was_not_sustained_gives_the_next_rates() -> None:
     assert next_step(steps, search, 1000) == Planned(below, long=True)
 
 
+def test_a_rate_that_a_cold_pipeline_did_not_sustain_is_tried_again_before_it_is_a_bound() -> None:
+    search = Search(precision=0.15, steady_latency=SteadyLatency(max_rise=0.03, max_cpu_share=1))
+    steps = [
+        Done(60_000, long=False, refusals=NO, cold=True),
+        Done(30_000, long=False),
+        Done(55_000, long=False),
+        Done(55_000, long=True),
+    ]
+    again = Planned(60_000, long=False)
+    assert next_step(steps, search, 60_000) == again
+    refused = [*steps, Done(60_000, long=False, refusals=NO)]
+    assert next_step(refused, search, 60_000) is None
+    assert search_result(refused, search).interval[1] == 60_000
+    sustained = [*steps, Done(60_000, long=False)]
+    assert next_step(sustained, search, 60_000) == Planned(120_000, long=False)
+    assert search_result(sustained, search).interval[1] is None
+    # A higher rate that was sustained is evidence, too.
+    assert search_result([*steps, Done(70_000, long=False)], search).interval[1] is None
+    warm = [replace(step, cold=False) for step in steps]
+    assert next_step(warm, search, 60_000) is None
+
+
 def test_a_step_is_a_short_run_of_the_same_workload_that_names_its_search() -> None:
     request = a_request()
     search = Search(step_warm_up_s=5, step_s=15, confirm_s=30)
