@@ -128,8 +128,9 @@ def next_step(
     if steps and _is_doubtful(steps):
         return steps[-1].planned
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
-    # from then on, first at the highest lower rate that a short one sustained.
-    only_long = _leaks(steps)
+    # from then on, first at the highest lower rate that a short one sustained. If short ones are as
+    # long as the others, each confirms its rate.
+    only_long = _leaks(steps) or search.step_s >= search.confirm_s
     low, high = _bracket(steps)
     rate: float | None
     if high is not None:

@@ -310,6 +310,15 @@ def test_a_step_that_was_not_sustained_gives_the_next_rates() -> None:
     assert next_step(steps, search, 1000) == Planned(below, long=True)
 
 
+def test_steps_that_are_as_long_as_a_confirmation_need_none() -> None:
+    search = Search(precision=0.15, step_s=12, confirm_s=12)
+    first = Planned(1000, long=True)
+    assert next_step([], search, 1000) == first
+    steps = [Done(1000, long=True), Done(1100, long=True, refusals=NO)]
+    assert next_step(steps, search, 1000) is None
+    assert search_result(steps, search).confirmed
+
+
 def test_a_rate_that_a_cold_pipeline_did_not_sustain_is_tried_again_before_it_is_a_bound() -> None:
     search = Search(precision=0.15, steady_latency=SteadyLatency(max_rise=0.03, max_cpu_share=1))
     steps = [
