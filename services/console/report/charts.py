@@ -34,7 +34,6 @@ OWN_STYLE = (
 WIDTH, HEIGHT = 420.0, 250.0
 LEFT, RIGHT, TOP, BOTTOM = 44.0, 96.0, 12.0, 34.0
 LABEL_HEIGHT = 13.0
-LETTER_WIDTH = 6.4
 MOST_TICKS = 7
 RANGE_WIDTH, RANGE_ROW, RANGE_TOP, RANGE_BOTTOM = 640.0, 17.0, 8.0, 36.0
 GROUP_GAP, RANGE_RIGHT, DOT, CROSS = 7.0, 14.0, 3.6, 4.0
@@ -300,7 +299,7 @@ def _scale(log: bool, low: float, high: float, start: float, end: float) -> Axis
 def _room(curves: Sequence[Line]) -> float:
     """Width needed at the right for the names of the curves."""
     longest = max((len(curve.name) for curve in curves), default=0)
-    return max(RIGHT, 27 + LETTER_WIDTH * longest)
+    return max(RIGHT, 27 + BOLD_LETTER_WIDTH * longest)
 
 
 def _axes(frame: ChartFrame, x: Axis, y: Axis) -> Markup:

@@ -76,6 +76,11 @@ class Section:
     pictures: tuple[Picture, ...] = ()
     name: str = ""
 
+    def caption_of(self, each: Picture) -> str:
+        """What a picture shows of the section; empty for all of it."""
+        words = each.label.removeprefix(self.title).removeprefix(": ")
+        return words[:1].upper() + words[1:]
+
     def files(self, stem: str) -> dict[str, Picture]:
         """Its pictures by the names of their files, which begin with `stem`."""
         many = len(self.pictures) > 1
@@ -113,7 +118,10 @@ def markdown(article: Article, stem: str) -> str:
     parts = [f"# {article.title}", *article.words]
     for section in article.sections:
         parts += [f"## {section.title}", *section.words]
-        parts += [f"![{each.label}]({file})" for file, each in section.files(stem).items()]
+        for file, each in section.files(stem).items():
+            caption = section.caption_of(each)
+            parts += [f"{caption}:"] if caption else []
+            parts.append(f"![{each.label}]({file})")
         if section.header:
             rows = [section.header, ("---",) * len(section.header), *section.rows]
             parts.append("\n".join(_line(row) for row in rows))
@@ -125,11 +133,15 @@ def markdown(article: Article, stem: str) -> str:
 def _page_section(section: Section) -> Markup:
     parts = [element("h2", section.title)]
     parts += [element("p", text) for text in section.words]
-    drawn = [element("figure", each.in_page()) for each in section.pictures]
-    if len(drawn) > 1:
-        parts.append(element("div", *drawn, class_="charts"))
-    else:
-        parts += drawn
+    small: list[Markup] = []
+    for each in section.pictures:
+        words = section.caption_of(each)
+        if words:
+            small.append(element("figure", element("h3", words), each.in_page()))
+        else:
+            parts.append(element("figure", each.in_page()))
+    if small:
+        parts.append(element("div", *small, class_="charts"))
     if section.header:
         caption = [element("caption", section.caption)] if section.caption else []
         kinds = [_kind(column) for column in zip(*section.rows, strict=True)] or [
@@ -364,30 +376,36 @@ def _ranges(study: Study, experiment: Experiment, cells: Cells) -> Picture | Non
 
 
 def _over_time(study: Study, experiment: Experiment, cells: Cells) -> Iterator[Picture]:
-    """The experiment's curves: the latencies of each system in a chart of its own, and a chart of
-    all systems for each other curve."""
+    """The experiment's curves: several latencies in a chart for each system and stage, and each
+    other curve in one of all systems."""
     drawn = {
         (system.name, stage): cell
         for stage in experiment.stages
         for system in study.systems
         if (cell := cells.get((experiment.name, system.name, stage))) is not None and cell.valid
     }
-    of_stage = len(experiment.stages) > 1
+    places = {place: " ".join(place) if len(experiment.stages) > 1 else place[0] for place in drawn}
     latencies = [name for name in experiment.curves if name in PREFIXES.values()]
-    for (system, stage), cell in drawn.items() if latencies else ():
+    for (system, stage), cell in drawn.items() if len(latencies) > 1 else ():
         own = cell.curves.get(stage, {})
         named = {name.replace("_", " "): own.get(name, ()) for name in latencies}
-        place = f"{system}, {stage}" if of_stage else system
-        yield from _chart(f"{experiment.title}: {place}, median of each second", "ms", named)
+        words = f"{places[system, stage]}, median of each second"
+        yield from _chart(f"{experiment.title}: {words}", "ms", named)
     for name in experiment.curves:
         if name not in latencies:
-            named = {
-                system: cell.curves.get("", {}).get(name, ())
-                for (system, stage), cell in drawn.items()
-                if stage == experiment.stages[0]
-            }
             words, unit = OVER_TIME[name]
-            yield from _chart(f"{experiment.title}: {words}", unit, named)
+            named = {
+                system: cell.curves.get("", {}).get(name, ()) for (system, _), cell in drawn.items()
+            }
+        elif len(latencies) == 1:
+            words, unit = f"{name.replace('_', ' ')}, median of each second", "ms"
+            named = {
+                places[system, stage]: cell.curves.get(stage, {}).get(name, ())
+                for (system, stage), cell in drawn.items()
+            }
+        else:
+            continue
+        yield from _chart(f"{experiment.title}: {words}", unit, named)
 
 
 def _chart(

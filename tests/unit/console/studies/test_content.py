@@ -196,9 +196,18 @@ def test_curves_are_a_chart_of_the_latencies_of_each_system_and_one_of_all_for_e
         "s-small-latency-2.svg": "Latency: Fast, median of each second",
         "s-small-latency-3.svg": "Latency: records handed over per second",
     }
+    page = markdown(found, "s-small")
+    assert "Fast, median of each second:\n\n![Latency: Fast, median" in page
+    assert "<h3>Records handed over per second</h3>" in str(html(found))
     for label in ("event time", "processing time"):
         assert f">{label}<" in str(pictures["s-small-latency-2.svg"].as_file())
     for system in ("Fast", "Slow"):
         assert f">{system}<" in str(pictures["s-small-latency-3.svg"].as_file())
+    one = experiment(stages=["parse"], curves=["event_time"], paper_values=[])
+    (_ranges, alone) = (
+        article(study(experiments=[one]), Standing("small"), both).pictures("s").values()
+    )
+    assert alone.label == "Latency: event time, median of each second"
+    assert ">Fast<" in str(alone.in_page())
     invalid = {place: replace(each, valid=False) for place, each in both.items()}
     assert not article(study(experiments=[drawn]), Standing("small"), invalid).pictures("s-small")
