@@ -304,7 +304,7 @@ class ThresholdResult(ReportPart):
 
 
 class StepResult(EventPart):
-    """A step of a search. steady: None if unknown."""
+    """A step of a search. steady: None if unknown; cold: its pipeline was new."""
 
     step: int | None = None
     rate_per_second: Number
@@ -317,6 +317,7 @@ class StepResult(EventPart):
     steady: bool | None = None
     moving: list[str] = Field(default_factory=list)
     warm_up_s: Number | None = None
+    cold: bool = False
 
 
 class SearchResult(EventPart):

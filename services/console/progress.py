@@ -225,7 +225,8 @@ def step_line(step: SearchStepJudged) -> str:
         figures.append(f"CPU {step.cpu_share:.0%}")
     if step.steady is not None:
         figures.append("steady" if step.steady else "not steady")
-    verdict = "sustained" if step.sustained else "NOT sustained: " + " ".join(step.reasons)
+    cold = " by a cold pipeline" if step.cold else ""
+    verdict = "sustained" if step.sustained else f"NOT sustained{cold}: {' '.join(step.reasons)}"
     verdict = "undecided, repeated for longer" if step.undecided else verdict
     length = f" for {step.measured_s} s"
     return f"step {step.step}: {step.rate_per_second:.0f}/s{length} {verdict}" + "".join(

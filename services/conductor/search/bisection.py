@@ -431,6 +431,7 @@ class WarmUpDetail(TypedDict):
 
 
 class _JudgedDetail(WarmUpDetail):
+    cold: bool
     rate_per_second: float
     measured_s: int
     sustained: bool
@@ -444,7 +445,6 @@ class StepDetail(_JudgedDetail, ObservationDetail):
     """A judged step, as `schemas.events.SearchStepJudged`."""
 
     long: bool
-    cold: bool
     processed: float | None
 
 
@@ -525,6 +525,7 @@ def result_detail(request: RunRequest, so_far: SoFar) -> SearchDetail:
                 "sustained": step.sustained,
                 "undecided": step.undecided,
                 "by_input_alone": step.by_input_alone,
+                "cold": step.cold,
                 "limited_by": step.limited_by,
                 "reasons": list(step.refusals),
                 **_steadiness(step),

@@ -72,7 +72,7 @@ def ledger_cell(cell: StageReport) -> str:
 
 def step_cells(step: StepResult) -> tuple[str, ...]:
     """A step of a search in the columns of STEP_HEADER; a dash if unknown."""
-    result = "sustained" if step.sustained else "NOT sustained"
+    result = "sustained" if step.sustained else f"NOT sustained{', cold' if step.cold else ''}"
     return (
         str(step.step or "–"),
         f"{step.rate_per_second:.0f}",

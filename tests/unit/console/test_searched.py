@@ -51,12 +51,13 @@ def cells_of(line: str) -> list[str]:
 
 
 def test_the_terminal_tells_of_each_step_whether_it_was_steady() -> None:
-    text = shown(a_search(*STEPS, UNDECIDED))
+    text = shown(a_search(*STEPS, UNDECIDED, STEPS[-1] | {"step": 5, "cold": True}))
     begin = text.index("steps of the search")
     lines = [cells_of(line) for line in text[begin:].splitlines()]
     assert ["1", "4000", "23 s", "15 s", "sustained", "no"] in lines
     assert ["3", "8000", "12 s", "60 s", "NOT sustained", "pipeline", "yes"] in lines
     assert ["4", "5657", "–", "15 s", "undecided", "–"] in lines
+    assert ["5", "8000", "12 s", "60 s", "NOT sustained, cold", "pipeline", "yes"] in lines
     assert (
         "The step at 4000/s was sustained, but not steady: p ingest: p50 fell by 14 ms; p parse: "
         "p50 fell by 14 ms; p join: p50 fell by 14 ms; and 1 more.\n"
