@@ -53,7 +53,7 @@ class Done:
     by_input_alone: the pipeline kept up, but its input was late or incomplete; processed: share of
     the input that the pipeline kept up with; cpu_share: of the cores that it may use; generator_us:
     CPU time of the generator per record, microseconds; all None if unknown. cold: its pipeline was
-    new, and is kept for the steps after it."""
+    new, although it can be kept between steps."""
 
     rate_per_second: float
     long: bool
@@ -135,7 +135,7 @@ def next_step(
     rate: float | None
     if high is not None:
         rate = _lower(low, high, search, _estimate(steps, low, high, search))
-        if rate is None and low is not None and _was_cold(steps, high):
+        if rate is None and low is not None and _needs_a_warm_step(steps, high):
             rate = high
     elif low is not None:
         rate = _higher(steps, low, search)
@@ -230,9 +230,10 @@ def _refused(steps: Sequence[Done]) -> list[Done]:
     ]
 
 
-def _was_cold(steps: Sequence[Done], rate_per_second: float) -> bool:
-    """Whether no warm pipeline has tried this rate."""
-    return all(step.cold for step in steps if step.rate_per_second == rate_per_second)
+def _needs_a_warm_step(steps: Sequence[Done], rate_per_second: float) -> bool:
+    """Whether one step has tried a rate, with a cold pipeline. The second one counts."""
+    tries = [step for step in steps if step.rate_per_second == rate_per_second]
+    return len(tries) == 1 and tries[0].cold
 
 
 def _is_doubtful(steps: Sequence[Done]) -> bool:

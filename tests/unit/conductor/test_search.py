@@ -332,6 +332,8 @@ def test_a_rate_that_a_cold_pipeline_did_not_sustain_is_tried_again_before_it_is
     refused = [*steps, Done(60_000, long=False, refusals=NO)]
     assert next_step(refused, search, 60_000) is None
     assert search_result(refused, search).interval[1] == 60_000
+    cold_again = [*steps, Done(60_000, long=False, refusals=NO, cold=True)]
+    assert next_step(cold_again, search, 60_000) is None
     sustained = [*steps, Done(60_000, long=False)]
     assert next_step(sustained, search, 60_000) == Planned(120_000, long=False)
     assert search_result(sustained, search).interval[1] is None
