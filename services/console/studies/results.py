@@ -11,12 +11,12 @@ from typing import Literal
 from pydantic import Field, ValidationError
 
 from schemas.model import Name
-from schemas.report import Number, Report, ReportPart
+from schemas.report import Report, ReportPart
 from schemas.validation_errors import DefinitionError, first_mistake
 from services.console.studies.carry_out import Note, Notebook, PlannedRun, StudyPlan
 from services.readmodel.runs import UnknownRunError
 
-Curves = dict[str, dict[str, list[tuple[Number, Number]]]]
+Curves = dict[str, dict[str, list[tuple[float, float]]]]
 
 
 class FinishedRun(ReportPart):
@@ -74,14 +74,14 @@ def finished_runs(plan: StudyPlan, notebook: Notebook, read: ReadRun) -> Iterato
             notebook.forget(run.key)
             notebook.write()
             continue
-        result = FinishedRun(
+        yield FinishedRun(
             key=run.key,
             run_id=note.run_id,
             valid=note.valid,
             failed=note.failed,
             report=report,
+            curves=curves,
         )
-        yield result.model_copy(update={"curves": curves}) if curves else result
 
 
 def read_results(paths: Iterable[Path], study: str, scale: str) -> Iterator[StudyResults]:

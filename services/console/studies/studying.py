@@ -62,7 +62,13 @@ def study(
     notebook = open_notebook(settings.data, result.name, scale)
     taken = take_runs(read_results(earlier, result.name, scale), plan, notebook)
     stem = f"{result.name}-{scale}"
-    remove_files([folder / f"{stem}.html", folder / f"{stem}.md", *folder.glob(f"{stem}-*.svg")])
+    drawn = [
+        picture
+        for experiment in result.experiments
+        for number in ("", "-[0-9]", "-[0-9][0-9]")
+        for picture in folder.glob(f"{stem}-{experiment.name}{number}.svg")
+    ]
+    remove_files([folder / f"{stem}.html", folder / f"{stem}.md", *drawn])
     say, code, left_out = teller(console), 0, dict(plan.left_out)
     for system, reason in left_out.items():
         say(f"{system} is left out: {reason}")
@@ -84,11 +90,15 @@ def study(
         f"{stem}.html": html(page),
         f"{stem}.md": markdown(page, stem),
         f"{stem}.json": json.dumps(results.as_json(), indent=1) + "\n",
-        **{name: f"{each.as_file()}\n" for name, each in page.pictures(stem).items()},
     }
-    for path, text in ((folder / name, text) for name, text in texts.items()):
-        write_file("--folder", path, text.encode())
-        console.print(f"Wrote {path}", soft_wrap=True)
+    pictures = page.pictures(stem)
+    for file, each in pictures.items():
+        write_file("--folder", folder / file, f"{each.as_file()}\n".encode())
+    for file, text in texts.items():
+        write_file("--folder", folder / file, text.encode())
+        console.print(f"Wrote {folder / file}", soft_wrap=True)
+    if pictures:
+        console.print(f"Wrote its pictures, {stem}-*.svg ({len(pictures)})", soft_wrap=True)
     if to_do:
         console.print(f"{to_do} runs remain; the same command resumes.")
     return code or (0 if all(_is_valid(notebook, run) for run in here) else EXIT_FAILED)

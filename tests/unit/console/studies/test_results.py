@@ -85,6 +85,11 @@ def test_valid_runs_that_the_notebook_lacks_are_taken(tmp_path):
         ('{"version": 1, "study": "t", "scale": "small", "runs": []}', "of the study t"),
         ('{"version": 1, "study": "s", "scale": "full", "runs": []}', "at the scale full"),
         ('{"version": 1, "study": "s", "scale": "small", "runs": [{}]}', "runs.0.key"),
+        (
+            '{"version": 1, "study": "s", "scale": "small", "runs": [{"key": "k", "run_id": "r",'
+            f' "valid": true, "curves": {{"": {{"pull_rate": [[0, 1{400 * "0"}]]}}}}}}]}}',
+            "runs.0.curves",
+        ),
     ],
 )
 def test_another_file_gives_a_sentence(tmp_path, text, reason):

@@ -58,6 +58,23 @@ def test_reasons_are_told_as_they_are(tmp_path: Path) -> None:
     assert "run [/R] is going on" in out.getvalue()
 
 
+def test_a_new_page_removes_the_old_pictures_of_its_experiments_and_no_others(
+    tmp_path: Path,
+) -> None:
+    def nothing(*_given: object) -> dict[str, str]:
+        return {}
+
+    file = tmp_path / "s.toml"
+    file.write_text(STUDY)
+    own = ["s-small-latency.svg", "s-small-latency-1.svg", "s-small-latency-12.svg"]
+    others = ["s-small-latency-big.svg", "s-small-small-latency.svg", "s-small.svg"]
+    for name in (*own, *others):
+        (tmp_path / name).write_text("")
+    settings = ServiceSettings(data=tmp_path, store_url="http://127.0.0.1:9")
+    studying.study(str(file), "small", tmp_path, settings, Console(quiet=True), carry_out=nothing)
+    assert sorted(each.name for each in tmp_path.glob("*.svg")) == sorted(others)
+
+
 def test_only_a_run_that_the_store_does_not_know_is_forgotten(tmp_path: Path) -> None:
     def silent(_run: PlannedRun, _run_id: str) -> NoReturn:
         raise QueryError("The store does not answer.")
