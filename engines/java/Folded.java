@@ -89,9 +89,13 @@ final class Folded extends Step {
 
         boolean isNew(long offset) {
             var number = offset / OF_CHUNK;
-            if (!chunks.isEmpty() && number <= chunks.lastKey() - CHUNKS) return false;
-            var chunk = chunks.computeIfAbsent(number, any -> new BitSet(OF_CHUNK));
-            while (chunks.firstKey() <= chunks.lastKey() - CHUNKS) chunks.pollFirstEntry();
+            var chunk = chunks.get(number);
+            if (chunk == null) {
+                if (!chunks.isEmpty() && number <= chunks.lastKey() - CHUNKS) return false;
+                chunk = new BitSet(OF_CHUNK);
+                chunks.put(number, chunk);
+                while (chunks.firstKey() <= chunks.lastKey() - CHUNKS) chunks.pollFirstEntry();
+            }
             var place = (int) (offset % OF_CHUNK);
             if (chunk.get(place)) return false;
             chunk.set(place);
