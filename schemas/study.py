@@ -56,25 +56,23 @@ FIGURES: Final = (
 )
 # What a picture can show over time: medians by a definition of latency, records per second that the
 # broker hands over, cores in use, and the median delay of tasks by the engine's scheduler.
-CURVES: Final = (*PREFIXES.values(), "pull_rate", "cpu_cores", "scheduler_delay")
+PULL_RATE, CPU_CORES, SCHEDULER_DELAY = "pull_rate", "cpu_cores", "scheduler_delay"
+CURVES: Final = (*PREFIXES.values(), PULL_RATE, CPU_CORES, SCHEDULER_DELAY)
 MOST_EXPERIMENTS, MOST_SYSTEMS, MOST_SIZES = 50, 50, 20
 ROUNDING = 1e-6
 
 
-def _known(name: str) -> str:
-    if name not in FIGURES:
-        raise ValueError(f"there is no figure {name!r}; there are: {', '.join(FIGURES)}")
-    return name
+def _one_of(what: str, names: tuple[str, ...]) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"there is no {what} {name!r}; there are: {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
 
 
-def _known_curve(name: str) -> str:
-    if name not in CURVES:
-        raise ValueError(f"there is no curve {name!r}; there are: {', '.join(CURVES)}")
-    return name
-
-
-FigureName = Annotated[str, AfterValidator(_known)]
-CurveName = Annotated[str, AfterValidator(_known_curve)]
+FigureName = Annotated[str, _one_of("figure", FIGURES)]
+CurveName = Annotated[str, _one_of("curve", CURVES)]
 
 
 class System(Model):

@@ -10,7 +10,7 @@ watch.close()
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from confluent_kafka import Consumer, TopicPartition
 
@@ -39,13 +39,11 @@ class SteadyOutputs:
         settings: ServiceSettings,
         starts: dict[str, tuple[int, ...]],
         intervals: int,
-        clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._consumer: Consumer = assigned_consumer(settings, "conductor-watch", **_QUICK)
-        self._clock_s = clock_s
         self._intervals = intervals
         self._interval_s = self.INTERVAL_S if intervals else self.FIRST_INTERVAL_S
-        self._looked_s = clock_s()
+        self._looked_s = time.monotonic()
         self._ends = dict(starts)
         kept = max(intervals, self.SLOW_INTERVALS * self.SLOW_SPANS)
         self._grew = {topic: deque[bool](maxlen=kept) for topic in starts}
@@ -59,8 +57,8 @@ class SteadyOutputs:
 
     def look(self) -> list[str]:
         """Check again if an interval is over; returns the unsteady topics."""
-        if self._clock_s() - self._looked_s >= self._interval_s:
-            self._looked_s = self._clock_s()
+        if time.monotonic() - self._looked_s >= self._interval_s:
+            self._looked_s = time.monotonic()
             for topic in self._ends if self._intervals else self.unsteady:
                 end = end_offsets(self._consumer, topic)
                 self._grew[topic].append(end != self._ends[topic])

@@ -279,12 +279,10 @@ def explained(workload: Workload, domain: DomainSpec) -> list[str]:
     if workload.scaling:
         lines.append(_scaling(workload))
     if workload.sustainable_share:
-        rate = "sustainable rate found"
-        if workload.sustainable_share > 1:
-            rate = "searched rates, of the lowest one that was not sustained,"
+        rate = "sustainable" if workload.sustainable_share <= 1 else "lowest unsustainable"
         lines.append(
-            f"Rate: {workload.sustainable_share:.0%} of the last {rate} for the pipeline and its "
-            "stages."
+            f"Rate: {workload.sustainable_share:.0%} of the {rate} rate in the last search for the "
+            "pipeline and its stages."
         )
     lines += [
         f"Fault: {kill.said}, {kill.at_s} s into the measured phase." for kill in workload.kills

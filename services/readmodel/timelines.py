@@ -6,15 +6,18 @@ or more whole minutes.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from schemas.study import CPU_CORES, PREFIXES, PULL_RATE, SCHEDULER_DELAY, CurveName
 from services.readmodel.runs import phases_of
 from services.runtime.clickhouse import query, query_as
 
 MOST_SPANS = 240
 MINUTE_S = 60
+DIGITS = 2  # of the values of a study's curves
+LATEST = "latest"
 SPANS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200, 14_400, 43_200, 86_400)
 LEVELS = (0.001, 0.01, *(number / 50 for number in range(1, 50)), 0.99, 0.995, 0.999, 1.0)
 Curve = tuple[tuple[float, float], ...]
@@ -70,12 +73,10 @@ class _Records(_Point):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Value(_Point):
-    """A value of a stage, or of the pipeline (no stage), by its name in `schemas.study.CURVES`."""
+class _Delay(_Point):
+    """The median delay of tasks by the scheduler of the pipeline's engine."""
 
-    stage: str
-    name: str
-    value: float
+    median_ms: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +95,10 @@ _S = TypeVar("_S", _Latency, _Records)
 def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
     """The curves of a run; None if it ended before its load began. expired: whether its counts per
     second have been deleted. Raises QueryError."""
-    phases = {
-        name: (phase.start_ms, phase.end_ms or 0)
-        for name, phase in phases_of(url, run_id).items()
-        if phase.start_ms
-    }
+    phases = _phases(url, run_id)
     if not phases:
         return None
-    start_ms = min(start for start, _end in phases.values())
-    most_s = max(end for _start, end in phases.values()) / 1000 - start_ms / 1000
+    start_ms, most_s = _extent(phases)
     span_s = span_of(most_s)
     latency_span_s = max(span_s, MINUTE_S) if expired else span_s
     latency = _latency(url, run_id, start_ms, latency_span_s, expired=expired)
@@ -129,31 +125,55 @@ def read_timelines(url: str, run_id: str, *, expired: bool) -> Timelines | None:
 
 
 def read_curves(
-    url: str, run_id: str, pipeline: str, names: Iterable[str]
+    url: str, run_id: str, pipeline: str, names: Collection[CurveName]
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
-    """Curves of `schemas.study.CURVES` of a pipeline in a run, by stage and name; those of the
-    pipeline are below the stage "". Times are seconds since the first record was due. Raises
-    QueryError."""
-    phases = [phase for phase in phases_of(url, run_id).values() if phase.start_ms]
+    """Curves of a pipeline in a run, by stage and name; those of the whole pipeline are below the
+    stage "". Times are seconds since the first record was due. Raises QueryError."""
+    phases = _phases(url, run_id)
     if not phases:
         return {}
-    start_ms = min(phase.start_ms or 0 for phase in phases)
-    span_s = span_of((max(phase.end_ms or 0 for phase in phases) - start_ms) / 1000)
-    curves: defaultdict[str, dict[str, dict[float, float]]] = defaultdict(dict)
-    for sql in {_CURVES.get(name, MEDIANS) for name in names}:
-        for row in _spans(
-            _Value, sql, (url, run_id), start_ms=start_ms, span_s=span_s, of_pipeline=pipeline
-        ):
-            if row.name in names:
-                curves[row.stage].setdefault(row.name, {})[row.at_s] = round(row.value, 2)
-    pulled = curves.get("", {}).get(PULL_RATE)
-    if pulled:  # nothing was handed over in a span without a row
-        for span in range(int(max(pulled)) // span_s):
-            pulled.setdefault(span * span_s, 0.0)
-    return {
-        stage: {name: sorted(points.items()) for name, points in own.items()}
+    start_ms, length_s = _extent(phases)
+    span_s, at = span_of(length_s), (url, run_id)
+    curves: defaultdict[str, dict[str, Curve]] = defaultdict(dict)
+    for name in (name for name in names if name in PREFIXES.values()):
+        latency = _spans(_Latency, LATENCY, at, start_ms=start_ms, span_s=span_s, definition=name)
+        medians = _by_stage(latency, lambda row: row.percentiles_ms[0])
+        for stage, curve in medians.get(pipeline, {}).items():
+            curves[stage][name] = curve
+    if PULL_RATE in names:
+        handed = _spans(_Records, PULLS, at, start_ms=start_ms, span_s=span_s)
+        curves[""][PULL_RATE] = _rates(handed, span_s).get(pipeline, {}).get("", ())
+    if CPU_CORES in names:
+        usage = _spans(_Usage, RESOURCES, at, start_ms=start_ms, span_s=span_s)
+        curves[""][CPU_CORES] = _by_service(usage, lambda row: row.cpu_cores).get(pipeline, ())
+    if SCHEDULER_DELAY in names:
+        delays = _spans(_Delay, SCHEDULER_DELAYS, at, start_ms=start_ms, span_s=span_s)
+        own = [row for row in delays if row.pipeline == pipeline]
+        curves[""][SCHEDULER_DELAY] = _curve(own, lambda row: row.median_ms)
+    known = {
+        stage: {
+            name: [(at_s, round(value, DIGITS)) for at_s, value in curve]
+            for name, curve in own.items()
+            if curve
+        }
         for stage, own in curves.items()
     }
+    return {stage: own for stage, own in known.items() if own}
+
+
+def _phases(url: str, run_id: str) -> dict[str, tuple[int, int]]:
+    """Begin and end of the phases of a load that began."""
+    return {
+        name: (phase.start_ms, phase.end_ms or 0)
+        for name, phase in phases_of(url, run_id).items()
+        if phase.start_ms
+    }
+
+
+def _extent(phases: Mapping[str, tuple[int, int]]) -> tuple[int, float]:
+    """When a load began, and its duration in seconds."""
+    start_ms = min(start for start, _end in phases.values())
+    return start_ms, max(end for _start, end in phases.values()) / 1000 - start_ms / 1000
 
 
 def span_of(length_s: float) -> int:
@@ -166,7 +186,7 @@ _LATENCY = (
     "SELECT pipeline, stage, {span}"
     ", quantilesExactWeighted(0.5, 0.99)(latency_ms, r.count) AS percentiles_ms"
     " FROM tidegauge.{table} AS r"
-    " WHERE run_id = {{run_id:String}} AND definition = 'latest'"
+    " WHERE run_id = {{run_id:String}} AND definition = {{definition:String}}"
     " GROUP BY pipeline, stage, span ORDER BY pipeline, stage, span"
 )
 LATENCY = _LATENCY.format(span=_SPAN.format(time="second"), table="results_latency")
@@ -188,36 +208,22 @@ RESOURCES = (
     " WHERE run_id = {run_id:String} AND time >= fromUnixTimestamp64Milli({start:Int64})"
     " GROUP BY service, pipeline, span ORDER BY service, pipeline, span"
 )
-PULL_RATE = "pull_rate"
-_OF_PIPELINE = " WHERE run_id = {run_id:String} AND pipeline = {of_pipeline:String}"
-MEDIANS = (
-    f"SELECT pipeline, stage, definition AS name, {_SPAN.format(time='second')},"
-    " quantileExactWeighted(0.5)(latency_ms, r.count) AS value"
-    f" FROM tidegauge.results_latency AS r{_OF_PIPELINE}"
-    " GROUP BY pipeline, stage, name, span"
+PULLS = (
+    "SELECT pipeline, '' AS stage, "
+    + _SPAN.format(time="second")
+    + ", sum(p.records) AS records FROM tidegauge.pull_rates AS p"
+    " WHERE run_id = {run_id:String} AND second >= fromUnixTimestamp64Milli({start:Int64})"
+    " GROUP BY pipeline, span ORDER BY pipeline, span"
 )
-_CURVES = {
-    PULL_RATE: (
-        f"SELECT pipeline, '' AS stage, '{PULL_RATE}' AS name, {_SPAN.format(time='second')},"
-        " sum(p.records) * 1000 / {span:Int64} AS value"
-        f" FROM tidegauge.pull_rates AS p{_OF_PIPELINE}"
-        " AND second >= fromUnixTimestamp64Milli({start:Int64}) GROUP BY pipeline, span"
-    ),
-    "cpu_cores": (
-        f"SELECT pipeline, '' AS stage, 'cpu_cores' AS name, {_SPAN.format(time='time')},"
-        " sum(r.cpu_seconds) / sum(interval_s) AS value"
-        f" FROM tidegauge.results_resources AS r{_OF_PIPELINE}"
-        " AND time >= fromUnixTimestamp64Milli({start:Int64}) GROUP BY pipeline, span"
-    ),
-    "scheduler_delay": (
-        f"SELECT pipeline, '' AS stage, 'scheduler_delay' AS name, {_SPAN.format(time='time')},"
-        " quantileExactWeighted(0.5)(task.1, toUInt64(task.2)) AS value"
-        " FROM tidegauge.results_pipeline AS r"
-        " ARRAY JOIN arrayZip(scheduler_delays_ms, scheduler_delay_tasks) AS task"
-        f"{_OF_PIPELINE} AND time >= fromUnixTimestamp64Milli({{start:Int64}})"
-        " GROUP BY pipeline, span"
-    ),
-}
+SCHEDULER_DELAYS = (
+    "SELECT pipeline, "
+    + _SPAN.format(time="time")
+    + ", quantileExactWeighted(0.5)(task.1, toUInt64(task.2)) AS median_ms"
+    " FROM tidegauge.results_pipeline AS r"
+    " ARRAY JOIN arrayZip(scheduler_delays_ms, scheduler_delay_tasks) AS task"
+    " WHERE run_id = {run_id:String} AND time >= fromUnixTimestamp64Milli({start:Int64})"
+    " GROUP BY pipeline, span ORDER BY pipeline, span"
+)
 SHARES = (
     f"SELECT pipeline, stage, quantilesExactWeighted({', '.join(str(x) for x in LEVELS)})"
     "(latency_ms, r.count) AS percentiles_ms FROM tidegauge.latency_minutes AS r"
@@ -227,11 +233,11 @@ SHARES = (
 
 
 def _latency(url: str, run_id: str, start_ms: int, span_s: int, *, expired: bool) -> list[_Latency]:
-    if not expired:
-        return _spans(_Latency, LATENCY, (url, run_id), start_ms=start_ms, span_s=span_s)
     minute_ms = start_ms // (1000 * MINUTE_S) * 1000 * MINUTE_S
-    rows = _spans(_Latency, LATENCY_OF_MINUTES, (url, run_id), start_ms=minute_ms, span_s=span_s)
-    into_it_s = (start_ms - minute_ms) / 1000
+    sql, begin_ms = (LATENCY_OF_MINUTES, minute_ms) if expired else (LATENCY, start_ms)
+    at = (url, run_id)
+    rows = _spans(_Latency, sql, at, start_ms=begin_ms, span_s=span_s, definition=LATEST)
+    into_it_s = (start_ms - begin_ms) / 1000
     return [replace(row, at_s=max(0.0, row.at_s - into_it_s)) for row in rows]
 
 

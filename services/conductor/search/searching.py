@@ -134,6 +134,10 @@ class StepEvents:
                     break
         return self.given_up
 
+    def was_given_up(self, failure: str) -> bool:
+        """Whether a run failed by this alone."""
+        return bool(failure) and failure == self.given_up
+
     def _newest_medians(self) -> Iterator[StageObserved]:
         """The medians of each stage in its newest seconds with outputs."""
         for (_pipeline, stage), seconds in self._newest.items():
@@ -288,7 +292,7 @@ class SearchRuns:
 
         def kept(state: RunState) -> bool:
             """Also after a rate that was given up: the next traffic waits until they caught up."""
-            return keep and (keeps_up(state) or "" != state.failure == events.given_up)
+            return keep and (keeps_up(state) or events.was_given_up(state.failure))
 
         conclusion = run.perform(kept)
         state, is_warm = run.state, kept(run.state)

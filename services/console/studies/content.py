@@ -7,7 +7,7 @@ without a figure are empty.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isinf
 
@@ -66,27 +66,22 @@ MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "
 @dataclass(frozen=True)
 class Section:
     """A part of a page. rows: of a table below `header`; none without a header. name: in the names
-    of the files of its pictures."""
+    of the files of its pictures; these by their captions, empty for one without."""
 
     title: str
     words: tuple[str, ...] = ()
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
     caption: str = ""
-    pictures: tuple[Picture, ...] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
     name: str = ""
 
-    def caption_of(self, each: Picture) -> str:
-        """What a picture shows of the section; empty for all of it."""
-        words = each.label.removeprefix(self.title).removeprefix(": ")
-        return words[:1].upper() + words[1:]
-
-    def files(self, stem: str) -> dict[str, Picture]:
-        """Its pictures by the names of their files, which begin with `stem`."""
+    def files(self, stem: str) -> dict[str, str]:
+        """The names of the files of its pictures, which begin with `stem`, by their captions."""
         many = len(self.pictures) > 1
         return {
-            f"{stem}-{self.name}{f'-{number}' if many else ''}.svg": each
-            for number, each in enumerate(self.pictures, start=1)
+            caption: f"{stem}-{self.name}{f'-{number}' if many else ''}.svg"
+            for number, caption in enumerate(self.pictures, start=1)
         }
 
 
@@ -101,7 +96,9 @@ class Article:
     def pictures(self, stem: str) -> dict[str, Picture]:
         """All pictures by the names of their files."""
         return {
-            name: each for section in self.sections for name, each in section.files(stem).items()
+            name: section.pictures[caption]
+            for section in self.sections
+            for caption, name in section.files(stem).items()
         }
 
 
@@ -118,10 +115,9 @@ def markdown(article: Article, stem: str) -> str:
     parts = [f"# {article.title}", *article.words]
     for section in article.sections:
         parts += [f"## {section.title}", *section.words]
-        for file, each in section.files(stem).items():
-            caption = section.caption_of(each)
+        for caption, file in section.files(stem).items():
             parts += [f"{caption}:"] if caption else []
-            parts.append(f"![{each.label}]({file})")
+            parts.append(f"![{section.pictures[caption].label}]({file})")
         if section.header:
             rows = [section.header, ("---",) * len(section.header), *section.rows]
             parts.append("\n".join(_line(row) for row in rows))
@@ -134,8 +130,7 @@ def _page_section(section: Section) -> Markup:
     parts = [element("h2", section.title)]
     parts += [element("p", text) for text in section.words]
     small: list[Markup] = []
-    for each in section.pictures:
-        words = section.caption_of(each)
+    for words, each in section.pictures.items():
         if words:
             small.append(element("figure", element("h3", words), each.in_page()))
         else:
@@ -184,7 +179,8 @@ class Standing:
     to_do: int = 0
 
 
-Curves = Mapping[Stage, Mapping[CurveName, Sequence[tuple[float, float]]]]
+NamedPoints = Mapping[str, Sequence[tuple[float, float]]]
+Curves = Mapping[Stage, NamedPoints]
 
 
 @dataclass(frozen=True)
@@ -284,7 +280,7 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
         if (row := _row(experiment, system, stage, cells)) is not None
     ]
     ranges = _ranges(study, experiment, cells)
-    pictures = (*([ranges] if ranges else []), *_over_time(study, experiment, cells))
+    pictures = ({"": ranges} if ranges else {}) | _over_time(study, experiment, cells)
     words += _footnote(rows)
     words += [OF_SEVERAL] if set(OF_FAULTS) & set(experiment.figures) and rows else []
     table = _told(header, rows)
@@ -375,9 +371,9 @@ def _ranges(study: Study, experiment: Experiment, cells: Cells) -> Picture | Non
     return range_picture(experiment.title, unit, groups)
 
 
-def _over_time(study: Study, experiment: Experiment, cells: Cells) -> Iterator[Picture]:
-    """The experiment's curves: several latencies in a chart for each system and stage, and each
-    other curve in one of all systems."""
+def _over_time(study: Study, experiment: Experiment, cells: Cells) -> dict[str, Picture]:
+    """The experiment's curves by caption: several latencies in a chart for each system and stage,
+    and each other curve in one of all systems."""
     drawn = {
         (system.name, stage): cell
         for stage in experiment.stages
@@ -386,40 +382,51 @@ def _over_time(study: Study, experiment: Experiment, cells: Cells) -> Iterator[P
     }
     places = {place: " ".join(place) if len(experiment.stages) > 1 else place[0] for place in drawn}
     latencies = [name for name in experiment.curves if name in PREFIXES.values()]
-    for (system, stage), cell in drawn.items() if len(latencies) > 1 else ():
-        own = cell.curves.get(stage, {})
-        named = {name.replace("_", " "): own.get(name, ()) for name in latencies}
-        words = f"{places[system, stage]}, median of each second"
-        yield from _chart(f"{experiment.title}: {words}", "ms", named)
+    charts: dict[str, tuple[str, NamedPoints]] = {}
+    if len(latencies) == 1:
+        words = f"{latencies[0].replace('_', ' ')}, median of each second"
+        charts[words] = (
+            "ms",
+            {
+                places[system, stage]: cell.curves.get(stage, {}).get(latencies[0], ())
+                for (system, stage), cell in drawn.items()
+            },
+        )
+    elif latencies:
+        for (system, stage), cell in drawn.items():
+            own = cell.curves.get(stage, {})
+            charts[f"{places[system, stage]}, median of each second"] = (
+                "ms",
+                {name.replace("_", " "): own.get(name, ()) for name in latencies},
+            )
     for name in experiment.curves:
         if name not in latencies:
             words, unit = OVER_TIME[name]
-            named = {
-                system: cell.curves.get("", {}).get(name, ()) for (system, _), cell in drawn.items()
-            }
-        elif len(latencies) == 1:
-            words, unit = f"{name.replace('_', ' ')}, median of each second", "ms"
-            named = {
-                places[system, stage]: cell.curves.get(stage, {}).get(name, ())
-                for (system, stage), cell in drawn.items()
-            }
-        else:
-            continue
-        yield from _chart(f"{experiment.title}: {words}", unit, named)
+            charts[words] = (
+                unit,
+                {
+                    system: cell.curves.get("", {}).get(name, ())
+                    for (system, _), cell in drawn.items()
+                },
+            )
+    return {
+        words[:1].upper() + words[1:]: picture
+        for words, (unit, named) in charts.items()
+        if (picture := _chart(f"{experiment.title}: {words}", unit, named)) is not None
+    }
 
 
-def _chart(
-    label: str, unit: str, named: Mapping[str, Sequence[tuple[float, float]]]
-) -> Iterator[Picture]:
-    """A chart over seconds since the first record was due; none without points."""
+def _chart(label: str, unit: str, named: NamedPoints) -> Picture | None:
+    """A chart over seconds since the first record was due; None without points."""
     curves = [
         Line(name, tuple(points), number + 1)
         for number, (name, points) in enumerate(named.items())
         if points
     ]
-    if curves:
-        end_s = max(curve.points[-1][0] for curve in curves)
-        yield line_picture(ChartFrame(label, "s", unit, x_high=end_s), curves)
+    if not curves:
+        return None
+    end_s = max(curve.points[-1][0] for curve in curves)
+    return line_picture(ChartFrame(label, "s", unit, x_high=end_s), curves)
 
 
 def _growth(growth: Growth, cells: Cells) -> Section | None:

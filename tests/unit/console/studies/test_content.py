@@ -117,7 +117,7 @@ def test_figures_of_runs_that_were_not_steady_or_were_disturbed_are_marked(doubt
     table = section(found, "Latency")
     assert [row[2] for row in table.rows] == ["2 ¹", "3"]
     assert table.words[-1] == "¹ Figures of a run that was not steady or was disturbed."
-    (picture,) = table.pictures
+    (picture,) = table.pictures.values()
     assert "parse: Fast ¹" in str(picture.in_page())
     scores = section(found, "Scores")
     assert scores.rows[0][3:] == ("2 ¹ (paper 4)", "1")
