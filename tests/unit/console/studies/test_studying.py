@@ -71,7 +71,9 @@ def test_a_new_page_removes_the_old_pictures_of_its_experiments_and_no_others(
     for name in (*own, *others):
         (tmp_path / name).write_text("")
     settings = ServiceSettings(data=tmp_path, store_url="http://127.0.0.1:9")
-    studying.study(str(file), "small", tmp_path, settings, Console(quiet=True), carry_out=nothing)
+    studying.study(
+        str(file), "small", tmp_path, settings, Console(quiet=True, markup=False), carry_out=nothing
+    )
     assert sorted(each.name for each in tmp_path.glob("*.svg")) == sorted(others)
 
 
