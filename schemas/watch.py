@@ -34,20 +34,26 @@ from schemas.threshold import Threshold, parse_watch_threshold
 
 _Encoded = Literal[
     "text",
+    "csv",
     "json",
     "json-confluent",
+    "json-apicurio",
+    "json-glue",
     "avro",
     "avro-single-object",
     "avro-confluent",
+    "avro-apicurio",
+    "avro-glue",
     "protobuf",
     "protobuf-confluent",
 ]
 Format = Literal["bytes", _Encoded]
-AVRO: Final = ("avro", "avro-single-object", "avro-confluent")
+AVRO: Final = ("avro", "avro-single-object", "avro-confluent", "avro-apicurio", "avro-glue")
+JSON: Final = ("json", "json-confluent", "json-apicurio", "json-glue")
 PROTOBUF: Final = ("protobuf", "protobuf-confluent")
 KeyFormat = Literal[_Encoded, "short", "int", "long", "float", "double"]
-WITH_FIELDS: Final = ("json", "json-confluent", *AVRO, *PROTOBUF)  # of the formats of keys
-TimeFormat = Literal["s", "ms", "us", "iso"]
+WITH_FIELDS: Final = (*JSON, *AVRO, *PROTOBUF, "csv")  # of the formats of keys
+TimeFormat = Literal["s", "ms", "us", "ns", "iso"]
 TIMESTAMP: Final = "timestamp"
 _NAME: Final = r'(?:"[^"]{1,200}"|[^."][^.]{0,199})'
 _PATH = re.compile(
@@ -62,7 +68,7 @@ Topic = Annotated[
 ClusterName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,39}$")]
 WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 SchemaIdText = Annotated[
-    str, Field(pattern=r"^([0-9]{1,10}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
+    str, Field(pattern=r"^([0-9]{1,19}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 ]
 MAX_RELATED = 64
 MOST_WINDOW_MS: Final = 366 * 86_400_000
@@ -119,8 +125,9 @@ def _checked_url(url: str) -> str:
 
 
 class Registry(Model):
-    """A schema registry with Confluent's HTTP interface. user and password for basic
-    authentication, or token as bearer. ca_path: PEM of the authorities, empty for the machine's."""
+    """A schema registry with Confluent's HTTP interface, or for its formats with Apicurio's own.
+    user and password for basic authentication, or token as bearer. ca_path: PEM of the authorities,
+    empty for the machine's."""
 
     url: Annotated[str, AfterValidator(_checked_url)] = Field(pattern=r"^https?://[^\s]+$")
     user: str = ""
@@ -156,6 +163,7 @@ class Encoding(NamedTuple):
     schemas: tuple[str, ...]
     schema_ids: Mapping[str, str]
     message: str
+    separator: str
 
 
 Text = str | int | float
@@ -167,9 +175,11 @@ class WatchedTopic(Model):
 
     format: of the values. avro: one schema, without a header; avro-single-object: `C3 01` and the
     fingerprint of one of `schemas`; avro-confluent: 0 and the id of a schema in the registry or in
-    `schema_ids`; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
-    Confluent's header, as json-confluent; text: values have no fields; bytes: only key and headers
-    are read. schemas, schema_ids: files, `.avsc` or, for Protobuf, one descriptor set; an id is a
+    `schema_ids`; avro-apicurio, avro-glue: the same with the headers of Apicurio before its release
+    3 and of AWS Glue; protobuf: `message` of a descriptor set; protobuf-confluent: the same with
+    Confluent's header, as the kinds of json; csv: a line of fields, by number, with `separator`
+    between them, empty for a comma; text: values have no fields; bytes: only key and headers are
+    read. schemas, schema_ids: files, `.avsc` or, for Protobuf, one descriptor set; an id is a
     number or a GUID. message: the only type of
     records that concerns the watch, by its full name. key: format of the key: text is its bytes,
     short to double are big-endian, the others have fields; key_schemas, key_message: for them.
@@ -179,8 +189,8 @@ class WatchedTopic(Model):
     output, the end exclusive; window_ms: length of windows, in place of one of both. key_window:
     the key ends with the window as Kafka Streams writes it: time: its start, session: its last
     millisecond and its start, store: its start and a number, as in the changelog of a window store.
-    time_format: format of times: seconds, milliseconds or microseconds
-    since 1970, or ISO 8601, UTC by default; a type that has a unit of its own is read by that.
+    time_format: format of times: seconds, milliseconds, microseconds or nanoseconds since 1970, or
+    ISO 8601, UTC by default; a type that has a unit of its own is read by that.
     """
 
     topic: Topic
@@ -188,6 +198,7 @@ class WatchedTopic(Model):
     schemas: tuple[str, ...] = Field((), max_length=100)
     schema_ids: dict[SchemaIdText, str] = Field(default_factory=dict, max_length=1_000)
     message: str = ""
+    separator: str = Field("", max_length=1)
     key: KeyFormat = "text"
     key_schemas: tuple[str, ...] = Field((), max_length=100)
     key_message: str = ""
@@ -229,12 +240,16 @@ class WatchedTopic(Model):
     @property
     def values(self) -> Encoding:
         """The encoding of the values."""
-        return Encoding(self.format, self.schemas, self.schema_ids, self.message)
+        return Encoding(
+            self.format, self.schemas, self.schema_ids, self.message, self.separator or ","
+        )
 
     @property
     def keys(self) -> Encoding:
         """The encoding of the keys."""
-        return Encoding(self.key, self.key_schemas, self.schema_ids, self.key_message)
+        return Encoding(
+            self.key, self.key_schemas, self.schema_ids, self.key_message, self.separator or ","
+        )
 
     @property
     def has_windows(self) -> bool:
@@ -275,6 +290,8 @@ def _check_schemas(encoding: Encoding, what: str, schemas: str, message: str) ->
     kind, files = encoding.format, encoding.schemas
     if kind == "avro" and len(files) != 1:
         raise ValueError(f"{what} avro needs one file in {schemas}")
+    if kind == "avro-glue" and not encoding.schema_ids:
+        raise ValueError(f"{what} avro-glue needs files in schema_ids, by GUID")
     if kind == "avro-single-object" and not files:
         raise ValueError(f"{what} avro-single-object needs files in {schemas}")
     if kind in PROTOBUF and not (len(files) == 1 and encoding.message):

@@ -25,6 +25,7 @@ MOST_BYTES: Final = 500  # of a decimal; a longer one is its bytes, as its digit
 MOST_NESTED_BYTES: Final = 100_000  # of a record whose schema contains itself
 _SYMBOL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UUID_BYTES: Final = 16
+TEXTS: Final = ("string", "bytes")  # which may be JSON that a path leads into
 _NAMED: Final = ("record", "error", "enum", "fixed")
 _LISTED: Final = "listed-symbol"  # an enum whose symbols are in `texts`
 _EXACT: Final = Context(prec=4 * MOST_BYTES)
@@ -216,7 +217,7 @@ def _fields_instead(
         return _fields_instead(fields[names[0]], names[1:], named)
     if kind == "map" or (kind == "array" and names[0].isdecimal()):
         return _fields_instead(schema["values" if kind == "map" else "items"], names[1:], named)
-    return []
+    return None if kind in TEXTS else []
 
 
 class _Lengths:

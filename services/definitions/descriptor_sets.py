@@ -90,9 +90,11 @@ def fields_instead(message: Any, names: Sequence[str]) -> list[str] | None:
     """The fields of the message in which a path has none of them; None if values can have the path.
     message: a message class."""
     at, rest = message.DESCRIPTOR, [*names]
+    field = None
     while rest:
-        if at is None:
-            return []
+        if at is None:  # a text may be JSON that a path leads into
+            is_text = field is not None and field.type in (field.TYPE_STRING, field.TYPE_BYTES)
+            return None if is_text else []
         name = rest.pop(0)
         if name not in at.fields_by_name:
             return [*at.fields_by_name]

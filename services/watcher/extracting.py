@@ -26,11 +26,11 @@ from services.watcher.decoding import (
     NoFieldError,
     NotConcerned,
     NotConcernedError,
-    UndecodableError,
     decoder,
     field_of,
 )
 from services.watcher.records import SEPARATOR, Hashes, hashes, text_of
+from services.watcher.schema_ids import Headers, UndecodableError, framing_of
 
 # How Kafka's serialisers write numbers.
 NUMBERS: Final[dict[KeyFormat, struct.Struct]] = {
@@ -47,9 +47,6 @@ KEY_WINDOWS: Final = {
     "session": struct.Struct(">qq"),
     "store": struct.Struct(">qi"),
 }
-FRAMED: Final = ("json-confluent", "avro-confluent", "protobuf-confluent")
-# Headers of a Kafka record that can have what is before a value or a key otherwise.
-VALUE_SCHEMA, KEY_SCHEMA = "__value_schema_id", "__key_schema_id"
 # Of Debezium's change events: the state after the change, and the operations without one.
 AFTER: Final = "after"
 DELETES: Final = ("d", "t")
@@ -57,11 +54,10 @@ MAX_SHOWN: Final = 60
 MAX_REASONS: Final = 20  # per topic; further ones are grouped
 OTHERS: Final = "other reasons"
 HEADER: Final = "header"
-Headers = list[tuple[str, bytes | None]] | None  # None if they cannot be read
 Find = Callable[["_Record"], Any]
 RefusedKind = Literal["refused"] | NotConcerned
 _UNREAD: Final = object()
-PER_UNIT: Final[dict[TimeFormat, int]] = {"s": 1_000_000, "ms": 1_000, "us": 1}
+UNITS_NS: Final[dict[TimeFormat, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 MOST_US: Final = 1 << 61  # some 70,000 years
 TOO_FAR: Final = "its time is too far from now"
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,10 +69,10 @@ def microseconds(value: Any, written: TimeFormat) -> int:
     if isinstance(value, Timestamp):
         result = value.event_time_us
     elif type(value) is int and written != "iso":
-        result = value * PER_UNIT[written]
+        result = value * UNITS_NS[written] // 1_000
     else:
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        result = _iso(text) if written == "iso" else _number(text, PER_UNIT[written])
+        result = _iso(text) if written == "iso" else _number(text, UNITS_NS[written])
     return _near(result)
 
 
@@ -95,9 +91,9 @@ def _iso(text: str) -> int:
     return (zoned - _BEGIN) // _MICROSECOND
 
 
-def _number(text: str, unit: int) -> int:
+def _number(text: str, unit_ns: int) -> int:
     try:
-        result = Decimal(text) * unit
+        result = Decimal(text) * unit_ns / 1_000
         if abs(result) > MOST_US:
             raise UndecodableError(TOO_FAR)
         return int(result.to_integral_value("ROUND_FLOOR"))
@@ -253,8 +249,8 @@ class _Decoding:
         self, topic: WatchedTopic, decode: Decode | None, decode_key: Decode | None
     ) -> None:
         self.decode, self.decode_key = decode, decode_key
-        self.is_framed = decode is not None and topic.format in FRAMED
-        self.is_key_framed = decode_key is not None and topic.key in FRAMED
+        self.framing = framing_of(topic.format) if decode is not None else None
+        self.key_framing = framing_of(topic.key) if decode_key is not None else None
         self.number = NUMBERS.get(topic.key)
         self.kind = topic.key
         self.window = topic.key_window
@@ -290,8 +286,8 @@ class _Record:
             value, decode = self.message.value(), self._reading.decode
             if value is None:
                 raise NotConcernedError("tombstone", "it has no value")
-            if self._reading.is_framed:
-                value = self._with_frame(value, VALUE_SCHEMA)
+            if self._reading.framing is not None:
+                value = self._reading.framing.with_header(value, "value", self.headers)
             self._value = decode(value) if decode is not None else None
         return self._value
 
@@ -316,9 +312,9 @@ class _Record:
             return reading.number.unpack(key)[0]
         if reading.decode_key is None:
             return key
-        return reading.decode_key(
-            self._with_frame(key, KEY_SCHEMA) if reading.is_key_framed else key
-        )
+        if reading.key_framing is not None:
+            key = reading.key_framing.with_header(key, "key", self.headers)
+        return reading.decode_key(key)
 
     def _split_key(self) -> tuple[bytes, tuple[int, int]]:
         key, reading = self.message.key(), self._reading
@@ -333,13 +329,6 @@ class _Record:
         is_session = reading.window == "session"
         window = (more[0], first + 1) if is_session else (first, first + reading.window_ms)
         return key[: len(key) - tail.size], window
-
-    def _with_frame(self, value: bytes, name: str) -> bytes:
-        """The value after Confluent's header, also if that is in a header of the record."""
-        for header, content in reversed(self.headers or ()):
-            if header == name and content:
-                return content + value
-        return value
 
 
 def _finder(path: str, topic: WatchedTopic) -> Find:

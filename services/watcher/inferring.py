@@ -22,6 +22,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from schemas.codec import MARKER
 from schemas.watch import (
+    AVRO,
+    JSON,
     Cluster,
     Format,
     KeyFormat,
@@ -40,25 +42,25 @@ from services.runtime.secret_files import SecretFileError
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 from services.watcher.cluster import client_properties
 from services.watcher.decoding import (
-    FRAME_BYTES,
     Decode,
+    decode_csv,
+    decode_json,
+    framed_avro,
+    framed_json,
+    within,
+)
+from services.watcher.extracting import KEY_WINDOWS, NUMBERS, headers_of, is_delete
+from services.watcher.reading import READING
+from services.watcher.records import text_of
+from services.watcher.schema_ids import (
+    FRAMINGS,
+    Headers,
     RegistrySilentError,
     SchemaIds,
     UndecodableError,
     asking,
-    confluent_avro,
-    confluent_json,
-    decode_json,
+    framing_of,
 )
-from services.watcher.extracting import (
-    KEY_WINDOWS,
-    NUMBERS,
-    Headers,
-    headers_of,
-    is_delete,
-)
-from services.watcher.reading import READING
-from services.watcher.records import text_of
 
 OUTPUTS_READ: Final = 500
 INPUTS_READ: Final = 5_000
@@ -75,20 +77,23 @@ WINDOWS_MS: Final = range(1_000_000_000_000, 4_102_444_800_000)  # 2001 to 2100:
 MOST_CHARACTERS: Final = 200
 MOST_OF_NAME: Final = 32  # of a hop
 WHOLE: Final = "output"  # the stage of a whole path
+COMMA: Final = ","
+SEPARATORS: Final = (COMMA, ";", "\t", "|")
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Records of a topic and their guessed format. headers: None if unreadable. values: decoded;
-    None if undecodable. keys: the same, of keys with a format; of others their bytes, without
-    windows. types: full names of Avro's types. key_window: as in a WatchedTopic; windows: their
-    starts, or of sessions the last millisecond and the first. skipped: number of records without a
-    value, and of deletes."""
+    """Records of a topic and their guessed format. separator: of csv, else empty. headers: None if
+    unreadable. values: decoded; None if undecodable. keys: the same, of keys with a format; of
+    others their bytes, without windows. types: full names of Avro's types. key_window: as in a
+    WatchedTopic; windows: their starts, or of sessions the last millisecond and the first. skipped:
+    number of records without a value, and of deletes."""
 
     topic: str
     messages: list[Message]
     headers: list[Headers]
     format: Format
+    separator: str
     key: KeyFormat
     values: list[Any]
     keys: list[Any]
@@ -187,8 +192,8 @@ def seen(
 ) -> Seen:
     """Guess the format of records. may_have_windows: whether keys may end with a window."""
     whole = [message for message in messages if message.value() is not None] or messages
-    kind = _format([message.value() or b"" for message in whole])
-    values = _decoded(kind, [message.value() or b"" for message in whole], ids)
+    kind, separator = _format([message.value() or b"" for message in whole])
+    values = _decoded(kind, [message.value() or b"" for message in whole], ids, separator)
     rows = [row for row, value in enumerate(values) if not _is_deleted(value)] or [
         *range(len(whole))
     ]
@@ -203,6 +208,7 @@ def seen(
         kept,
         [headers_of(message) for message in kept],
         kind,
+        separator,
         key,
         [values[row] for row in rows],
         _decoded_keys(key, keys, ids),
@@ -230,17 +236,33 @@ def _windows_of(keys: list[bytes | None]) -> tuple[str, list[tuple[int, ...]]]:
     return "", []
 
 
-def _decoded(kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None) -> list[Any]:
-    decode: Decode | None = {"json": decode_json, "json-confluent": confluent_json}.get(kind)
-    if kind == "avro-confluent" and ids is not None:
-        decode = confluent_avro(ids)
+def _decoded(
+    kind: Format | KeyFormat, values: list[bytes], ids: SchemaIds | None, separator: str = ""
+) -> list[Any]:
+    decode = _decoder(kind, ids, separator)
     decoded = []
     for value in values:
         try:
-            decoded.append(decode(value) if decode else None)
+            decoded.append(decode(value))
         except UndecodableError:
             decoded.append(None)
     return decoded
+
+
+def _decoder(kind: Format | KeyFormat, ids: SchemaIds | None, separator: str) -> Decode:
+    """The decoder of a format, which has None for what only a file can tell."""
+    framing = framing_of(kind)
+    if kind == "json":
+        return decode_json
+    if kind == "csv":
+        return lambda value: {
+            str(number): field for number, field in enumerate(decode_csv(value, separator))
+        }
+    if kind in JSON and framing is not None:
+        return framed_json(framing)
+    if framing is not None and ids is not None and kind != "protobuf-confluent":
+        return framed_avro(ids, framing)
+    return lambda _value: None
 
 
 def _decoded_keys(kind: KeyFormat, keys: list[bytes | None], ids: SchemaIds | None) -> list[Any]:
@@ -255,31 +277,52 @@ def _decoded_keys(kind: KeyFormat, keys: list[bytes | None], ids: SchemaIds | No
 def _types(kind: Format, values: list[bytes], ids: SchemaIds | None) -> list[str]:
     """The type of each value by the id of its schema, which was fetched before; empty if it has no
     type of its own."""
-    names: dict[bytes, str] = {}
-    if kind != "avro-confluent" or ids is None:
+    framing = framing_of(kind)
+    if framing is None or kind in JSON or ids is None:
         return [""] * len(values)
-    for frame in {value[:FRAME_BYTES] for value in values}:
+    names: dict[bytes, str] = {}
+    result = []
+    for value in values:
         try:
-            schema = parsed(ids.schema(int.from_bytes(frame[1:], "big")))
+            frame = framing.split(value)[0]
+            if frame not in names:
+                schema = parsed(ids.schema(framing.id_of(frame)))
+                names[frame] = "" if isinstance(schema, list) else type_name(schema)
+            result.append(names[frame])
         except ValueError:
-            continue
-        names[frame] = "" if isinstance(schema, list) else type_name(schema)
-    return [names.get(value[:FRAME_BYTES], "") for value in values]
+            result.append("")
+    return result
 
 
-def _format(values: list[bytes]) -> Format:
-    def most(count: int) -> bool:
-        return bool(values) and count >= GOOD * len(values)
+def _format(values: list[bytes]) -> tuple[Format, str]:
+    """The format of most values, and the separator if it is csv."""
+    for kind, is_one in CHECKS:
+        if values and sum(map(is_one, values)) >= GOOD * len(values):
+            return kind, ""
+    for separator in SEPARATORS:
+        counts = Counter(_columns(value, separator) for value in values)
+        for count, often in counts.most_common(1):
+            if count > 1 and often >= GOOD * len(values):
+                return "csv", separator
+    return "bytes", ""
 
-    if most(sum(_is_json(value) for value in values)):
-        return "json"
-    if most(sum(value[:1] == b"\0" and _is_json(value[FRAME_BYTES:]) for value in values)):
-        return "json-confluent"
-    if most(sum(value[:2] == MARKER for value in values)):
-        return "avro-single-object"
-    if most(sum(value[:2] == b"\0\0" and len(value) > 5 for value in values)):
-        return "avro-confluent"
-    return "bytes"
+
+def _columns(value: bytes, separator: str) -> int:
+    """How many fields a line has; 0 if it is none, or not of text."""
+    try:
+        fields = decode_csv(value, separator)
+    except UndecodableError:
+        return 0
+    return len(fields) if all(map(str.isprintable, fields)) else 0
+
+
+def _unframed(value: bytes, name: str) -> bytes:
+    """A value without its header; empty if it has none."""
+    try:
+        _, data, start = FRAMINGS[name].split(value)
+    except UndecodableError:
+        return b""
+    return data[start:]
 
 
 def _is_json(value: bytes) -> bool:
@@ -289,9 +332,26 @@ def _is_json(value: bytes) -> bool:
         return False
 
 
+def _framed_json(name: str) -> Callable[[bytes], bool]:
+    return lambda value: _is_json(_unframed(value, name))
+
+
+CHECKS: Final[tuple[tuple[Format, Callable[[bytes], bool]], ...]] = (
+    ("json", _is_json),
+    ("json-confluent", _framed_json("confluent")),
+    ("json-apicurio", _framed_json("apicurio")),
+    ("json-glue", _framed_json("glue")),
+    ("avro-single-object", lambda value: value[:2] == MARKER),
+    ("avro-glue", lambda value: bool(_unframed(value, "glue"))),
+    # The ids of Confluent's header are not 0.
+    ("avro-apicurio", lambda value: value[:5] == bytes(5) and bool(_unframed(value, "apicurio"))),
+    ("avro-confluent", lambda value: value[:2] == b"\0\0" and bool(_unframed(value, "confluent"))),
+)
+
+
 def _key_format(keys: list[bytes], ids: SchemaIds | None) -> KeyFormat:
     """The format of keys, of which numbers of 8 bytes may look like a schema id and a value."""
-    if (result := _format(keys)) == "json" or result == "json-confluent":
+    if (result := _format(keys)[0]) in JSON:
         return result
     if keys and all(key[:1] == key[-1:] == b'"' for key in keys):
         return "json"
@@ -315,6 +375,8 @@ def _leaves(headers: Headers, key: Any) -> Iterator[tuple[str, bytes]]:
 
 
 def _fields(value: Any, path: str, depth: int) -> Iterator[tuple[str, bytes]]:
+    if isinstance(value, str) and value[:1] == "{":
+        value = within(value) or value
     if isinstance(value, dict) and depth < MOST_DEPTH:
         for name, inner in value.items():
             if _can_be_path(name) and (written := written_name(name)):
@@ -425,11 +487,15 @@ def _side(side: str, of: Seen, path: str) -> Iterator[str]:
     yield f"[[{side}]]"
     yield f'topic = "{of.topic}"'
     yield f'format = "{of.format}"'
+    if of.separator not in ("", COMMA):
+        yield f"separator = {json.dumps(of.separator)}"
     if of.key != "text":
         yield f'key = "{of.key}"'
     if of.format == "avro-single-object":
         yield "schemas = []  # .avsc files in the folder of this file"
-    if of.format == "avro-confluent" and all(value is None for value in of.values):
+    if of.format == "avro-glue":
+        yield "schema_ids = {}  # an .avsc file in the folder of this file for each GUID"
+    elif of.format in AVRO and framing_of(of.format) and all(each is None for each in of.values):
         yield "# No schema was found for these values: use --registry. They may be Protobuf."
     yield f"identity = {json.dumps([path], ensure_ascii=False)}"
     if choice := of.choice(path):

@@ -30,7 +30,14 @@ PUBLISHED: Final = (*SUMMED, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 VERSION: Final = 2
 READABLE: Final = (1, VERSION)  # in the first, groups are numbers without bases
 # Settings of topics that releases up to 0.1.0 do not have.
-SINCE_0_1_0: Final = ("where", "key_schemas", "key_message", "key_window", "window_ms")
+SINCE_0_1_0: Final = (
+    "where",
+    "key_schemas",
+    "key_message",
+    "key_window",
+    "window_ms",
+    "separator",
+)
 Arrays = dict[str, npt.NDArray[Any]]
 Saved = tuple[Arrays, dict[str, Any]]
 

@@ -37,11 +37,11 @@ from services.runtime.transactions import CommitReader
 from services.watcher import position
 from services.watcher.cluster import client_properties
 from services.watcher.clusters import ClusterLags, ClusterReaders, LagReader, TopicsReader
-from services.watcher.decoding import RegistrySilentError
 from services.watcher.group_lag import FETCHING, GroupLagReader, NextRecords
 from services.watcher.position import CatchingUp, EventStore, ResultTopics
 from services.watcher.reading import READING, WatchReader
 from services.watcher.runs import WatchRuns
+from services.watcher.schema_ids import RegistrySilentError
 from services.watcher.seats import MOST_REASON_BYTES, SHOWN
 from services.watcher.watched import Watched
 from services.watcher.watching import BusSilentError, CountingSink, Watching, WatchPace

@@ -3,7 +3,7 @@
 import pytest
 
 from schemas.watch import Registry as Address
-from services.watcher.decoding import SchemaIds, SchemaMissingError, asking
+from services.watcher.schema_ids import SchemaIds, SchemaMissingError, asking
 from tests.integration.registry_double import Registry, serving
 
 pytestmark = pytest.mark.integration

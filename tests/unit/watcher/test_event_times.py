@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from services.watcher.decoding import UndecodableError
 from services.watcher.extracting import microseconds
+from services.watcher.schema_ids import UndecodableError
 from tests.unit.watcher.extracted import of, windows
 from tests.unit.watcher.records import datum, message
 
@@ -22,6 +22,9 @@ pytestmark = pytest.mark.unit
         (1_700_000_000.25, "s", 1_700_000_000_250_000),
         (1_700_000_000_123_456, "us", 1_700_000_000_123_456),
         (-1.5, "us", -2),
+        (1_700_000_000_123_456_789, "ns", 1_700_000_000_123_456),
+        ("1700000000123456999", "ns", 1_700_000_000_123_456),
+        (-1, "ns", -1),
         ("2023-11-14T22:13:20Z", "iso", 1_700_000_000_000_000),
         ("2023-11-14T23:13:20.123+01:00", "iso", 1_700_000_000_123_000),
         ("2023-11-14 22:13:20.000001", "iso", 1_700_000_000_000_001),

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import zlib
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from schemas.codec import MARKER
 from schemas.watch import WatchedTopic
 from services.watcher.extracting import Extractor
 from services.watcher.records import hashes
+from services.watcher.schema_ids import MAX_INFLATED_BYTES
 from tests.contract.crc_64_avro import canonical, crc_64_avro
 from tests.unit.watcher.extracted import BY_VALUE, identities, of
 from tests.unit.watcher.protobuf_files import PROTOBUF, descriptors, protobuf
@@ -42,6 +44,10 @@ FINGERPRINT = crc_64_avro(canonical(ORDER).encode()).to_bytes(8, "little")
 BOTH = ["value.id", "value.site.name"]
 AVRO = {"schemas": [json.dumps(ORDER)]}
 IDS = {"schema_ids": {"7": json.dumps(ORDER)}}
+GUID = "01234567-8123-4567-8123-456781234567"
+GLUE = b"\3\0" + bytes.fromhex(GUID.replace("-", ""))
+GLUE_ZLIB = b"\3\5" + GLUE[2:]
+BY_GUID = {"schema_ids": {GUID: json.dumps(ORDER)}}
 
 
 @pytest.mark.parametrize(
@@ -52,6 +58,14 @@ IDS = {"schema_ids": {"7": json.dumps(ORDER)}}
         ({"format": "avro", **AVRO}, datum(ORDER, AN_ORDER)),
         ({"format": "avro-single-object", **AVRO}, MARKER + FINGERPRINT + datum(ORDER, AN_ORDER)),
         ({"format": "avro-confluent", **IDS}, b"\0\0\0\0\x07" + datum(ORDER, AN_ORDER)),
+        ({"format": "avro-apicurio", **IDS}, bytes(8) + b"\x07" + datum(ORDER, AN_ORDER)),
+        ({"format": "json-apicurio"}, bytes(8) + b"\x07" + json.dumps(AN_ORDER).encode()),
+        ({"format": "avro-glue", **BY_GUID}, GLUE + datum(ORDER, AN_ORDER)),
+        ({"format": "avro-glue", **BY_GUID}, GLUE_ZLIB + zlib.compress(datum(ORDER, AN_ORDER))),
+        ({"format": "json-glue"}, GLUE + json.dumps(AN_ORDER).encode()),
+        ({"format": "json-glue"}, GLUE_ZLIB + zlib.compress(json.dumps(AN_ORDER).encode())),
+        ({"format": "json"}, b'{"id": 42, "site": "{\\"name\\": \\"north\\"}"}'),
+        ({"format": "json"}, json.dumps(json.dumps(AN_ORDER)).encode()),
         ({"format": "protobuf", **PROTOBUF}, protobuf()),
         ({"format": "protobuf-confluent", **PROTOBUF}, b"\0\0\0\0\x09\x02\x02" + protobuf()),
     ],
@@ -188,6 +202,46 @@ def test_a_key_that_is_a_number_is_the_same_as_its_text_in_a_value():
             "it does not start with 0 and a schema id",
         ),
         (
+            {"format": "avro-apicurio", "identity": BOTH, **IDS},
+            message("t", b"\0\0\0\0\x07xx"),
+            "it does not start with 0 and a schema id of eight bytes",
+        ),
+        (
+            {"format": "avro-glue", "identity": BOTH, **BY_GUID},
+            message("t", GLUE[:17]),
+            "it does not start with the header of AWS Glue",
+        ),
+        (
+            {"format": "json-glue", "identity": BOTH},
+            message("t", GLUE_ZLIB + zlib.compress(b"{}")[:-1]),
+            "it cannot be decompressed",
+        ),
+        (
+            {"format": "json-glue", "identity": BOTH},
+            message("t", GLUE_ZLIB + b"{}"),
+            "it cannot be decompressed",
+        ),
+        (
+            {"format": "json-glue", "identity": BOTH},
+            message("t", GLUE_ZLIB + zlib.compress(bytes(MAX_INFLATED_BYTES + 1))),
+            f"it has more than {MAX_INFLATED_BYTES} bytes",
+        ),
+        (
+            {"format": "csv", "identity": ["value.0"]},
+            message("t", b"a\nb"),
+            "it is not one line of separated values",
+        ),
+        (
+            {"format": "csv", "identity": ["value.2"]},
+            message("t", b"a,b"),
+            "it has no field 2",
+        ),
+        (
+            {"format": "json", "identity": ["value.a.b"]},
+            message("t", b'{"a": "{"}'),
+            "it has no field a.b",
+        ),
+        (
             {"format": "avro-single-object", "identity": BOTH, **AVRO},
             message("t", MARKER + b"12345678"),
             "its fingerprint 3132333435363738 matches none of the given schemas",
@@ -266,6 +320,7 @@ def test_keys_have_schema_files_of_their_own():
         ({"key": "protobuf"}, "needs one file in key_schemas, and key_message"),
         ({"where": {"value.a": "b"}}, "a format other than bytes"),
         ({"where": {"header.a": []}}, "at least 1 item"),
+        ({"format": "avro-glue", "identity": ["value.a"]}, "avro-glue needs files in schema_ids"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(fields, reason):
@@ -352,13 +407,45 @@ def test_a_decimal_of_megabytes_is_not_computed():
     assert len(identities(topic, message("t", value))[0]) == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({}, b"7,o-1"),
+        ({}, b'7,"o-1","a, b"\r\n'),
+        ({}, b"\xef\xbb\xbf7,o-1,"),
+        ({"separator": "\t"}, b"7\to-1"),
+        ({"separator": "|"}, b"7|o-1"),
+    ],
+)
+@pytest.mark.parametrize("where", ["value", "key"])
+def test_fields_of_a_line_have_numbers(settings, line, where):
+    topic = {"identity": [f"{where}.1"], "key" if where == "key" else "format": "csv"}
+    assert identities(topic | settings, message("t", line, line)) == (of("o-1"), {})
+
+
+@pytest.mark.parametrize("where", ["value", "key"])
+def test_the_id_of_apicurio_can_be_in_a_header(where):
+    """As its serialisers write it before release 3, unless told otherwise: eight bytes."""
+    topic = {"identity": [f"{where}.id"], **IDS}
+    topic["key" if where == "key" else "format"] = "avro-apicurio"
+    value = datum(ORDER, AN_ORDER)
+    headers = [(f"apicurio.{where}.globalId", bytes(7) + b"\x07")]
+    assert identities(topic, message("t", value, value, headers=headers)) == (of("42"), {})
+
+
+def test_bytes_of_avro_can_be_json_that_a_path_leads_into():
+    schema = {"type": "record", "name": "Row", "fields": [{"name": "after", "type": "bytes"}]}
+    value = datum(schema, {"after": b'{"_id": {"$oid": "66f1"}}'})
+    topic = {"schemas": [json.dumps(schema)], "identity": ['value.after._id."$oid"']}
+    assert identities({"format": "avro", **topic}, message("t", value)) == (of("66f1"), {})
+
+
 @pytest.mark.parametrize("where", ["value", "key"])
 def test_the_id_of_a_schema_can_be_in_a_header(where):
     """As Confluent's serialisers write it since 2025: 1 and the GUID."""
-    guid = "01234567-8123-4567-8123-456781234567"
-    topic = {"identity": [f"{where}.id"], "schema_ids": {guid: json.dumps(ORDER)}}
+    topic = {"identity": [f"{where}.id"], **BY_GUID}
     topic["key" if where == "key" else "format"] = "avro-confluent"
-    frame = b"\x01" + bytes.fromhex(guid.replace("-", ""))
+    frame = b"\x01" + GLUE[2:]
     headers = [(f"__{where}_schema_id", frame)]
     value = datum(ORDER, AN_ORDER)
     assert identities(topic, message("t", value, value, headers=headers)) == (of("42"), {})

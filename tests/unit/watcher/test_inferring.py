@@ -2,6 +2,7 @@
 
 import json
 import tomllib
+import zlib
 from types import SimpleNamespace
 
 import pytest
@@ -10,8 +11,8 @@ from confluent_kafka import TopicPartition
 from schemas.watch import Cluster, Watch, WatchedKafka
 from services.runtime.settings import EXIT_USAGE
 from services.watcher import inferring
-from services.watcher.decoding import RegistrySilentError, SchemaIds
 from services.watcher.inferring import guesses, newest, path_seen, seen, written
+from services.watcher.schema_ids import RegistrySilentError, SchemaIds
 from tests.unit.watcher.records import Unreadable, datum, message
 
 pytestmark = pytest.mark.unit
@@ -204,6 +205,38 @@ def test_keys_with_a_format_are_values(key, kind):
     outputs = [message("b", b'{"id": "c%d"}' % n, None, n) for n in range(9)]
     found = inferred(inputs, outputs, SchemaIds({"11": '"string"'}))
     assert (found.inputs[0].key, found.inputs[0].identity) == (kind, ("key",))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "path", "more"),
+    [
+        (lambda n: b"%d;c%d;x" % (n, n % 3), "csv", "value.0", 'separator = ";"'),
+        (lambda n: b'"o-%d",%d,x' % (n, n % 3), "csv", "value.0", ""),
+        (lambda n: b'{"after": "{\\"_id\\": %d}"}' % n, "json", "value.after._id", ""),
+        (lambda n: bytes(8) + b'\5{"id": "o%d"}' % n, "json-apicurio", "value.id", ""),
+        (lambda n: b"\3\0" + bytes(16) + b'{"id": "o%d"}' % n, "json-glue", "value.id", ""),
+        (lambda n: bytes(8) + b"\5\2" + b"%d" % (n % 10), "avro-apicurio", "value", ""),
+    ],
+)
+def test_less_frequent_formats_are_seen(value, kind, path, more):
+    inputs = [message("a", value(n), None, n) for n in range(9)]
+    outputs = [message("b", value(n), None, n) for n in range(9)]
+    text = "\n".join(written(KAFKA, None, seen("a", inputs, None), seen("b", outputs, None)))
+    found = tomllib.loads(text)["inputs"][0]
+    assert found["format"] == kind
+    assert more in text
+    if path != "value":
+        assert found["identity"] == [path]
+
+
+def test_schemas_of_aws_glue_are_to_be_given_as_files():
+    inputs = [
+        message("a", b"\3\5" + bytes(16) + zlib.compress(b"\2x"), b"%d" % n, n) for n in range(9)
+    ]
+    text = "\n".join(written(KAFKA, None, *[seen(name, inputs, None) for name in "ab"]))
+    found = tomllib.loads(text)["inputs"][0]
+    assert (found["format"], found["schema_ids"], found["identity"]) == ("avro-glue", {}, ["key"])
+    assert Watch.model_validate(tomllib.loads(text)).name == "a"
 
 
 BEGIN_MS = 1_767_225_600_000

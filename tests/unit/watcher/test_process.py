@@ -11,9 +11,9 @@ from schemas.events import Concluded, WatchBegun
 from services.console.watching import END_S
 from services.definitions.watches import end_watch, keep_watch, position_path
 from services.watcher import position, process
-from services.watcher.decoding import RegistrySilentError
 from services.watcher.position import PublishedSince
 from services.watcher.processes import STOP_TIMEOUT_S
+from services.watcher.schema_ids import RegistrySilentError
 from tests.unit.watcher.records import message
 from tests.unit.watcher.watches import Reader, shop, watched
 

@@ -8,15 +8,16 @@ import pytest
 
 from services.definitions.avro_schemas import parsed
 from services.runtime.clickhouse import ServerRefusedError
-from services.watcher.decoding import (
+from services.watcher.decoding import framed_avro
+from services.watcher.schema_ids import (
     ASK_AGAIN_S,
+    FRAMINGS,
     MOST_UNKNOWN,
     TOO_MANY,
     RegistrySilentError,
     SchemaIds,
     SchemaMissingError,
     UndecodableError,
-    confluent_avro,
 )
 
 pytestmark = pytest.mark.unit
@@ -89,7 +90,7 @@ def test_an_id_that_the_registry_refuses_is_a_reason(code):
     ask = Asked()
     ask.error = status(code)
     with pytest.raises(UndecodableError, match="schema 1 was not found"):
-        confluent_avro(SchemaIds({}, ask, ask.clock))(b"\0\0\0\0\1x")
+        framed_avro(SchemaIds({}, ask, ask.clock))(b"\0\0\0\0\1x")
 
 
 @pytest.mark.parametrize(("error", "said"), SILENT)
@@ -97,7 +98,7 @@ def test_a_registry_that_does_not_say_what_it_has_says_nothing_of_a_record(error
     ask = Asked(_7=GOOD)
     ask.error = error
     ids = SchemaIds({}, ask, ask.clock)
-    decode = confluent_avro(ids)
+    decode = framed_avro(ids)
     with pytest.raises(RegistrySilentError, match=said):
         decode(b"\0\0\0\0\1x")
     assert ids.schema(7) == ["string"]
@@ -117,19 +118,19 @@ def test_an_answer_that_is_none_is_a_reason(error):
 
 def test_a_schema_that_is_too_deep_refuses_its_records():
     deep = json.loads("[" * 500 + "]" * 500)
-    decode = confluent_avro(SchemaIds({}, Asked(_1={"schema": NESTED}, _2={"schema": "[]"})))
+    decode = framed_avro(SchemaIds({}, Asked(_1={"schema": NESTED}, _2={"schema": "[]"})))
     with pytest.raises(UndecodableError, match="schema 1 was not found: it is nested too deeply"):
         decode(b"\0\0\0\0\1x")
     ids = SchemaIds({})
-    ids._found[3] = [deep]
+    ids._known[3] = [deep]
     with pytest.raises(UndecodableError, match="not an Avro schema: it is nested too deeply"):
-        confluent_avro(ids)(b"\0\0\0\0\3x")
+        framed_avro(ids)(b"\0\0\0\0\3x")
 
 
 def test_a_schema_that_is_none_is_parsed_once():
     asked = []
     ids = SchemaIds({}, Asked(_1={"schema": '"nonsense"'}, _2=GOOD))
-    decode = confluent_avro(ids, lambda schemas: asked.append(schemas) or parsed(schemas))
+    decode = framed_avro(ids, parse=lambda schemas: asked.append(schemas) or parsed(schemas))
     for _ in range(3):
         with pytest.raises(UndecodableError, match="not an Avro schema"):
             decode(b"\0\0\0\0\1x")
@@ -154,7 +155,7 @@ def test_a_reference_that_was_deleted_softly_is_read():
             raise status(404)
         return known[path]
 
-    assert confluent_avro(SchemaIds({}, ask))(b"\0\0\0\0\1\2\0\0") == ["north"]
+    assert framed_avro(SchemaIds({}, ask))(b"\0\0\0\0\1\2\0\0") == ["north"]
 
 
 def test_a_schema_is_asked_for_by_the_guid_of_its_records():
@@ -162,7 +163,7 @@ def test_a_schema_is_asked_for_by_the_guid_of_its_records():
     asked = []
     ids = SchemaIds({}, lambda path: asked.append(path) or GOOD)
     frame = b"\1" + bytes.fromhex(guid.replace("-", ""))
-    assert confluent_avro(ids)(frame + b"\2x") == "x"
+    assert framed_avro(ids)(frame + b"\2x") == "x"
     assert asked == [f"/schemas/guids/{guid}"]
 
 
@@ -177,6 +178,22 @@ def test_the_branches_of_a_union_can_be_references():
             "references": [{"subject": name, "version": 1} for name in subjects],
         }
     }
-    decode = confluent_avro(SchemaIds({}, known.__getitem__))
+    decode = framed_avro(SchemaIds({}, known.__getitem__))
     assert decode(b"\0\0\0\0\1\2") == {}
     assert decode(b"\0\0\0\0\1\0\6") == 3
+
+
+def test_apicurio_is_asked_for_a_schema_with_those_that_it_refers_to():
+    """Its answer is the schema itself."""
+    asked = []
+    ids = SchemaIds({}, lambda path: asked.append(path) or {"type": "string"})
+    decode = framed_avro(ids, FRAMINGS["apicurio"])
+    assert decode(bytes(7) + b"\1\2" + b"\2x") == "x"
+    assert asked == ["/ids/globalIds/258?dereference=true&references=DEREFERENCE"]
+
+
+def test_an_id_that_apicurio_does_not_know_is_a_reason():
+    ask = Asked()
+    decode = framed_avro(SchemaIds({}, lambda _path: ask("/7")), FRAMINGS["apicurio"])
+    with pytest.raises(UndecodableError, match=r"schema 7 was not found: .* status 404"):
+        decode(bytes(8) + b"\7x")
