@@ -12,6 +12,7 @@ from pydantic import AfterValidator, Field, model_validator
 from schemas.model import Model, Name, Stage
 from schemas.percentiles import RANKED
 
+EVERY: Final = "*"  # system of an experiment's settings
 LATENCIES: Final = (*RANKED, "mean")
 # Definition of latency by the beginning of a figure's name.
 PREFIXES: Final = {
@@ -110,9 +111,9 @@ class PaperValue(Model):
 class Experiment(Model):
     """One table. asks: the question it answers; paper: where the paper reports it. curves: what its
     pictures show over time. settings: fields of the pipelines that differ in this experiment, by
-    system. rate_of: the earlier experiment
-    whose search has the sustainable rates that its load is a share of; if empty, the newest of the
-    store. It has no runs at a scale missing in `scales`."""
+    system; `*` for all. rate_of: the earlier experiment whose search has the sustainable rates that
+    its load is a share of; if empty, the newest of the store. It has no runs at a scale missing in
+    `scales`."""
 
     name: Name
     title: str
@@ -250,7 +251,7 @@ class Study(Model):
 
     def _check_experiment(self, experiment: Experiment) -> None:
         where = f"experiment {experiment.name}"
-        self._check_systems(where, experiment.settings)
+        self._check_systems(where, {*experiment.settings} - {EVERY})
         for name, scale in experiment.scales.items():
             if name not in self.limits:
                 raise ValueError(f"{where}: limits has no scale {name!r}")

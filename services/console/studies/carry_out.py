@@ -21,7 +21,7 @@ from deploy.local.parts import GATEWAY, stack_parts
 from schemas.model import Stage
 from schemas.pipeline import FOR, Pipeline
 from schemas.report import Report
-from schemas.study import Experiment, Limits, Scale, Study, System
+from schemas.study import EVERY, Experiment, Limits, Scale, Study, System
 from schemas.validation_errors import DefinitionError, first_mistake
 from schemas.workload import AUTO, Workload
 from services.console.remote_stack import open_stack
@@ -104,7 +104,9 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
             pipeline = pipelines.get(system.name)
             if pipeline is None:
                 continue
-            settings = experiment.settings.get(system.name, {})
+            settings = merged(
+                experiment.settings.get(EVERY, {}), experiment.settings.get(system.name, {})
+            )
             pipeline = _changed(pipeline, system.name, settings)
             for stages in _stage_groups(experiment, scale, domain, pipeline):
                 runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))

@@ -97,6 +97,14 @@ def test_an_experiment_may_change_a_system_alone():
     assert plan_of(study(), "small").runs[1].pipeline.settings["trigger_interval_ms"] == 1000
 
 
+def test_an_experiment_may_change_all_systems():
+    own = experiment(settings={"*": {"cores": 1}, "Slow": {"cores": 0.5}})
+    assert [each.pipeline.cores for each in plan_of(study(experiments=[own]), "small").runs] == [
+        1,
+        0.5,
+    ]
+
+
 @pytest.mark.parametrize(
     "settings", [{"heap": 1}, {"heap_mb": "much"}, {"for": {"burst": {"heap": 1}}}, {"stages": 3}]
 )
