@@ -1,19 +1,5 @@
 -- CPU time and network traffic of each process of a pipeline.
 
-ALTER TABLE tidegauge.results_resources
-    ADD COLUMN IF NOT EXISTS cpu_seconds_by_process Map(LowCardinality(String), Float64)
-        COMMENT 'Processor time of each process of a pipeline in the interval, by the name of its program; those that used least together as others'
-        CODEC(ZSTD(1))
-        AFTER run_queue_wait_seconds,
-    ADD COLUMN IF NOT EXISTS received_bytes_by_process Map(LowCardinality(String), Float64)
-        COMMENT 'Bytes received in the interval over the TCP connections of each process of a pipeline, by the name of its program; those with least together as others'
-        CODEC(ZSTD(1))
-        AFTER cpu_seconds_by_process,
-    ADD COLUMN IF NOT EXISTS sent_bytes_by_process Map(LowCardinality(String), Float64)
-        COMMENT 'Bytes sent in the interval over the TCP connections of each process of a pipeline, by the name of its program; those with least together as others'
-        CODEC(ZSTD(1))
-        AFTER received_bytes_by_process;
-
 CREATE OR REPLACE VIEW tidegauge.pipeline_processes AS
 WITH
     phases AS

@@ -1,15 +1,5 @@
 -- How long an engine's scheduler delays tasks, as the engine reports it.
 
-ALTER TABLE tidegauge.results_pipeline
-    ADD COLUMN IF NOT EXISTS scheduler_delays_ms Array(Int64)
-        COMMENT 'Scheduler delays of tasks that ended since the previous event; empty with the progress of a stage'
-        CODEC(ZSTD(1))
-        AFTER detail,
-    ADD COLUMN IF NOT EXISTS scheduler_delay_tasks Array(Int64)
-        COMMENT 'Number of tasks with each of them'
-        CODEC(ZSTD(1))
-        AFTER scheduler_delays_ms;
-
 CREATE OR REPLACE VIEW tidegauge.scheduler_delays AS
 WITH
     phases AS

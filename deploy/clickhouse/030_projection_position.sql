@@ -24,8 +24,6 @@ FROM
 (
     SELECT topic, `partition`, next_offset FROM tidegauge.projection_position
     UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_lifecycle GROUP BY _topic, _partition
-    UNION ALL
     SELECT r._topic, r._partition, least(r.next_offset, m.next_offset)
     FROM
     (
@@ -37,28 +35,7 @@ FROM
         SELECT _topic, _partition, max(_offset) + 1 AS next_offset
         FROM tidegauge.latency_minutes GROUP BY _topic, _partition
     ) AS m ON m._topic = r._topic AND m._partition = r._partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_throughput GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_verdicts GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_generator GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_pipeline GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_resources GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_conclusions GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_pairs GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_metrics GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_slices GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.results_fetches GROUP BY _topic, _partition
-    UNION ALL
-    SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.dead_letter GROUP BY _topic, _partition
+    UNION ALL SELECT _topic, _partition, max(_offset) + 1 FROM tidegauge.{raw_table} GROUP BY _topic, _partition
 ) AS p
 GROUP BY topic, `partition`
 COMMENT 'Next offset of the bus to project, by topic and partition; all earlier events can be queried';

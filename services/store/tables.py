@@ -1,24 +1,30 @@
-"""The table of each topic, and its columns.
+"""The table of each topic: its columns and its DDL.
 
-Columns follow from the record's schema: the same names, Arrow types of the Avro types, times in
-milliseconds UTC; then `_topic`, `_partition` and `_offset`. If a record is only a histogram, or a
-list of pairs or samples, its arrays of equal length become one row per element (`explode`).
+Columns follow from the record's schema: the same names, types of the Avro types, times in
+milliseconds UTC, comments; then `_topic`, `_partition` and `_offset`, which identify the Kafka
+record of a row. If a record is only a histogram, or a list of pairs or samples, its arrays of equal
+length become one row per element (`Element`). A histogram with other counts, which must not be
+repeated, keeps its arrays (`results_generator`).
+
+The store resumes after the greatest offset of a table, which its projection `resume` returns
+without a scan. Old data is dropped in whole parts of a month.
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from schemas import catalogue, codec
 
-DATABASE = "tidegauge"
-PLACE = (("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()))
-_TIME = pa.timestamp("ms", tz="UTC")
-_TYPES = {
+DATABASE: Final = "tidegauge"
+PLACE: Final = (("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64()))
+_TIME: Final = pa.timestamp("ms", tz="UTC")
+_TYPES: Final = {
     "string": pa.string(),
     "bytes": pa.binary(),
     "boolean": pa.bool_(),
@@ -26,7 +32,54 @@ _TYPES = {
     "long": pa.int64(),
     "double": pa.float64(),
 }
-_NO_EXPLODE: Mapping[str, str] = MappingProxyType({})
+_SQL_TYPES: Final = {
+    "string": "LowCardinality(String)",
+    "bytes": "String",
+    "boolean": "Bool",
+    "int": "Int32",
+    "long": "Int64",
+    "double": "Float64",
+}
+_TEXTS: Final = ("detail", "reason")  # strings of which few are equal
+_COUNTS: Final = "counts"
+# Numbers that rise with the rows, such as times.
+_RISING: Final = (
+    "offset",
+    "output_offset",
+    "appended_ms",
+    "latest_input_ms",
+    "scheduled_us",
+    "_offset",
+)
+_PLACE_COLUMNS: Final = (
+    ("_topic", "string", "Kafka topic the row was projected from"),
+    ("_partition", "int", "Kafka partition"),
+    ("_offset", "long", "Kafka offset; all rows of one record arrive in one insert"),
+)
+_RESUME: Final = (
+    "PROJECTION resume (SELECT _topic, _partition, max(_offset) GROUP BY _topic, _partition)"
+)
+
+
+class Element(NamedTuple):
+    """The column of the elements of an array field. comment: if the field's own is not that of an
+    element."""
+
+    column: str
+    comment: str = ""
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """What the schema of a record does not say. order: of the rows. comment: of the table, if the
+    record's own is not that of its rows. values: array fields with how often each value occurred.
+    elements: of array fields. index: SQL of a skipping index."""
+
+    order: tuple[str, ...]
+    comment: str = ""
+    values: tuple[str, ...] = ()
+    elements: Mapping[str, Element] = field(default_factory=dict)
+    index: str = ""
 
 
 @dataclass(frozen=True)
@@ -36,7 +89,8 @@ class RawTable:
     record: schema of the events. columns: Arrow schema of its rows. explode: maps an array field to
     the column of its elements. values and counts: array fields of equal length, the counts greater
     than 0. times: fields in epoch milliseconds. optional: exploded fields whose elements may be
-    null; an empty one is null in every row.
+    null; an empty one is null in every row. ddl: statements that create it, and add the columns
+    that later versions of the record have.
     """
 
     name: str
@@ -47,12 +101,13 @@ class RawTable:
     values: tuple[str, ...]
     counts: tuple[str, ...]
     times: tuple[str, ...]
-    optional: frozenset[str] = frozenset()
+    optional: frozenset[str]
+    ddl: tuple[str, ...]
 
 
 def _arrow_type(avro: Any) -> pa.DataType:
     if isinstance(avro, list):
-        return _arrow_type(next(branch for branch in avro if branch != "null"))
+        return _arrow_type(_without_null(avro))
     if isinstance(avro, dict) and avro["type"] == "array":
         return pa.list_(_arrow_type(avro["items"]))
     if isinstance(avro, dict) and avro["type"] == "map":
@@ -62,61 +117,186 @@ def _arrow_type(avro: Any) -> pa.DataType:
     return _TYPES[avro]
 
 
-def _table(
-    topic: str, record: str, values: tuple[str, ...], explode: Mapping[str, str] = _NO_EXPLODE
-) -> RawTable:
+def _without_null(avro: list[Any]) -> Any:
+    return next(branch for branch in avro if branch != "null")
+
+
+def _sql_type(name: str, avro: Any) -> str:
+    if isinstance(avro, list):
+        return f"Nullable({_sql_type(name, _without_null(avro))})"
+    if isinstance(avro, str):
+        return "String" if name in _TEXTS else _SQL_TYPES[avro]
+    if avro["type"] == "array":
+        return f"Array({_inner_type(avro['items'])})"
+    if avro["type"] == "map":
+        return f"Map(LowCardinality(String), {_inner_type(avro['values'])})"
+    return "DateTime64(3, 'UTC')"
+
+
+def _inner_type(avro: Any) -> str:
+    return "String" if avro == "string" else _sql_type("", avro)
+
+
+def _column(name: str, kind: str, comment: str) -> str:
+    """The definition of a column in DDL."""
+    codec_of = "ZSTD(1)"
+    if "String" in kind and not kind.startswith(("LowCardinality", "Map")):
+        codec_of = "ZSTD(3)"
+    elif kind.startswith("DateTime64") or name in _RISING:
+        codec_of = "Delta(8), ZSTD(1)"
+    elif kind in ("Int64", "UInt64", "Nullable(Int64)"):
+        codec_of = "T64, ZSTD(1)"
+    return f"`{name}` {kind} COMMENT {_quoted(comment)} CODEC({codec_of})"
+
+
+def _quoted(text: str) -> str:
+    return "'{}'".format(text.removesuffix(".").replace("\\", "\\\\").replace("'", "''"))
+
+
+def _columns(fields: Sequence[dict[str, Any]], topic: _Topic) -> Iterator[tuple[str, str]]:
+    """The name of each column, and its definition."""
+    counts = {_COUNTS} if topic.values else set()
+    for each in fields:
+        name, avro, comment = each["name"], each["type"], each["doc"]
+        if element := topic.elements.get(name):
+            avro, comment = avro["items"], element.comment or comment
+        kind = _sql_type(name, avro)
+        kind = kind.replace("Int64", "UInt64") if name in counts else kind
+        column = element.column if element else name
+        yield column, _column(column, kind, comment)
+    for name, avro, comment in _PLACE_COLUMNS:
+        yield name, _column(name, _sql_type(name, avro), comment)
+
+
+def _ddl(record: str, topic: _Topic) -> Iterator[str]:
+    oldest, *later = (json.loads(each.text) for each in codec.BUS.versions(record))
+    newest = later[-1] if later else oldest
+    columns = dict(_columns(newest["fields"], topic))
+    parts = [*columns.values(), *([f"INDEX {topic.index}"] if topic.index else []), _RESUME]
+    contents = ",\n    ".join(parts)
+    order = ", ".join(f"`{name}`" for name in topic.order)
+    yield f"""CREATE TABLE IF NOT EXISTS {DATABASE}.{record}
+(
+    {contents}
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(`time`)
+ORDER BY ({order})
+COMMENT {_quoted(topic.comment or newest["doc"])}"""
+    names, first = [*columns], {name for name, _ in _columns(oldest["fields"], topic)}
+    for before, name in pairwise(names):
+        if name not in first:
+            yield (
+                f"ALTER TABLE {DATABASE}.{record} ADD COLUMN IF NOT EXISTS {columns[name]} "
+                f"AFTER `{before}`"
+            )
+
+
+def _table(name: str, record: str, topic: _Topic) -> RawTable:
     avro = json.loads(codec.schema_json(record))["fields"]
-    fields = {field["name"]: _arrow_type(field["type"]) for field in avro}
-    counts = ("counts",) if values else ()
-    for name in counts:
-        fields[name] = pa.list_(pa.uint64())
+    fields = {each["name"]: _arrow_type(each["type"]) for each in avro}
+    counts = (_COUNTS,) if topic.values else ()
+    for each in counts:
+        fields[each] = pa.list_(pa.uint64())
+    explode = {array: element.column for array, element in topic.elements.items()}
     columns = [
-        (explode[name], kind.value_type) if name in explode else (name, kind)
-        for name, kind in fields.items()
+        (explode[each], kind.value_type) if each in explode else (each, kind)
+        for each, kind in fields.items()
     ]
-    times = tuple(name for name, kind in fields.items() if kind == _TIME)
-    schema = pa.schema([*columns, *PLACE])
-    nullable = {field["name"] for field in avro if _has_null_items(field["type"])}
-    optional = frozenset(nullable & explode.keys())
-    return RawTable(record, topic, record, schema, explode, values, counts, times, optional)
+    nullable = {each["name"] for each in avro if _has_null_items(each["type"])}
+    return RawTable(
+        name=record,
+        topic=name,
+        record=record,
+        columns=pa.schema([*columns, *PLACE]),
+        explode=explode,
+        values=topic.values,
+        counts=counts,
+        times=tuple(each for each, kind in fields.items() if kind == _TIME),
+        optional=frozenset(nullable & explode.keys()),
+        ddl=tuple(_ddl(record, topic)),
+    )
 
 
 def _has_null_items(avro: Any) -> bool:
     return isinstance(avro, dict) and avro["type"] == "array" and "null" in avro["items"]
 
 
-_VALUES = {
-    catalogue.LATENCY: ("latencies_ms",),
-    catalogue.GENERATOR: ("send_delays_us",),
-    catalogue.SLICES: ("latencies_ms",),
+_HISTOGRAM: Final = {
+    "latencies_ms": Element("latency_ms", "Latency, milliseconds; may be negative"),
+    "counts": Element("count", "How many outputs had it"),
 }
-_EXPLODE = {
-    catalogue.LATENCY: {"latencies_ms": "latency_ms", "counts": "count"},
-    catalogue.SLICES: {"latencies_ms": "latency_ms", "counts": "count"},
-    catalogue.PAIRS: {
-        "phases": "phase",
-        "verdicts": "verdict",
-        "partitions": "output_partition",
-        "offsets": "output_offset",
-        "appended_ms": "appended_ms",
-        "latest_input_ms": "latest_input_ms",
-        "mean_input_ms": "mean_input_ms",
-        "scheduled_us": "scheduled_us",
-        "visible_from_ms": "visible_from_ms",
-        "handed_ms": "handed_ms",
-    },
-    catalogue.METRICS: {
-        "names": "name",
-        "labels": "labels",
-        "kinds": "kind",
-        "values": "value",
-        "increases": "increase",
-    },
+_AS_THEY_COME: Final = ("run_id", "time", "_partition", "_offset")
+_TOPICS: Final[Mapping[str, _Topic]] = {
+    catalogue.LIFECYCLE: _Topic(_AS_THEY_COME),
+    catalogue.LATENCY: _Topic(
+        ("run_id", "pipeline", "stage", "definition", "second", "latency_ms"),
+        "Exact count of every millisecond of latency per second of output time, one row per value. "
+        "Counts add up",
+        ("latencies_ms",),
+        _HISTOGRAM,
+        "second_range second TYPE minmax GRANULARITY 1",
+    ),
+    catalogue.THROUGHPUT: _Topic(("run_id", "pipeline", "stage", "topic", "second")),
+    catalogue.VERDICTS: _Topic(("run_id", "pipeline", "stage", "phase", "second")),
+    catalogue.GENERATOR: _Topic(("run_id", "phase", "second"), values=("send_delays_us",)),
+    catalogue.PIPELINE: _Topic(("run_id", "pipeline", "stage", "time")),
+    catalogue.RESOURCES: _Topic(("run_id", "service", "pipeline", "time")),
+    catalogue.CONCLUSIONS: _Topic(_AS_THEY_COME),
+    catalogue.PAIRS: _Topic(
+        ("run_id", "pipeline", "stage", "appended_ms"),
+        "One row per output with the times of the inputs that made it, where the workload "
+        "publishes pairs",
+        elements={
+            "phases": Element("phase"),
+            "verdicts": Element("verdict"),
+            "partitions": Element("output_partition"),
+            "offsets": Element("output_offset"),
+            "appended_ms": Element("appended_ms"),
+            "latest_input_ms": Element("latest_input_ms"),
+            "mean_input_ms": Element("mean_input_ms"),
+            "scheduled_us": Element("scheduled_us"),
+            "visible_from_ms": Element(
+                "visible_from_ms",
+                "From when consumers of committed records may have it, milliseconds since 1970 "
+                "UTC; NULL if unknown, as without transactions",
+            ),
+            "handed_ms": Element(
+                "handed_ms",
+                "When the pipeline had been handed all contributing inputs, milliseconds since "
+                "1970 UTC, by the clock of its proxy; NULL if unknown",
+            ),
+        },
+    ),
+    catalogue.METRICS: _Topic(  # queries never read all series of a time
+        ("name", "source", "time"),
+        "One row per sample of a Prometheus series",
+        elements={
+            "names": Element("name", "Metric name, as Prometheus has it"),
+            "labels": Element("labels", "Its labels"),
+            "kinds": Element("kind", "counter, gauge or untyped"),
+            "values": Element("value", "Its value; a counter grows until its target starts again"),
+            "increases": Element(
+                "increase",
+                "By how much a counter grew in the interval, never negative; NULL if it is not a "
+                "counter, or if the previous answer did not have it",
+            ),
+        },
+    ),
+    catalogue.SLICES: _Topic(
+        ("run_id", "pipeline", "stage", "dimension", "value", "minute", "latency_ms"),
+        values=("latencies_ms",),
+        elements=_HISTOGRAM,
+    ),
+    catalogue.FETCHES: _Topic(("run_id", "pipeline", "topic", "partition", "until")),
+    catalogue.DEAD_LETTER: _Topic(
+        ("topic", "partition", "offset", "time"), "Records that could not be used, kept whole"
+    ),
 }
 
 TABLES: Mapping[str, RawTable] = MappingProxyType(
     {
-        topic: _table(topic, record, _VALUES.get(topic, ()), _EXPLODE.get(topic, _NO_EXPLODE))
+        topic: _table(topic, record, _TOPICS[topic])
         for topic, record in (
             *((name, catalogue.record_of(name)) for name in catalogue.RESULTS),
             (catalogue.DEAD_LETTER, "dead_letter"),

@@ -82,6 +82,23 @@ def test_the_ddl_can_be_applied_again_and_has_the_columns_of_the_contract(engine
         assert [row["name"] for row in found] == table.columns.names
 
 
+def test_columns_that_a_later_version_of_a_record_has_are_added_in_their_place(engine_to_alter):
+    later = {
+        "results_throughput": ["aborted"],
+        "results_pairs": ["visible_from_ms", "handed_ms"],
+        "results_pipeline": ["scheduler_delays_ms", "scheduler_delay_tasks"],
+    }
+    drops = [
+        f"ALTER TABLE tidegauge.{table} DROP COLUMN {column}"
+        for table, columns in later.items()
+        for column in columns
+    ]
+    engine_to_alter.execute([*drops, *ddl_statements()])
+    for table in TABLES.values():
+        described = engine_to_alter.rows(f"DESCRIBE TABLE tidegauge.{table.name}")
+        assert [row["name"] for row in described] == table.columns.names
+
+
 def test_queries_and_inserts_at_the_same_time_all_succeed(engine):
     query = Query("SELECT count() FROM latency_summary")
     with ThreadPoolExecutor(4) as pool:

@@ -5,9 +5,11 @@ single pairs, latencies by slice, progress reports, samples of resources that be
 scraped metrics, and dead letters. Everything else never expires, among it the latency counts per
 minute. The report of an old run lacks its per-second parts and the lag of the stages.
 
-The DDL is in `deploy/clickhouse/`: numbered, idempotent files, applied at every start. In these,
-`{levels}` stands for the levels of all percentiles, and a line with `{percentile}` for one line for
-each of them (`of_percentiles`).
+The DDL is applied at every start, and idempotent: that of the raw tables follows from the schemas
+of their records (`services/store/tables.py`), all else is in the numbered files of
+`deploy/clickhouse/`. In these, `{levels}` stands for the levels of all percentiles, and a line with
+`{percentile}` for one line for each of them (`of_percentiles`); a line with `{raw_table}` for one
+for each raw table without a rollup.
 
 A rollup is a table with sums of a raw table, which remain when its rows expire. It is projected
 from the bus like its raw table, by the same process and from the same blocks, but has its own
@@ -31,7 +33,7 @@ from schemas.percentiles import LEVELS, shown
 from services.runtime.settings import ROOT
 from services.store.engine import SqlEngine
 from services.store.settings import StoreSettings
-from services.store.tables import DATABASE
+from services.store.tables import DATABASE, TABLES
 
 DDL_DIR = ROOT / "deploy" / "clickhouse"
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
@@ -59,9 +61,24 @@ def split_statements(text: str) -> tuple[str, ...]:
 
 
 def ddl_statements(directory: Path = DDL_DIR) -> Iterator[str]:
-    """Every statement of the directory's `NNN_name.sql` files, in the order of their numbers."""
-    for path in sorted(directory.glob("[0-9][0-9][0-9]_*.sql")):
-        yield from split_statements(of_percentiles(path.read_text()))
+    """Every statement: the first of the directory's `NNN_name.sql` files in the order of their
+    numbers, which makes the database, the raw tables, and the other files."""
+    database, *others = sorted(directory.glob("[0-9][0-9][0-9]_*.sql"))
+    yield from split_statements(database.read_text())
+    for table in TABLES.values():
+        yield from table.ddl
+    for path in others:
+        yield from split_statements(of_raw_tables(of_percentiles(path.read_text())))
+
+
+def of_raw_tables(text: str) -> str:
+    """DDL with every line with `{raw_table}` repeated for each raw table without a rollup."""
+    names = [table.name for topic, table in TABLES.items() if topic not in ROLLUPS]
+    lines = []
+    for line in text.splitlines():
+        repeated = [line.replace("{raw_table}", name) for name in names]
+        lines += repeated if "{raw_table}" in line else [line]
+    return "\n".join(lines)
 
 
 def of_percentiles(text: str) -> str:

@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "schema.md"
 HEAD = """# Tables and views
 
 `python -m services.store.engines.schema_page` writes this page from the comments in
-`deploy/clickhouse/`.
+`deploy/clickhouse/` and the schemas of the events.
 [SQL queries](sql.md) explains how to ask. Views answer questions. The tables `results_…`, from
 which they are derived, hold the contents of the events. Their columns `_topic`, `_partition` and
 `_offset` have the position of the event; they are omitted here.
