@@ -75,7 +75,7 @@ class RunState:
     drained: Drained | None = None
     send_delays_us: Counter[int] = field(default_factory=Counter)
     latencies: Counter[tuple[str, str]] = field(default_factory=Counter)
-    negative: int = 0
+    negative: Counter[tuple[str, str]] = field(default_factory=Counter)
     clock_offset_ms: float | None = None
     resumed: int = 0
     proxies_ended: set[str] = field(default_factory=set)
@@ -171,8 +171,9 @@ class RunState:
                 dict(zip(record["send_delays_us"], record["counts"], strict=True))
             )
         elif topic == catalogue.LATENCY and (record["phase"], record["definition"]) == OF_INTEREST:
-            self.latencies[record["pipeline"], record["stage"]] += sum(record["counts"])
-            self.negative += sum(
+            stage = record["pipeline"], record["stage"]
+            self.latencies[stage] += sum(record["counts"])
+            self.negative[stage] += sum(
                 count
                 for latency, count in zip(record["latencies_ms"], record["counts"], strict=True)
                 if latency < 0

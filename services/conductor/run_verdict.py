@@ -1,5 +1,6 @@
 """Judges the state of a run: is it valid, and was every output correct?"""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,12 +130,24 @@ def _judging_reasons(state: RunState) -> list[str]:
         for pipeline in sorted(state.proxies_ended)
     ]
     # Behind sockets a result may be appended before its record, which was sent before it.
-    if state.negative and state.request.socket_pipeline is None:
+    negative = _unexplained(state.negative, state.drained.verdicts)
+    if negative and state.request.socket_pipeline is None:
         reasons.append(
-            f"{state.negative} latencies are negative: the broker's clock stepped back "
+            f"{negative} latencies are negative: the broker's clock stepped back "
             "or outputs were published before their inputs."
         )
     return [*reasons, *_environment_reasons(state)]
+
+
+def _unexplained(
+    negative: Mapping[tuple[str, str], int], verdicts: Mapping[str, Mapping[str, Mapping[str, int]]]
+) -> int:
+    """How many negative latencies, by pipeline and stage, are not those of wrong outputs: one that
+    lacks a record which came too late for it was published before that record."""
+    return sum(
+        max(0, count - verdicts.get(pipeline, {}).get(stage, {}).get("wrong", 0))
+        for (pipeline, stage), count in negative.items()
+    )
 
 
 def _environment_reasons(state: RunState) -> list[str]:

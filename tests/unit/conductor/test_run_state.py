@@ -106,6 +106,17 @@ def test_negative_latencies_make_the_run_invalid() -> None:
     assert conclusion.reasons[0].startswith("100 latencies are negative")
 
 
+@pytest.mark.parametrize(("wrong", "valid"), [(100, True), (99, False)])
+def test_an_output_before_the_record_that_it_lacks_has_a_negative_latency(wrong, valid) -> None:
+    state = a_good_run()
+    measure(state, "parse", latency_ms=-1)
+    verdicts = dict.fromkeys(STAGES, EXACT) | {"parse": EXACT | {"wrong": wrong}}
+    detail = json.dumps({"verdicts": {"spark-realtime": verdicts}})
+    lifecycle(state, Drained.name, detail=detail)
+    conclusion = conclude(state)
+    assert (conclusion.valid, conclusion.clean) == (valid, False)
+
+
 def test_the_first_failure_is_the_only_reason() -> None:
     state = a_good_run()
     failed = {"pipeline": "spark-realtime", "detail": '{"reason": "out of memory"}'}
