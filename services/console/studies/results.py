@@ -46,14 +46,18 @@ ReadRun = Callable[[PlannedRun, str], tuple[Report, Curves]]
 def take_runs(
     files: Iterable[StudyResults], plan: StudyPlan, notebook: Notebook
 ) -> dict[str, FinishedRun]:
-    """Note the valid runs that the notebook lacks; of several the first. Returns them by run id.
-    Runs with another workload or other settings than the plan's are left out."""
+    """Note the valid runs that the notebook lacks; of several the first. Returns by run id those
+    that it has now, whether noted before or not. Runs with another workload or other settings than
+    the plan's are left out."""
     planned = {run.key for run in plan.runs}
     taken: dict[str, FinishedRun] = {}
     for run in (run for file in files for run in file.runs):
-        noted = any(note.valid for note in notebook.of(run.key))
-        if run.key in planned and run.valid and run.report is not None and not noted:
+        if run.key not in planned or not run.valid or run.report is None:
+            continue
+        if not any(note.valid for note in notebook.of(run.key)):
             notebook.take(run.key, Note.of(run.run_id, run.report))
+        chosen = notebook.chosen(run.key)
+        if chosen is not None and chosen.run_id == run.run_id:
             taken[run.run_id] = run
     return taken
 

@@ -77,6 +77,18 @@ def test_valid_runs_that_the_notebook_lacks_are_taken(tmp_path):
     assert open_notebook(tmp_path, "s", "small").of(slow) == []
 
 
+def test_runs_that_an_interrupted_command_has_taken_are_read_from_the_file_again(tmp_path):
+    plan, notebook = plan_of(study(), "small"), open_notebook(tmp_path, "s", "small")
+    fast, slow = (run.key for run in plan.runs)
+    given = results(finished(fast, "a"))
+    take_runs([given], plan, notebook)
+    notebook.add(slow, Note("own", valid=True))  # which writes all notes
+    later = open_notebook(tmp_path, "s", "small")
+    taken = take_runs([given], plan, later)
+    runs = finished_runs(plan, later, lambda _run, run_id: (taken[run_id].report, {}))
+    assert [next(runs).run_id, [*taken]] == ["a", ["a"]]
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
