@@ -279,8 +279,8 @@ class Drained(LifecycleEvent):
 
     One per evaluator: instance `instance_index` of `instance_count` reports its share of the
     partitions, so totals are summed. came_forgotten: outputs that arrived after their inputs were
-    evicted; their latencies are unknown. not_handed: outputs of which it is not known when their
-    inputs were handed to the pipeline. missing: in all phases, by pipeline and stage.
+    evicted; their latencies are unknown. not_handed: outputs, not wrong, of which it is not known
+    when their inputs were handed to the pipeline. missing: in all phases, by pipeline and stage.
     """
 
     name = "drained"

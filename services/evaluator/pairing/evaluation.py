@@ -252,8 +252,8 @@ class Evaluation:
 
     @property
     def not_handed(self) -> int:
-        """Outputs of the measure phase without `processing_time`, because it is not known when
-        their inputs were handed over."""
+        """Outputs of the measure phase, not wrong, without `processing_time`, because it is not
+        known when their inputs were handed over."""
         return sum(ledger.not_handed for ledger in self.ledgers.values())
 
     def socket_latencies(self) -> Iterator[tuple[str, str, SocketTimes]]:

@@ -85,7 +85,9 @@ class Ledger:
         self._sent = sent
         self._of_load = of_load
         self.socket_times = SocketTimes(limits.socket_times) if sent is not None else None
-        self.not_handed = 0  # measured outputs of which it is not known when they had their inputs
+        # Measured outputs, not wrong, of which it is not known when they had their inputs. One that
+        # lacks an input may have been published before the pipeline was handed that.
+        self.not_handed = 0
         self.tally = StageCounters()
         self.pairs = MatchLog(limits.pairs_of_event)
         self._judgement = judgement
@@ -330,6 +332,8 @@ class Ledger:
         same = self.stage.same(rows, self._judgement.relative_tolerance)
         if rows.keys is not None:
             same = same & rows.keys.is_right
+        if handed_ms is not None:
+            self.not_handed += int((same & (handed_ms == UNKNOWN) & (phase == MEASURE)).sum())
         late = self._judged_ms(rows) - expected.due_ms > self._judgement.deadline_ms
         if rows.places is not None:
             verdict = np.where(same, np.where(late, "late", "exact"), "wrong")
@@ -387,7 +391,6 @@ class Ledger:
             known = np.flatnonzero(handed_ms != UNKNOWN)
             latency = out[known] - handed_ms[known]
             self.tally.add_latencies("processing_time", phase[known], out[known], latency)
-            self.not_handed += int(((handed_ms == UNKNOWN) & (phase == MEASURE)).sum())
         if self._sent is not None and self.socket_times is not None:
             self._add_socket_times(self._sent, self.socket_times, rows, expected, phase)
         if self._by_input:

@@ -142,9 +142,9 @@ def test_of_windows_closed_by_event_time_and_pairs_in_them(inputs, queries, data
     assert totals == gem_packs.judge(inputs, said, queries)
 
 
-def a_parse(run):
+def a_parse(run, **changed):
     reading = Reading("flow", START_MS + 2_000, 1, offset=0)
-    output = records.Output("parse", START_MS + 2_300, records.parsed(reading))
+    output = records.Output("parse", START_MS + 2_300, records.parsed(reading) | changed)
     run.add(reading, output)
     return run
 
@@ -176,6 +176,14 @@ def test_events_of_other_runs_and_pipelines_are_not_of_this_one(changed):
     run.advance(FAR_MS)
     assert latencies(run) == {}
     assert run.evaluation.not_handed == 1
+
+
+def test_a_wrong_output_may_be_published_before_an_input_that_it_lacks():
+    run = a_parse(a_run(records.a_plan(("parse",))), accuracy_percent=1)
+    run.evaluation.add(batch_of(fetches("", -1, [], [])))
+    run.advance(FAR_MS)
+    assert (latencies(run), run.evaluation.not_handed) == ({}, 0)
+    assert run.totals().verdicts == {("parse", "measure", "wrong"): 1}
 
 
 def test_what_a_proxy_did_not_publish_before_it_ended_is_unknown():
