@@ -221,11 +221,17 @@ class MeasuredCell:
 Cells = Mapping[tuple[str, str, Stage], MeasuredCell]
 
 
+def remaining(to_do: int) -> str:
+    """How many runs are left, at least one."""
+    runs = "1 run remains" if to_do == 1 else f"{to_do} runs remain"
+    return f"{runs}; the same command resumes."
+
+
 def article(study: Study, standing: Standing, cells: Cells) -> Article:
     """The page."""
     words = [study.question, f"Source: {study.source}.", f"Scale: {standing.scale}."]
     if standing.to_do:
-        words.append(f"{standing.to_do} runs remain; the same command resumes.")
+        words.append(remaining(standing.to_do))
     sections = [Section("How it was measured", (study.method, *_machine(cells)))]
     sections += [
         _section(study, experiment, standing.scale, cells) for experiment in study.experiments

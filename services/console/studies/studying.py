@@ -24,7 +24,15 @@ from services.console.studies.carry_out import (
     open_notebook,
     plan_of,
 )
-from services.console.studies.content import Cells, MeasuredCell, Standing, article, html, markdown
+from services.console.studies.content import (
+    Cells,
+    MeasuredCell,
+    Standing,
+    article,
+    html,
+    markdown,
+    remaining,
+)
 from services.console.studies.results import (
     Curves,
     FinishedRun,
@@ -100,7 +108,7 @@ def study(
     if pictures:
         console.print(f"Wrote its pictures, {stem}-*.svg ({len(pictures)})", soft_wrap=True)
     if to_do:
-        console.print(f"{to_do} runs remain; the same command resumes.")
+        console.print(remaining(to_do))
     return code or (0 if all(_is_valid(notebook, run) for run in here) else EXIT_FAILED)
 
 
