@@ -22,6 +22,7 @@ _FORMS: Final = {
     r"^3\.\d+$": "must be a version of Python, such as 3.13",
     r"^#[0-9a-f]{6}$": "must be a colour, such as #1f77b4",
     r"^([0-9]{1,19}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$": "must be a number or a GUID",
+    r"^[\t !#-~]$": 'must be one character of ASCII, and not "',
     r"^[0-9a-f]{16}$": "must be 16 hexadecimal digits",
     r"^[^:]+:[0-9]{1,5}$": "must be host:port",
     r"^([A-Za-z_][A-Za-z0-9_]*\.)?[A-Za-z_][A-Za-z0-9_]{0,62}$": "must be COLUMN or INPUT.COLUMN",

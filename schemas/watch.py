@@ -70,6 +70,7 @@ WatchName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,39}$")]
 SchemaIdText = Annotated[
     str, Field(pattern=r"^([0-9]{1,19}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})$")
 ]
+SEPARATOR: Final = r"^([\t !#-~])?$"
 MAX_RELATED = 64
 MOST_WINDOW_MS: Final = 366 * 86_400_000
 
@@ -198,7 +199,7 @@ class WatchedTopic(Model):
     schemas: tuple[str, ...] = Field((), max_length=100)
     schema_ids: dict[SchemaIdText, str] = Field(default_factory=dict, max_length=1_000)
     message: str = ""
-    separator: str = Field("", max_length=1)
+    separator: str = Field("", pattern=SEPARATOR)
     key: KeyFormat = "text"
     key_schemas: tuple[str, ...] = Field((), max_length=100)
     key_message: str = ""
@@ -240,15 +241,13 @@ class WatchedTopic(Model):
     @property
     def values(self) -> Encoding:
         """The encoding of the values."""
-        return Encoding(
-            self.format, self.schemas, self.schema_ids, self.message, self.separator or ","
-        )
+        return Encoding(self.format, self.schemas, self.schema_ids, self.message, self.separator)
 
     @property
     def keys(self) -> Encoding:
         """The encoding of the keys."""
         return Encoding(
-            self.key, self.key_schemas, self.schema_ids, self.key_message, self.separator or ","
+            self.key, self.key_schemas, self.schema_ids, self.key_message, self.separator
         )
 
     @property
@@ -264,6 +263,8 @@ class WatchedTopic(Model):
             raise ValueError(
                 f"a path into the key needs one of these keys: {', '.join(WITH_FIELDS)}"
             )
+        if self.separator and "csv" not in (self.format, self.key):
+            raise ValueError("separator needs the format csv")
         if self.format == "bytes" and self.needs_values:
             raise ValueError("a path into the value needs a format other than bytes")
         if self.needs_values:

@@ -11,7 +11,7 @@ without a scan. Old data is dropped in whole parts of a month.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import MappingProxyType
@@ -33,12 +33,14 @@ _TYPES: Final = {
     "double": pa.float64(),
 }
 _SQL_TYPES: Final = {
-    "string": "LowCardinality(String)",
-    "bytes": "String",
-    "boolean": "Bool",
-    "int": "Int32",
-    "long": "Int64",
-    "double": "Float64",
+    pa.string(): "String",
+    pa.binary(): "String",
+    pa.bool_(): "Bool",
+    pa.int32(): "Int32",
+    pa.int64(): "Int64",
+    pa.uint64(): "UInt64",
+    pa.float64(): "Float64",
+    _TIME: "DateTime64(3, 'UTC')",
 }
 _TEXTS: Final = ("detail", "reason")  # strings of which few are equal
 _COUNTS: Final = "counts"
@@ -51,11 +53,11 @@ _RISING: Final = (
     "scheduled_us",
     "_offset",
 )
-_PLACE_COLUMNS: Final = (
-    ("_topic", "string", "Kafka topic the row was projected from"),
-    ("_partition", "int", "Kafka partition"),
-    ("_offset", "long", "Kafka offset; all rows of one record arrive in one insert"),
-)
+_PLACE_COMMENTS: Final = {
+    "_topic": "Kafka topic the row was projected from",
+    "_partition": "Kafka partition",
+    "_offset": "Kafka offset; all rows of one record arrive in one insert",
+}
 _RESUME: Final = (
     "PROJECTION resume (SELECT _topic, _partition, max(_offset) GROUP BY _topic, _partition)"
 )
@@ -107,7 +109,7 @@ class RawTable:
 
 def _arrow_type(avro: Any) -> pa.DataType:
     if isinstance(avro, list):
-        return _arrow_type(_without_null(avro))
+        return _arrow_type(next(branch for branch in avro if branch != "null"))
     if isinstance(avro, dict) and avro["type"] == "array":
         return pa.list_(_arrow_type(avro["items"]))
     if isinstance(avro, dict) and avro["type"] == "map":
@@ -117,61 +119,46 @@ def _arrow_type(avro: Any) -> pa.DataType:
     return _TYPES[avro]
 
 
-def _without_null(avro: list[Any]) -> Any:
-    return next(branch for branch in avro if branch != "null")
+def _sql_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind):
+        return f"Array({_sql_type(kind.value_type)})"
+    if pa.types.is_map(kind):
+        return f"Map(LowCardinality(String), {_sql_type(kind.item_type)})"
+    return _SQL_TYPES[kind]
 
 
-def _sql_type(name: str, avro: Any) -> str:
-    if isinstance(avro, list):
-        return f"Nullable({_sql_type(name, _without_null(avro))})"
-    if isinstance(avro, str):
-        return "String" if name in _TEXTS else _SQL_TYPES[avro]
-    if avro["type"] == "array":
-        return f"Array({_inner_type(avro['items'])})"
-    if avro["type"] == "map":
-        return f"Map(LowCardinality(String), {_inner_type(avro['values'])})"
-    return "DateTime64(3, 'UTC')"
-
-
-def _inner_type(avro: Any) -> str:
-    return "String" if avro == "string" else _sql_type("", avro)
-
-
-def _column(name: str, kind: str, comment: str) -> str:
+def _column(name: str, kind: pa.DataType, is_nullable: bool, comment: str) -> str:
     """The definition of a column in DDL."""
-    codec_of = "ZSTD(1)"
-    if "String" in kind and not kind.startswith(("LowCardinality", "Map")):
-        codec_of = "ZSTD(3)"
-    elif kind.startswith("DateTime64") or name in _RISING:
-        codec_of = "Delta(8), ZSTD(1)"
-    elif kind in ("Int64", "UInt64", "Nullable(Int64)"):
-        codec_of = "T64, ZSTD(1)"
-    return f"`{name}` {kind} COMMENT {_quoted(comment)} CODEC({codec_of})"
+    sql, encoding = _sql_type(kind), "ZSTD(1)"
+    if kind == pa.string() and name not in _TEXTS:
+        sql = f"LowCardinality({sql})"
+    elif sql.endswith(("String", "(String)")):
+        encoding = "ZSTD(3)"
+    elif name in _RISING or (kind == _TIME and not is_nullable):
+        encoding = "Delta(8), ZSTD(1)"
+    elif kind in (pa.int64(), pa.uint64()):
+        encoding = "T64, ZSTD(1)"
+    sql = f"Nullable({sql})" if is_nullable else sql
+    return f"`{name}` {sql} COMMENT {_quoted(comment)} CODEC({encoding})"
 
 
 def _quoted(text: str) -> str:
     return "'{}'".format(text.removesuffix(".").replace("\\", "\\\\").replace("'", "''"))
 
 
-def _columns(fields: Sequence[dict[str, Any]], topic: _Topic) -> Iterator[tuple[str, str]]:
-    """The name of each column, and its definition."""
-    counts = {_COUNTS} if topic.values else set()
-    for each in fields:
-        name, avro, comment = each["name"], each["type"], each["doc"]
-        if element := topic.elements.get(name):
-            avro, comment = avro["items"], element.comment or comment
-        kind = _sql_type(name, avro)
-        kind = kind.replace("Int64", "UInt64") if name in counts else kind
-        column = element.column if element else name
-        yield column, _column(column, kind, comment)
-    for name, avro, comment in _PLACE_COLUMNS:
-        yield name, _column(name, _sql_type(name, avro), comment)
-
-
-def _ddl(record: str, topic: _Topic) -> Iterator[str]:
+def _ddl(
+    record: str, topic: _Topic, schema: pa.Schema, nullable: set[str], explode: Mapping[str, str]
+) -> Iterator[str]:
+    """The statements of a table. nullable: its columns that may be null."""
     oldest, *later = (json.loads(each.text) for each in codec.BUS.versions(record))
     newest = later[-1] if later else oldest
-    columns = dict(_columns(newest["fields"], topic))
+    comments = {explode.get(each["name"], each["name"]): each["doc"] for each in newest["fields"]}
+    comments |= {each.column: each.comment for each in topic.elements.values() if each.comment}
+    comments |= _PLACE_COMMENTS
+    columns = {
+        each.name: _column(each.name, each.type, each.name in nullable, comments[each.name])
+        for each in schema
+    }
     parts = [*columns.values(), *([f"INDEX {topic.index}"] if topic.index else []), _RESUME]
     contents = ",\n    ".join(parts)
     order = ", ".join(f"`{name}`" for name in topic.order)
@@ -183,9 +170,9 @@ ENGINE = MergeTree
 PARTITION BY toYYYYMM(`time`)
 ORDER BY ({order})
 COMMENT {_quoted(topic.comment or newest["doc"])}"""
-    names, first = [*columns], {name for name, _ in _columns(oldest["fields"], topic)}
-    for before, name in pairwise(names):
-        if name not in first:
+    first = {explode.get(each["name"], each["name"]) for each in oldest["fields"]}
+    for before, name in pairwise(columns):
+        if name not in first | {*_PLACE_COMMENTS}:
             yield (
                 f"ALTER TABLE {DATABASE}.{record} ADD COLUMN IF NOT EXISTS {columns[name]} "
                 f"AFTER `{before}`"
@@ -193,8 +180,8 @@ COMMENT {_quoted(topic.comment or newest["doc"])}"""
 
 
 def _table(name: str, record: str, topic: _Topic) -> RawTable:
-    avro = json.loads(codec.schema_json(record))["fields"]
-    fields = {each["name"]: _arrow_type(each["type"]) for each in avro}
+    avro = {each["name"]: each["type"] for each in json.loads(codec.schema_json(record))["fields"]}
+    fields = {each: _arrow_type(kind) for each, kind in avro.items()}
     counts = (_COUNTS,) if topic.values else ()
     for each in counts:
         fields[each] = pa.list_(pa.uint64())
@@ -203,23 +190,22 @@ def _table(name: str, record: str, topic: _Topic) -> RawTable:
         (explode[each], kind.value_type) if each in explode else (each, kind)
         for each, kind in fields.items()
     ]
-    nullable = {each["name"] for each in avro if _has_null_items(each["type"])}
+    schema = pa.schema([*columns, *PLACE])
+    optional = frozenset(each for each in explode if "null" in avro[each]["items"])
+    nullable = {each for each, kind in avro.items() if isinstance(kind, list)}
+    nullable |= {explode[each] for each in optional}
     return RawTable(
         name=record,
         topic=name,
         record=record,
-        columns=pa.schema([*columns, *PLACE]),
+        columns=schema,
         explode=explode,
         values=topic.values,
         counts=counts,
         times=tuple(each for each, kind in fields.items() if kind == _TIME),
-        optional=frozenset(nullable & explode.keys()),
-        ddl=tuple(_ddl(record, topic)),
+        optional=optional,
+        ddl=tuple(_ddl(record, topic, schema, nullable, explode)),
     )
-
-
-def _has_null_items(avro: Any) -> bool:
-    return isinstance(avro, dict) and avro["type"] == "array" and "null" in avro["items"]
 
 
 _HISTOGRAM: Final = {

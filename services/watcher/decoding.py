@@ -73,7 +73,7 @@ def decoder(encoding: Encoding, registry: Registry | None) -> Decode:
     if framing is not None:
         return framed_json(framing)
     if kind == "csv":
-        return partial(decode_csv, separator=encoding.separator)
+        return partial(decode_csv, separator=encoding.separator or ",")
     return decode_json if kind == "json" else bytes
 
 

@@ -56,6 +56,7 @@ from services.watcher.schema_ids import (
     FRAMINGS,
     Headers,
     RegistrySilentError,
+    SchemaId,
     SchemaIds,
     UndecodableError,
     asking,
@@ -285,13 +286,21 @@ def _types(kind: Format, values: list[bytes], ids: SchemaIds | None) -> list[str
     for value in values:
         try:
             frame = framing.split(value)[0]
-            if frame not in names:
-                schema = parsed(ids.schema(framing.id_of(frame)))
-                names[frame] = "" if isinstance(schema, list) else type_name(schema)
-            result.append(names[frame])
-        except ValueError:
-            result.append("")
+        except UndecodableError:
+            frame = b""
+        if frame not in names:
+            names[frame] = _type(ids, framing.id_of(frame)) if frame else ""
+        result.append(names[frame])
     return result
+
+
+def _type(ids: SchemaIds, number: SchemaId) -> str:
+    """The type with an id; empty if it is a union or unknown."""
+    try:
+        schema = parsed(ids.schema(number))
+    except ValueError:
+        return ""
+    return "" if isinstance(schema, list) else type_name(schema)
 
 
 def _format(values: list[bytes]) -> tuple[Format, str]:

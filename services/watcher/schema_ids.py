@@ -47,7 +47,8 @@ class GlobalId(int):
     """The id of a schema in the interface of Apicurio."""
 
 
-SchemaId = int | UUID | GlobalId
+SchemaId = int | UUID
+Split = tuple[bytes, bytes, int]
 Headers = list[tuple[str, bytes | None]] | None  # None if they cannot be read
 
 
@@ -61,7 +62,7 @@ class Framing(NamedTuple):
     headers of a Kafka record that may have it instead, of its value and of its key, with what
     precedes them."""
 
-    split: Callable[[bytes], tuple[bytes, bytes, int]]
+    split: Callable[[bytes], Split]
     id_of: Callable[[bytes], SchemaId]
     names: Mapping[str, Mapping[str, bytes]]
 
@@ -75,31 +76,31 @@ class Framing(NamedTuple):
         return value
 
 
-def _after(size: int, value: bytes, reason: str) -> tuple[bytes, bytes, int]:
-    if len(value) < size:
+def _headed(value: bytes, starts: tuple[bytes, ...], size: int, reason: str) -> Split:
+    """A value with a header of so many bytes, which starts so."""
+    if len(value) < size or not value.startswith(starts):
         raise UndecodableError(reason)
     return value[:size], value, size
 
 
-def _split_confluent(value: bytes) -> tuple[bytes, bytes, int]:
-    reason = "it does not start with 0 and a schema id"
-    if value[:1] == b"\0":
-        return _after(5, value, reason)
-    return _after(17 if value[:1] == b"\1" else len(value) + 1, value, reason)
+def _split_confluent(value: bytes) -> Split:
+    size = 17 if value[:1] == b"\1" else 5
+    return _headed(value, (b"\0", b"\1"), size, "it does not start with 0 and a schema id")
 
 
 def _confluent_id(frame: bytes) -> SchemaId:
     return int.from_bytes(frame[1:], "big") if frame[0] == 0 else UUID(bytes=frame[1:])
 
 
-def _split_apicurio(value: bytes) -> tuple[bytes, bytes, int]:
-    size = 9 if value[:1] == b"\0" else len(value) + 1
-    return _after(size, value, "it does not start with 0 and a schema id of eight bytes")
+def _split_apicurio(value: bytes) -> Split:
+    reason = "it does not start with 0 and a schema id of eight bytes"
+    return _headed(value, (b"\0",), 9, reason)
 
 
-def _split_glue(value: bytes) -> tuple[bytes, bytes, int]:
-    size = 18 if value[:2] in (b"\3\0", b"\3\5") else len(value) + 1
-    frame, _, _ = _after(size, value, "it does not start with the header of AWS Glue")
+def _split_glue(value: bytes) -> Split:
+    """The second byte says whether the rest is compressed."""
+    reason = "it does not start with the header of AWS Glue"
+    frame, _, size = _headed(value, (b"\3\0", b"\3\5"), 18, reason)
     if frame[1] == 0:
         return frame, value, size
     inflate = zlib.decompressobj()

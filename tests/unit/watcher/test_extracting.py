@@ -321,6 +321,11 @@ def test_keys_have_schema_files_of_their_own():
         ({"where": {"value.a": "b"}}, "a format other than bytes"),
         ({"where": {"header.a": []}}, "at least 1 item"),
         ({"format": "avro-glue", "identity": ["value.a"]}, "avro-glue needs files in schema_ids"),
+        ({"format": "json", "separator": ";"}, "separator needs the format csv"),
+        ({"format": "csv", "separator": '"'}, "separator"),
+        ({"format": "csv", "separator": "\n"}, "separator"),
+        ({"format": "csv", "separator": ",,"}, "separator"),
+        ({"format": "csv", "separator": "§"}, "separator"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(fields, reason):
