@@ -6,7 +6,7 @@ All figures cover the measure phase.
 from collections.abc import Mapping, Sequence
 
 from analysis.intervals import mean_bounds
-from schemas.protocol import MACHINE, largest
+from schemas.protocol import MACHINE, SEEN_WITH_THE_STACK, largest
 from schemas.report import Interval, Number, Observing, Resources
 
 # The broker and the pipelines are measured; all other services measure them.
@@ -73,12 +73,13 @@ def cost_of_observing(services: Mapping[str, Resources]) -> Observing:
 
 
 def used_by_others(rows: Mapping[str, Resources]) -> Number | None:
-    """Mean cores used by processes outside the stack; None if the machine's use is unknown.
+    """Mean cores used by processes outside the stack; None if the machine's use is unknown or that
+    of the stack, as in containers.
 
     rows: by service and by pipeline, and of the machine.
     """
     machine = rows.get(MACHINE, Resources()).cpu_cores
-    if machine is None:
+    if machine is None or not SEEN_WITH_THE_STACK & rows.keys():
         return None
     ours = sum(used.cpu_cores or 0 for name, used in rows.items() if name != MACHINE)
     return max(0.0, machine - ours)

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import NotRequired, TypedDict
 
-from schemas.protocol import MACHINE
+from schemas.protocol import MACHINE, SEEN_WITH_THE_STACK
 
 # Above this share of all cores, used or waited for, the machine is saturated.
 FULL_SHARE = 0.9
@@ -117,8 +117,8 @@ def pressure_share(use: Use) -> float | None:
 
 def others_cores(uses: Uses, seconds: Iterable[int] | None = None) -> float | None:
     """Mean cores used by processes outside the run; None if the machine was not sampled, or if the
-    collector saw none of the parts."""
-    if MACHINE not in uses or len(uses) < 3:  # machine, collector and at least one part
+    collector did not see the stack."""
+    if MACHINE not in uses or not SEEN_WITH_THE_STACK & uses.keys():
         return None
     asked = None if seconds is None else list(seconds)
     parts: dict[str, Use] = {

@@ -177,14 +177,15 @@ class Preparing(LifecycleEvent):
 
 class Ready(LifecycleEvent):
     """A service is ready for a run: which of several instances. service: empty for a single
-    instance. machine_cores: of the observed machine, from the collector. transport: of a
-    gateway."""
+    instance. machine_cores: of the observed machine, from the collector; pipeline_cores: of the
+    pipelines' container, from the collector in it. transport: of a gateway."""
 
     name = "ready"
     service: str = ""
     instance_index: int = Field(0, ge=0)
     instance_count: int = Field(1, ge=1)
     machine_cores: float | None = Field(None, gt=0)
+    pipeline_cores: float | None = Field(None, gt=0)
     transport: str = ""
 
 

@@ -48,6 +48,14 @@ FAILED_VERDICTS = VERDICTS[1:]
 MACHINE = "machine"  # service name of the whole machine in results.resources
 OTHER_PROCESSES: Final = "others"  # name of the processes of a pipeline that used least
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
+SAMPLER: Final = "sampler"  # the collector's part in the container of the pipelines
+# Services of which one is sampled where the collector sees the whole stack. One in a container sees
+# itself or the pipelines: what it does not see is not use by others.
+SEEN_WITH_THE_STACK: Final = frozenset(
+    {"kafka", "broker", "generator", "evaluator", "conductor", "store"}
+)
+# What a pipeline's program says when it is ready: processes of it do not run where it does.
+RUNS_ELSEWHERE: Final = "runs_elsewhere"
 
 SOCKET: Final = "socket"  # the engine of a system that is fed over the network, not by Kafka
 LATEST_MS: Final = 4_102_444_800_000  # of a load, epoch milliseconds: the year 2100

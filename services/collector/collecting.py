@@ -1,5 +1,6 @@
 """Schedules samples and labels them with the run."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,12 +12,13 @@ import psutil
 from schemas import catalogue
 from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Ready
-from schemas.protocol import largest
-from services.collector.accounting import Accountant
+from schemas.protocol import SAMPLER, largest
+from services.collector.accounting import Accountant, Owner, OwnerUsage
 from services.collector.processes import (
     MACHINE,
     StackFile,
     StackProcesses,
+    StackService,
     counts_use,
     read_machine,
 )
@@ -70,15 +72,21 @@ def _characters(sample: Sample) -> int:
 class Collecting:
     """Samples at a fixed interval, with or without a run; the run only labels what is published.
 
-    watching: polls the other sources at an interval of its own.
+    watching: polls the other sources at an interval of its own. beside: the only service to sample,
+    whose container this is; None for the machine and all services of the stack on it.
     """
 
     def __init__(
-        self, settings: CollectorSettings, events: Events, watching: SourcePolling
+        self,
+        settings: CollectorSettings,
+        events: Events,
+        watching: SourcePolling | None = None,
+        beside: StackService | None = None,
     ) -> None:
         self._settings = settings
         self._events = events
         self._watching = watching
+        self._beside = beside
         self._stack = StackFile(settings.stack_path)
         self._processes = StackProcesses()
         self._accountant = Accountant(began_s=time.time())
@@ -113,7 +121,17 @@ class Collecting:
 
     def _say_ready(self) -> None:
         """The console that requested the run may be on another machine than the one observed."""
-        self._events.publish(Ready(run_id=self._run_id, machine_cores=self._limits().cores))
+        ready = (
+            Ready(run_id=self._run_id, machine_cores=self._limits().cores)
+            if self._beside is None
+            else Ready(run_id=self._run_id, service=SAMPLER, pipeline_cores=limits().cores)
+        )
+        self._events.publish(ready)
+
+    def _services(self) -> tuple[StackService, ...]:
+        if self._beside is None:
+            return self._stack.services()
+        return self._beside, StackService(name=SAMPLER, pid=os.getpid())
 
     def _limits(self) -> ProcessLimits:
         """What the observed processes may use: those of a stack on this machine have the
@@ -122,7 +140,7 @@ class Collecting:
 
     def tick(self) -> None:
         """Publish answers of other sources; sample and publish if it is time."""
-        for answer in self._watching.answers():
+        for answer in self._watching.answers() if self._watching else ():
             for fields in fields_of(answer):
                 self._events.publish_figures(catalogue.METRICS, self._run_id, **fields)
         now_s = time.monotonic()
@@ -132,21 +150,16 @@ class Collecting:
         # Skip missed samples: the next interval is longer and records its length.
         self._next_sample_s += interval_s * (1 + (now_s - self._next_sample_s) // interval_s)
         if now_s >= self._next_scan_s:
-            self._processes.scan(self._stack.services())
+            self._processes.scan(self._services())
             self._next_scan_s = now_s + self._settings.collector_scan_interval_s
         self._publish()
 
     def _publish(self) -> None:
         now_s = time.monotonic()
-        allowed = self._limits()
-        usage = self._accountant.account([*self._processes.sample(), read_machine(allowed)])
+        usage = self._usage()
         before_s, self._sampled_s = self._sampled_s, now_s
         if before_s is None:
             return  # the first sample is the baseline
-        usage[MACHINE] = replace(usage[MACHINE], processes=len(psutil.pids()))
-        if not counts_use(allowed):
-            ours_s = sum(used.cpu_s for owner, used in usage.items() if owner != MACHINE)
-            usage[MACHINE] = replace(usage[MACHINE], cpu_s=ours_s)
         for owner, used in usage.items():
             self._events.publish_figures(
                 catalogue.RESOURCES,
@@ -164,3 +177,16 @@ class Collecting:
                 received_bytes_by_process=largest(used.received_by_process, MOST_PROCESSES),
                 sent_bytes_by_process=largest(used.sent_by_process, MOST_PROCESSES),
             )
+
+    def _usage(self) -> dict[Owner, OwnerUsage]:
+        """Since the last call; of the machine too unless only one service is sampled."""
+        samples = self._processes.sample()
+        if self._beside is not None:
+            return self._accountant.account(samples)
+        allowed = self._limits()
+        usage = self._accountant.account([*samples, read_machine(allowed)])
+        usage[MACHINE] = replace(usage[MACHINE], processes=len(psutil.pids()))
+        if not counts_use(allowed):
+            ours_s = sum(used.cpu_s for owner, used in usage.items() if owner != MACHINE)
+            usage[MACHINE] = replace(usage[MACHINE], cpu_s=ours_s)
+        return usage

@@ -55,13 +55,15 @@ class RunState:
     from the generator's; resumed: number of evaluator restarts during this run; proxies_ended:
     pipelines whose proxy ended; starts_again:
     how often a pipeline was started again before the load, and the last reason; restarted:
-    pipelines that were killed and restarted. failure: why the run ended early; broken_by: the
+    pipelines that were killed and restarted; elsewhere: pipelines of which processes run where the
+    runner does not, such as executors of a cluster; pipeline_cores: what the container of the
+    pipelines may use, None without one. failure: why the run ended early; broken_by: the
     service that ended it, empty for a pipeline. broker_death: why the broker ended, if it did: the
     run goes on, but other failures are attributed to it. largest_lag_ms: maximum lag of the
     evaluation, None if unknown.
     Processor time: machine_s is the total, stolen_s was used by other machines on the host, busy_s
-    by this machine, own_s by the stack. sees_the_stack: whether the collector sees processes of the
-    stack other than its own, which it does not in a container. measured: figures so far, of a run
+    by this machine, own_s by the stack. sees_the_stack: whether the collector sees all processes of
+    the stack, which it does not in a container. measured: figures so far, of a run
     with thresholds. warming: whether the pipelines are steady; watched: causes of late seconds;
     phases: of the load, once it is measured. frames: what arrived at the gateway, if it has one.
     """
@@ -81,6 +83,8 @@ class RunState:
     proxies_ended: set[str] = field(default_factory=set)
     starts_again: dict[str, dict[str, Any]] = field(default_factory=dict)
     restarted: set[str] = field(default_factory=set)
+    elsewhere: set[str] = field(default_factory=set)
+    pipeline_cores: float | None = None
     broker_death: str = ""
     largest_lag_ms: int | None = None
     stolen_s: float = 0.0
@@ -242,6 +246,8 @@ class RunState:
             case PipelineReady():
                 self._services[event.producer] = "runner"
                 self.ready.add(name)
+                if event.about_engine.get(protocol.RUNS_ELSEWHERE):
+                    self.elsewhere.add(event.pipeline)
             case Ready():
                 self._add_ready(event)
             case PipelineStopped():
@@ -273,6 +279,7 @@ class RunState:
         service = share.service or share.producer
         self._services[share.producer] = service
         self.watched.cores = share.machine_cores or self.watched.cores
+        self.pipeline_cores = share.pipeline_cores or self.pipeline_cores
         instances = self._ready_instances.setdefault(service, set())
         instances.add(share.instance_index)
         if len(instances) >= share.instance_count:
@@ -316,7 +323,7 @@ class RunState:
         """Add processor time by user; samples have no phase, so the whole run counts."""
         if record["service"] != protocol.MACHINE:
             self.own_s += record["cpu_seconds"]
-            self.sees_the_stack = self.sees_the_stack or record["service"] != protocol.COLLECTOR
+            self.sees_the_stack |= record["service"] in protocol.SEEN_WITH_THE_STACK
             return
         self.machine_s += record["interval_s"] * (self.watched.cores or 1)
         self.busy_s += record["cpu_seconds"]

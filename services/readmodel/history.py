@@ -60,8 +60,9 @@ VERSIONS = (
     f" WHERE event = 'ready' AND pipeline != '' AND run_id IN {NEWEST} GROUP BY run_id, pipeline"
 )
 USAGE = (
-    "SELECT u.run_id AS run_id, sumIf(u.mean_cpu_cores, service = 'machine')"
-    " - sumIf(u.mean_cpu_cores, service != 'machine') AS others_cores,"
+    "SELECT u.run_id AS run_id, if(countIf(service = 'generator') > 0,"
+    " sumIf(u.mean_cpu_cores, service = 'machine')"
+    " - sumIf(u.mean_cpu_cores, service != 'machine'), NULL) AS others_cores,"
     " 1e6 * nullIf(sumIf(u.cpu_seconds, service = 'generator'), 0) / any(g.records)"
     " AS generator_us FROM tidegauge.resources_summary AS u LEFT JOIN"
     " (SELECT run_id, toNullable(nullIf(sum(s.acknowledged), 0)) AS records"

@@ -16,6 +16,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from schemas.domain import ROW_KINDS, DomainSpec
+from schemas.protocol import RUNS_ELSEWHERE
 from schemas.workload import LONG_WARM_UP_S
 from services.runtime.files import properties_text
 from services.runtime.hosts import LOOPBACK
@@ -198,7 +199,7 @@ def spark_conf(
         **(REAL_TIME if pipeline.mode == "real-time" else {}),
         **_login(master),
     }
-    if master != "local" and not master.startswith("local["):
+    if not _is_local(master):
         conf |= {
             # Use no more cores than needed: pipelines share the cluster.
             "spark.cores.max": str(cores),
@@ -210,6 +211,10 @@ def spark_conf(
             **({"spark.executor.cores": "1"} if workers else {}),
         }
     return conf | given
+
+
+def _is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
 
 
 def _login(master: str) -> dict[str, str]:
@@ -311,4 +316,6 @@ def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:
         "spark_version": spark.version,
         "jvm": f"{jvm_property('java.vm.name')} {jvm_property('java.runtime.version')}",
         "settings": without_secrets(conf),
+        # Of all else than the driver no processor time is known here.
+        RUNS_ELSEWHERE: not _is_local(conf["spark.master"]),
     }

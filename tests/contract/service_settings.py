@@ -25,8 +25,10 @@ PREFIX = "TIDEGAUGE_"
 
 
 def service_of(command: list[str]) -> str:
-    """The service that `python -m services.NAME …` starts."""
+    """The service that `python -m services.NAME …` starts, or becomes with `--beside NAME`."""
     assert command[:2] in (["python", "-m"], ["python3", "-m"]), command
+    if command[2:4] == ["services.collector", "--beside"]:
+        return command[4]
     found = re.fullmatch(r"services\.([a-z_]+)", command[2])
     assert found is not None, command
     return found[1]

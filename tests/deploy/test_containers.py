@@ -211,6 +211,18 @@ def test_a_run_is_valid_and_the_dashboards_are_served(containers: Containers) ->
     assert "VALID: every expected output was published once, exact and in time." in text
     (row,) = containers.rows("SELECT count() AS runs, countIf(valid) AS valid FROM runs")
     assert row["runs"] == row["valid"] == 1
+    used = containers.rows(
+        "SELECT service, sum(cpu_seconds) AS cpu_s FROM results_resources"
+        " WHERE run_id != '' GROUP BY service"
+    )
+    assert {"machine", "collector", "runner", "sampler"} == {row["service"] for row in used}
+    of_pipelines = (
+        "SELECT sum(cpu_seconds) AS cpu_s, max(heap_used_bytes) AS heap FROM results_resources"
+        " WHERE run_id != '' AND pipeline != ''"
+    )
+    (row,) = containers.rows(of_pipelines)
+    assert row["cpu_s"] > 1
+    assert row["heap"] > 10_000_000
     port = containers.environ["TIDEGAUGE_SQL_PORT"]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/ping", timeout=10) as answer:
         assert answer.read() == b"Ok.\n"

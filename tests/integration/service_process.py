@@ -132,7 +132,11 @@ def started(instance: str) -> Callable[[list[dict[str, Any]]], bool]:
 
 @contextmanager
 def running_service(
-    settings: ServiceSettings, name: str, data: Path | None = None, **variables: str
+    settings: ServiceSettings,
+    name: str,
+    data: Path | None = None,
+    arguments: tuple[str, ...] = (),
+    **variables: str,
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """Run `python -m services.NAME` on the stack of `settings`; killed at the end."""
     environment = os.environ | {
@@ -143,7 +147,7 @@ def running_service(
         **variables,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", f"services.{name}"], cwd=ROOT, env=environment
+        [sys.executable, "-m", f"services.{name}", *arguments], cwd=ROOT, env=environment
     )
     try:
         yield process

@@ -19,6 +19,8 @@ from schemas.events import Ready, ServiceStarted, ServiceStopped
 from schemas.protocol import RunPlan
 from services.collector.processes import StackProcesses, StackService
 from services.runtime.events import open_events
+from services.runtime.limits import limits
+from services.runtime.process import now_ms
 from services.runtime.process_identity import birth_of
 from tests.integration.service_process import Reader, end_open_run, has_event, running_service
 from tests.unit.requests import a_request
@@ -97,6 +99,39 @@ def test_the_heap_of_a_jvm_is_read_from_its_own_counters(broker, tmp_path):
     assert kafka["jit_seconds"] >= 0
 
 
+def test_in_the_container_of_the_pipelines_it_samples_these_and_becomes_the_runner(
+    broker, tmp_path
+):
+    bus = open_events(broker, "tests")
+    lifecycle = Reader(broker, catalogue.LIFECYCLE)
+    resources = Reader(broker, catalogue.RESOURCES)
+    end_open_run(broker)
+    begin_ms = now_ms()
+    with running_service(broker, "collector", tmp_path, ("--beside", "runner")) as runner:
+        lifecycle.until("", lambda events: has_event(ServiceStarted.name)(since(begin_ms, events)))
+        bus.send(Prepare(run_id="beside", plan=RunPlan(request=a_request(), start_offsets={})))
+        ready = lifecycle.until("beside", has_event(Ready.name))
+        used = resources.until("beside", lambda events: {"runner", "sampler"} <= names(events))
+        bus.send(Stop(run_id="beside"))
+        (sampler,) = psutil.Process(runner.pid).children()
+        assert runner.poll() is None
+        runner.send_signal(signal.SIGTERM)
+        assert runner.wait(timeout=60) == 0
+        sampler.wait(timeout=60)
+    lifecycle.close()
+    resources.close()
+    assert names(used) == {"runner", "sampler"}
+    (answer,) = (event for event in ready if event["event"] == Ready.name)
+    assert answer["producer"] == "sampler"
+    assert json.loads(answer["detail"])["pipeline_cores"] == limits().cores
+    (started,) = (
+        event
+        for event in since(begin_ms, lifecycle.records(""))
+        if event["event"] == ServiceStarted.name
+    )
+    assert (started["producer"], json.loads(started["detail"])["pid"]) == ("runner", runner.pid)
+
+
 PLAN = "/data/runs/r1/p1.plan.json"
 # A server that waits for connections, on any port.
 (PY4J,) = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
@@ -135,6 +170,10 @@ def test_the_heap_of_an_engine_is_that_of_its_pipeline_wherever_its_jvm_is(comma
     assert 100_000 < max(filter(None, heaps)) <= 32 * 2**20
     assert {one.owner.service for one in mine} == {"runner"}
     assert {one.name for one in mine} - {"python -c"} == {"java GatewayServer"}
+
+
+def since(begin_ms, events):
+    return [event for event in events if event["time"] >= begin_ms]
 
 
 def names(events):

@@ -124,7 +124,7 @@ def inapplicable(search: Search, observed: StepObservation) -> str:
         return ""
     return (
         f"The limit of {most:.0%} of the cores (search.steady_latency.max_cpu_share) cannot be "
-        "applied: the processor time of the pipeline was not measured, as in containers or of a "
+        "applied: the processor time of the pipeline was not measured, as on a cluster or of a "
         "program that Tidegauge did not start; 1 searches without it."
     )
 

@@ -300,13 +300,15 @@ class SearchRuns:
             broken_by = state.broken_by or (BROKER if state.broker_death else "")
             unfinished = events.unfinished(conclusion.reasons, broken_by)
             return ObservedRun(run, conclusion, unfinished, is_warm)
+        pipeline = request.pipelines[0]
+        most = [cores for cores in (pipeline.cores, state.pipeline_cores) if cores is not None]
         observation = events.observation(
             run.phases,
             state.load_finished,
             state.drained,
-            state.watched.cores,
+            None if pipeline.name in state.elsewhere else state.watched.cores,
             conclusion.reasons,
-            core_limit=request.pipelines[0].cores,
+            core_limit=min(most, default=None),
         )
         unknown = inapplicable(self._search, observation) if conclusion.valid else ""
         return ObservedRun(run, conclusion, observation, is_warm, unknown)

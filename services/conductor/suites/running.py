@@ -22,7 +22,7 @@ from analysis.thresholds import resolved
 from schemas import catalogue
 from schemas.events import BusEvent, FigureColumns, PhaseStarted, RunRequested, SuiteChanged
 from schemas.figures import ResourceFigures
-from schemas.protocol import COLLECTOR, MACHINE, RunRequest, Workload
+from schemas.protocol import MACHINE, SEEN_WITH_THE_STACK, RunRequest, Workload
 from schemas.suite import Notify, Pace, Step, Suite, SuitePosition, SuiteRun
 from schemas.threshold import parse_threshold
 from schemas.validation_errors import DefinitionError
@@ -96,7 +96,7 @@ def go_on(pace: Pace, last: Step, following: Step) -> bool:
 @dataclass
 class MachineUsage:
     """Samples of the last WINDOW_MS, and use since `mark()`. sees_the_stack: whether the collector
-    saw our other services since then; not if these are containers of their own."""
+    saw the whole stack since then; not if its services are containers of their own."""
 
     sees_the_stack: bool = False
     _machine_s: float = 0.0
@@ -120,7 +120,7 @@ class MachineUsage:
             self._machine_s += cpu_seconds
             return
         self._own_s += cpu_seconds
-        self.sees_the_stack = self.sees_the_stack or service != COLLECTOR
+        self.sees_the_stack |= service in SEEN_WITH_THE_STACK
 
     def mark(self) -> None:
         """Start counting use from now."""
@@ -133,7 +133,7 @@ class MachineUsage:
         self._forget_before(now_ms - WINDOW_MS)
         seconds = sum(interval for _t, name, _cpu, interval in self._samples if name == MACHINE)
         seen = {name for _t, name, _cpu, _i in self._samples}
-        if seconds < WINDOW_MS / 2000 or not seen - {MACHINE, COLLECTOR}:
+        if seconds < WINDOW_MS / 2000 or not seen & SEEN_WITH_THE_STACK:
             return None
         total = sum(cpu for _t, name, cpu, _i in self._samples if name == MACHINE)
         own = sum(cpu for _t, name, cpu, _i in self._samples if name != MACHINE)

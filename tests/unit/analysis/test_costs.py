@@ -53,6 +53,8 @@ def test_others_use_what_is_left_of_the_machine() -> None:
     assert used_by_others(cores(kafka=0.5, pipeline=0.75, machine=1.5)) == 0.25
     assert used_by_others(cores(kafka=0.5) | {"silent": Resources()} | cores(machine=0.25)) == 0.0
     assert used_by_others(cores(kafka=0.5)) is None
+    in_containers = {"collector": 0.25, "runner": 0.25, "sampler": 0.25, "pipeline": 0.75}
+    assert used_by_others(cores(machine=1.75, **in_containers)) is None
 
 
 def test_the_cores_of_each_process_are_those_over_the_whole_time() -> None:

@@ -70,6 +70,8 @@ def test_what_a_hypervisor_takes_is_not_there() -> None:
 def test_others_are_not_known_where_only_the_collector_sees_itself() -> None:
     assert others_cores(used(collector=(0.1, 0.0), machine=(1.5, None))) is None
     assert others_cores(used(broker=(0.1, 0.0), collector=(0.1, 0.0))) is None
+    of_pipeline = {"runner": (0.1, 0.0), "sampler": (0.1, 0.0), "flink": (0.5, 0.0)}
+    assert others_cores(used(machine=(1.5, None), **of_pipeline)) is None
 
 
 def test_without_samples_or_cores_nothing_is_said() -> None:

@@ -10,6 +10,7 @@ import pytest
 from schemas.commands import Prepare
 from schemas.events import Ready
 from services.collector.collecting import Collecting
+from services.collector.processes import StackService
 from services.collector.settings import CollectorSettings
 from services.runtime.limits import ProcessLimits
 
@@ -34,3 +35,15 @@ def test_a_stack_on_this_machine_has_the_limits_of_the_collector(
     events = Mock()
     Collecting(settings, events, Mock()).handle_command(Prepare.model_construct(run_id="run-1"))
     events.publish.assert_called_once_with(Ready(run_id="run-1", machine_cores=1.5))
+
+
+def test_beside_a_service_it_says_what_its_container_may_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("services.collector.collecting.limits", lambda: ProcessLimits(1.5, 3, 2))
+    events = Mock()
+    runner = StackService(name="runner", pid=1)
+    collecting = Collecting(CollectorSettings(data=tmp_path), events, beside=runner)
+    collecting.handle_command(Prepare.model_construct(run_id="run-1"))
+    ready = Ready(run_id="run-1", service="sampler", pipeline_cores=1.5)
+    events.publish.assert_called_once_with(ready)

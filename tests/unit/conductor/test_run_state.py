@@ -219,6 +219,31 @@ def with_rules(state: RunState, **rules: float) -> RunState:
     return state
 
 
+def test_a_container_without_the_stack_does_not_make_the_stack_a_use_by_others() -> None:
+    state = with_rules(a_good_run(), max_others_share=0.1)
+    for service, cpu_s in (("machine", 1.5), ("collector", 0.1), ("runner", 0.1), ("sampler", 0.1)):
+        sample = an_event(service=service, pipeline="", interval_s=1.0, cpu_seconds=cpu_s)
+        state.add(FigureColumns("results.resources", sample))
+    assert conclude(state).valid
+    sample = an_event(service="generator", pipeline="", interval_s=1.0, cpu_seconds=0.1)
+    state.add(FigureColumns("results.resources", sample))
+    assert conclude(state).reasons == (
+        "Processes outside the stack used 55% of the CPU time, allowed 10%.",
+    )
+
+
+def test_the_container_of_the_pipelines_and_what_runs_outside_of_it_are_known() -> None:
+    state = with_rules(a_good_run())
+    assert (state.pipeline_cores, state.elsewhere) == (None, set())
+    detail = '{"service": "sampler", "pipeline_cores": 1.5}'
+    lifecycle(state, Ready.name, detail=detail, producer="sampler")
+    assert (state.pipeline_cores, state.watched.cores) == (1.5, 2)
+    for name, runs_elsewhere in (("here", "false"), ("there", "true")):
+        detail = f'{{"runs_elsewhere": {runs_elsewhere}}}'
+        lifecycle(state, Ready.name, detail=detail, producer="runner", pipeline=name)
+    assert state.elsewhere == {"there"}
+
+
 def test_an_evaluation_that_was_too_far_behind_makes_the_run_invalid() -> None:
     state = with_rules(a_good_run(), max_evaluator_lag_ms=5000)
     for lag_ms in (4000, 6000, 100):

@@ -52,7 +52,10 @@ def a_report(**join: int) -> dict[str, Any]:
                 },
             }
         },
-        "services": {"machine": {"cpu_cores": 1.5, "memory_bytes_max": 2 * 10**9}},
+        "services": {
+            "kafka": {"cpu_cores": 0.0},
+            "machine": {"cpu_cores": 1.5, "memory_bytes_max": 2 * 10**9},
+        },
         "observing": {"cpu_cores": 0.3, "share": 0.2},
         "conclusion": {"clean": not join},
     }

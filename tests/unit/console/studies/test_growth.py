@@ -25,7 +25,7 @@ def searched(low: float, high: float | None, cores: float = 16) -> Report:
             "conclusion": {"clean": True, "search": rate},
             "environment": {"cores": cores},
             "pipelines": {"p": {"stages": {"parse": {"latency_ms": {}}}, "resources": use}},
-            "services": {"machine": {"cpu_cores": 1.1}},
+            "services": {"machine": {"cpu_cores": 1.1}, "kafka": {"cpu_cores": 0.0}},
         }
     )
 
