@@ -26,7 +26,8 @@ from services.conductor.search.policies import resolution
 SIGNIFICANT_DIGITS = 4
 SLOWER = 0.25  # least increase of the generator's CPU time per record by a slower machine
 HIGHEST_FACTOR = 8.0  # between two rates that no other is known to be above
-BELOW, ABOVE = 0.25, 0.7  # of the precision: how far from an estimate of the rate steps are
+# Of the precision: how far from an estimate of the rate steps are, and the last one below it.
+BELOW, ABOVE, SURELY_BELOW = 0.25, 0.7, 0.5
 # Validity rules disabled in steps: a violation would count as too much load. The run at the rate
 # found applies them.
 NOT_CALM = {
@@ -128,13 +129,16 @@ def next_step(
     if steps and _is_doubtful(steps):
         return steps[-1].planned
     # A rate that short steps sustain and a long one does not has a slow leak: use only long steps
-    # from then on, first at the highest lower rate that a short one sustained. If short ones are as
-    # long as the others, each confirms its rate.
+    # from then on, first at an estimate from what the pipeline kept up with, or else at the highest
+    # lower rate that a short one sustained. If short ones are as long as the others, each confirms
+    # its rate.
     only_long = _leaks(steps) or search.step_s >= search.confirm_s
     low, high = _bracket(steps)
     rate: float | None
+    estimate: float | None = None
     if high is not None:
-        rate = _lower(low, high, search, _estimate(steps, low, high, search))
+        estimate = _estimate(steps, low, high, search)
+        rate = _lower(low, high, search, estimate)
         if rate is None and low is not None and _needs_a_warm_step(steps, high):
             rate = high
     elif low is not None:
@@ -144,8 +148,9 @@ def next_step(
         rate = min(rate, search.max_rate_per_second)
     is_last = _is_last(len(steps), search, spent_s)
     if low is not None and not _is_confirmed(steps, low, high):
-        if only_long or rate is None or is_last:
-            return Planned(low, long=True)
+        if rate is None or is_last or (only_long and estimate is None):
+            near = _surely_sustained(estimate, search) if only_long and is_last else 0.0
+            return Planned(max(low, near), long=True)
     elif low is not None and rate is None and slower_than(steps, steps[-1].generator_us):
         return Planned(low, long=True)
     return None if rate is None else Planned(rate, only_long or is_last)
@@ -248,13 +253,19 @@ def _estimate(
     steps: Sequence[Done], low: float | None, high: float, search: Search
 ) -> float | None:
     """The highest rate that would pass as sustained, from what the pipeline kept up with in the
-    newest step at the lowest rate that was not; None if unknown or outside the bracket."""
+    newest step at the lowest rate that was not; None if unknown or below the bracket."""
     step = [step for step in _refused(steps) if step.rate_per_second == high][-1]
     if step.processed is None:
         return None
     measured_s = search.confirm_s if step.long else search.step_s
     rate = step.rate_per_second * step.processed * (1 + resolution(search, measured_s))
-    return rate if (low or 0.0) < rate < high else None
+    rate = min(rate, high / (1 + search.precision) ** BELOW)  # it was refused by a little
+    return rate if rate > (low or 0.0) else None
+
+
+def _surely_sustained(estimate: float | None, search: Search) -> float:
+    """A rate near an estimate that passes in spite of noise; 0 without an estimate."""
+    return _rounded((estimate or 0.0) / (1 + search.precision) ** SURELY_BELOW)
 
 
 def _higher(steps: Sequence[Done], low: float, search: Search) -> float | None:
