@@ -49,7 +49,7 @@ _BOUNDS = ("_low", "_high")
 def run_tests(arguments: list[str]) -> int:
     """Run everything, or only pytest if arguments are given; returns the exit code.
 
-    arguments: for pytest; the first may be a kind of tests from pyproject.toml (`faults`).
+    arguments: as of `pytest_arguments`; the first may be a kind of tests from pyproject.toml.
     """
     if not (ROOT / "tests").is_dir():
         print(
@@ -57,24 +57,23 @@ def run_tests(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return EXIT_USAGE
-    if arguments == ["faults"]:
-        return _module(["pytest", "-m", "faults", *SHARED, "tests"])
-    if arguments:
-        return _module(["pytest", *pytest_arguments(arguments)])
-    for name, command in CHECKS:
+    for name, command in () if arguments else CHECKS:
         code = _module(command)
         if code:
             print(f"tidegauge: {name} failed; the tests were not run.", file=sys.stderr)
             return 1
         print(f"{name}: passed", flush=True)
-    return _module(["pytest", *SHARED, *(f"tests/{folder}" for folder in FOLDERS)])
+    return _module(["pytest", *pytest_arguments(arguments)])
 
 
 def pytest_arguments(arguments: list[str]) -> list[str]:
-    """The arguments, with a leading kind of tests as a pytest option."""
-    if arguments and arguments[0] in _kinds():
-        return ["-m", *arguments]
-    return arguments
+    """The arguments, with a leading kind of tests as a pytest option. Nothing and options alone are
+    for all tests, two at a time."""
+    if arguments == ["faults"]:
+        return ["-m", "faults", *SHARED, "tests"]
+    if all(each.startswith("-") for each in arguments):
+        return [*SHARED, *arguments, *(f"tests/{folder}" for folder in FOLDERS)]
+    return ["-m", *arguments] if arguments[0] in _kinds() else arguments
 
 
 def _kinds() -> list[str]:

@@ -17,6 +17,8 @@ CONNECT_S = 5.0
 AT_ONCE = 200  # frames between two clock readings
 REST_BYTES = 256 * 1024
 PACKS = 16  # messages of frames that libzmq queues
+# Of a message of several frames: receivers refuse one above MAX_FRAME_BYTES.
+PACK_BYTES = 256 * 1024
 ENDS, END_EVERY_S = 5, 0.02
 
 
@@ -210,10 +212,18 @@ class ZeromqLink(Link):
         return self._send(LENGTH.pack(len(frame)) + frame if self._are_packed else frame)
 
     def send_all(self, frames: Frames) -> int:
-        """See Link. All or none are accepted if they are packed."""
+        """See Link. Those of a message are accepted together if they are packed."""
         if not self._are_packed:
             return super().send_all(frames)
-        return len(frames) if self._send(frames.data[: int(frames.ends[-1])]) else 0
+        sent = 0
+        while sent < len(frames):
+            begin = int(frames.ends[sent])
+            within = int(np.searchsorted(frames.ends, begin + PACK_BYTES, side="right")) - 1
+            until = max(within, sent + 1)
+            if not self._send(frames.data[begin : int(frames.ends[until])]):
+                break
+            sent = until
+        return sent
 
     def _send(self, message: bytes | memoryview) -> bool:
         try:

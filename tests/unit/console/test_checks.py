@@ -3,7 +3,7 @@
 import pytest
 
 from services.console.__main__ import main
-from services.console.checks import FOLDERS, pytest_arguments
+from services.console.checks import FOLDERS, SHARED, pytest_arguments
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -12,16 +12,22 @@ pytestmark = pytest.mark.unit
 @pytest.mark.parametrize(
     ("given", "asked"),
     [
-        (["faults"], ["-m", "faults"]),
+        (["faults", "-x"], ["-m", "faults", "-x"]),
         (["fresh", "-x"], ["-m", "fresh", "-x"]),
         (["unit", "tests/unit/store"], ["-m", "unit", "tests/unit/store"]),
         (["-m", "unit"], ["-m", "unit"]),
         (["tests/unit", "faults"], ["tests/unit", "faults"]),
-        ([], []),
     ],
 )
 def test_a_kind_of_tests_in_front_selects_it(given: list[str], asked: list[str]) -> None:
     assert pytest_arguments(given) == asked
+
+
+def test_all_tests_run_two_at_a_time_also_with_options() -> None:
+    folders = [f"tests/{folder}" for folder in FOLDERS]
+    assert pytest_arguments([]) == [*SHARED, *folders]
+    assert pytest_arguments(["-x", "--durations=9"]) == [*SHARED, "-x", "--durations=9", *folders]
+    assert pytest_arguments(["faults"]) == ["-m", "faults", *SHARED, "tests"]
 
 
 @pytest.mark.parametrize("before", [[], ["-q"], ["--data", "up"], ["--no-color"]])

@@ -6,10 +6,10 @@ import time
 import pyarrow as pa
 import pytest
 
-from schemas.frame import MAX_DATAGRAM_BYTES, Frame, encode
+from schemas.frame import HEAD_BYTES, MAX_DATAGRAM_BYTES, MAX_FRAME_BYTES, Frame, encode
 from services.generator.frame_batch import frames_of
 from services.generator.librdkafka import ClientError
-from services.generator.links import UdpLink, ZeromqLink, open_system_link
+from services.generator.links import AT_ONCE, UdpLink, ZeromqLink, open_system_link
 from services.runtime.frame_receivers import Refusal, UdpReceiver, ZeromqReceiver, open_receiver
 
 pytestmark = pytest.mark.unit
@@ -97,6 +97,27 @@ def test_frames_of_one_message_of_zeromq_have_one_time_and_a_rest_is_refused():
     assert rest == Refusal(b"\x00\x00\x00\x03c", "the message does not end with a frame", 102)
     for each in (link, ours, receiver):
         each.close()
+
+
+def test_large_frames_are_sent_in_messages_that_receivers_take():
+    """200 frames of 8,000 bytes, and one of the largest size, which is alone in its message."""
+    port = free_port()
+    receiver = ZeromqReceiver(HOST, port, TAG, are_packed=True)
+    link = ZeromqLink((HOST, port), TAG, are_packed=True)
+    sizes = [8_000] * AT_ONCE
+    sizes[50] = MAX_FRAME_BYTES - HEAD_BYTES - 1
+    large = frames(0, [bytes(size) for size in sizes])
+    sent, received, end_s = 0, [], time.monotonic() + DEADLINE_S
+    while len(received) < AT_ONCE:
+        assert time.monotonic() < end_s, len(received)
+        if not sent:
+            sent = link.send_all(large)
+        elif sent < AT_ONCE:
+            sent += link.send(large.frame(sent))
+        received += [bytes(each) for some in receiver.receive_all(0.05) for each in some]
+    assert received == [bytes(large.frame(number)) for number in range(AT_ONCE)]
+    link.close()
+    receiver.close()
 
 
 def test_datagrams_of_one_call_have_one_time():
