@@ -49,8 +49,8 @@ MACHINE = "machine"  # service name of the whole machine in results.resources
 OTHER_PROCESSES: Final = "others"  # name of the processes of a pipeline that used least
 COLLECTOR = "collector"  # always sees itself; in a container it sees no other part of the stack
 SAMPLER: Final = "sampler"  # the collector's part in the container of the pipelines
-# Services of which one is sampled where the collector sees the whole stack. One in a container sees
-# itself or the pipelines: what it does not see is not use by others.
+# A collector that samples one of these samples the whole stack. In a container it samples itself or
+# the pipelines, so the rest of the machine's use is not that of other programs.
 SEEN_WITH_THE_STACK: Final = frozenset(
     {"kafka", "broker", "generator", "evaluator", "conductor", "store"}
 )

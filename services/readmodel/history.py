@@ -8,7 +8,7 @@ from typing import Any
 
 from analysis.changes.series import LATENCIES, Figure, RunFacts, Series, assemble
 from analysis.changes.words import ChangeDetail
-from schemas.protocol import VERDICTS, Pipeline, RunRequest
+from schemas.protocol import SEEN_WITH_THE_STACK, VERDICTS, Pipeline, RunRequest
 from schemas.report import (
     Figures,
     Input,
@@ -60,7 +60,8 @@ VERSIONS = (
     f" WHERE event = 'ready' AND pipeline != '' AND run_id IN {NEWEST} GROUP BY run_id, pipeline"
 )
 USAGE = (
-    "SELECT u.run_id AS run_id, if(countIf(service = 'generator') > 0,"
+    "SELECT u.run_id AS run_id,"
+    f" if(countIf(service IN {tuple(sorted(SEEN_WITH_THE_STACK))}) > 0,"
     " sumIf(u.mean_cpu_cores, service = 'machine')"
     " - sumIf(u.mean_cpu_cores, service != 'machine'), NULL) AS others_cores,"
     " 1e6 * nullIf(sumIf(u.cpu_seconds, service = 'generator'), 0) / any(g.records)"

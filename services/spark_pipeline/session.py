@@ -199,7 +199,7 @@ def spark_conf(
         **(REAL_TIME if pipeline.mode == "real-time" else {}),
         **_login(master),
     }
-    if not _is_local(master):
+    if master != "local" and not master.startswith("local["):
         conf |= {
             # Use no more cores than needed: pipelines share the cluster.
             "spark.cores.max": str(cores),
@@ -213,8 +213,9 @@ def spark_conf(
     return conf | given
 
 
-def _is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
+def runs_elsewhere(master: str) -> bool:
+    """Whether executors of a master are no processes of the driver, whose use can be sampled."""
+    return not master.startswith("local")  # local, local[N], local-cluster[N,…]
 
 
 def _login(master: str) -> dict[str, str]:
@@ -316,6 +317,5 @@ def effective(spark: SparkSession, conf: dict[str, str]) -> dict[str, object]:
         "spark_version": spark.version,
         "jvm": f"{jvm_property('java.vm.name')} {jvm_property('java.runtime.version')}",
         "settings": without_secrets(conf),
-        # Of all else than the driver no processor time is known here.
-        RUNS_ELSEWHERE: not _is_local(conf["spark.master"]),
+        RUNS_ELSEWHERE: runs_elsewhere(conf["spark.master"]),
     }

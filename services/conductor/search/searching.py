@@ -301,14 +301,14 @@ class SearchRuns:
             unfinished = events.unfinished(conclusion.reasons, broken_by)
             return ObservedRun(run, conclusion, unfinished, is_warm)
         pipeline = request.pipelines[0]
-        most = [cores for cores in (pipeline.cores, state.pipeline_cores) if cores is not None]
+        limits = [cores for cores in (pipeline.cores, state.pipeline_cores) if cores is not None]
         observation = events.observation(
             run.phases,
             state.load_finished,
             state.drained,
             None if pipeline.name in state.elsewhere else state.watched.cores,
             conclusion.reasons,
-            core_limit=min(most, default=None),
+            core_limit=min(limits, default=None),
         )
         unknown = inapplicable(self._search, observation) if conclusion.valid else ""
         return ObservedRun(run, conclusion, observation, is_warm, unknown)

@@ -226,7 +226,7 @@ def test(arguments: tuple[str, ...]) -> int:
 
     Without arguments: format, lint, types and import boundaries, then all tests except the kinds
     faults, workloads, engines, clients, documented, deploy, soak and fresh. Arguments are passed to
-    pytest; the first may be a kind of tests.
+    pytest; the first may be a kind of tests. Options alone, such as -x, are for all tests.
     """
     from services.console.checks import run_tests
 

@@ -7,7 +7,7 @@ import pyspark
 import pytest
 from pydantic import ValidationError
 
-from services.spark_pipeline.session import _of_own_cluster, spark_conf
+from services.spark_pipeline.session import _of_own_cluster, runs_elsewhere, spark_conf
 from services.spark_pipeline.settings import (
     SparkPipeline,
     SparkSettings,
@@ -94,6 +94,24 @@ def test_workers_of_ones_own_cluster_write_in_the_folder_of_the_run_and_stay_on_
     assert sorted((home / "jars").glob("spark-core_*.jar"))
     (home / "work").mkdir()
     assert not (Path(pyspark.__path__[0]) / "work").exists()
+
+
+@pytest.mark.parametrize(
+    ("standalone", "settings", "expected"),
+    [
+        (False, {}, False),
+        (True, {}, False),  # executors of its own cluster are children of the driver
+        (False, {"spark_master": "local[20]"}, False),
+        (False, {"spark_master": "spark://host:7077"}, True),
+        (True, {"spark_conf": {"spark.master": "k8s://host"}}, True),
+    ],
+)
+def test_executors_run_elsewhere_on_the_cluster_of_somebody_else(standalone, settings, expected):
+    given = PIPELINE.model_copy(update={"mode": "micro-batch", "standalone": standalone})
+    found = spark_conf(
+        given, TRAFFIC, ("join",), 1, settings=SparkSettings(**settings), scratch=Path("/scratch")
+    )
+    assert runs_elsewhere(found["spark.master"]) is expected
 
 
 def test_what_the_jvm_leaves_behind_goes_with_the_folder_of_the_run():
