@@ -20,7 +20,6 @@ from http import HTTPStatus
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-import structlog
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from prometheus_client import Metric
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from services.runtime.hosts import connected, path_of
 from services.runtime.kafka import LAG, Place, committed_offsets, newest_offsets
+from services.runtime.logs import Log
 from services.runtime.process import now_ms
 
 COUNTER: Final = "counter"
@@ -306,7 +306,7 @@ class WatchedSource:
     """One source and the state of its last answer. Logs when it becomes available or
     unavailable."""
 
-    def __init__(self, source: MetricsSource, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(self, source: MetricsSource, log: Log) -> None:
         self._source = source
         self._log = log.bind(source=source.name)
         self._increases = Increases()
@@ -336,9 +336,7 @@ class WatchedSource:
 class SourcePolling:
     """Polls every source every `interval_s` in one thread, one after the other."""
 
-    def __init__(
-        self, sources: Sequence[MetricsSource], interval_s: float, log: structlog.stdlib.BoundLogger
-    ) -> None:
+    def __init__(self, sources: Sequence[MetricsSource], interval_s: float, log: Log) -> None:
         self._watched = [WatchedSource(source, log) for source in sources]
         self._interval_s = interval_s
         self._answers: queue.Queue[Scraped] = queue.Queue(MAX_WAITING)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-import structlog
 from confluent_kafka import Message
 
 from schemas import catalogue, codec, protocol
@@ -33,6 +32,7 @@ from services.conductor.search.bisection import Done, SoFar, result_detail
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events, Spans, read_spans, spans_since
 from services.runtime.kafka import assigned_consumer
+from services.runtime.logs import get_log
 
 STEP = re.compile(rf"(.+)-step-\d+(?:{protocol.WARMING})?")
 MOST_LOST = 3  # unjudged steps per search, in case one always kills the conductor
@@ -40,7 +40,7 @@ TOPICS = (catalogue.CONTROL, catalogue.LIFECYCLE, catalogue.CONCLUSIONS)
 Past = Command | Malformed | BusEvent
 CLOCKS_APART_MS = 60_000  # maximum difference between this machine's and the brokers' clocks
 KILLED = "The conductor exited during the run."
-log = structlog.get_logger()
+log = get_log()
 
 
 @dataclass

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import structlog
 from confluent_kafka import KafkaException
 
 from analysis.lateness import PIPELINE
@@ -54,9 +53,10 @@ from services.runtime.kafka import (
     end_offsets,
     ensure_topics,
 )
+from services.runtime.logs import get_log
 from services.runtime.process import now_ms
 
-log = structlog.get_logger()
+log = get_log()
 POLL_S = 0.1
 PHASE_POLL_S = 0.5  # during the load, while no service waits for the conductor
 ABORT_AFTER_MS = 5_000  # into the measured phase: too few outputs for percentiles before

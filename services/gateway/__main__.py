@@ -7,7 +7,6 @@ The arrival counts (`way_in`) are published once all frames have arrived or none
 """
 
 from confluent_kafka import KafkaException
-from structlog.stdlib import BoundLogger
 
 from schemas.commands import Command, Malformed, Prepare, Stop
 from schemas.events import Failed, FramesArrived, Ready
@@ -16,7 +15,7 @@ from services.gateway.way_in import WayIn
 from services.runtime.events import DeadLetter, Events
 from services.runtime.frame_receivers import Refusal, open_receiver
 from services.runtime.kafka import KafkaUnavailableError, frame_tag, idempotent_producer
-from services.runtime.logs import configure_logs
+from services.runtime.logs import Log, configure_logs
 from services.runtime.serving import serving
 from services.runtime.settings import ServiceSettings, load_settings
 
@@ -28,7 +27,7 @@ QUEUE_RECORDS = 32_000
 class Gateway:
     """Carries out commands for one run at a time."""
 
-    def __init__(self, settings: ServiceSettings, events: Events, log: BoundLogger) -> None:
+    def __init__(self, settings: ServiceSettings, events: Events, log: Log) -> None:
         self._settings = settings
         self._events = events
         self._log = log

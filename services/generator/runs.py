@@ -16,7 +16,6 @@ from itertools import islice
 
 from confluent_kafka import KafkaException, Producer
 from prometheus_client import Counter, Gauge
-from structlog.stdlib import BoundLogger
 
 from schemas import catalogue
 from schemas.codec import encode_json
@@ -48,6 +47,7 @@ from services.runtime.kafka import (
     end_offsets,
     idempotent_producer,
 )
+from services.runtime.logs import Log
 from services.runtime.process import now_ms, now_us, release_memory
 
 PROBE_SEQUENCE = -1
@@ -155,7 +155,7 @@ class LoadRun:
 class RunCommands:
     """Executes commands for one run at a time. One thread; the load has its own."""
 
-    def __init__(self, settings: GeneratorSettings, events: Events, log: BoundLogger) -> None:
+    def __init__(self, settings: GeneratorSettings, events: Events, log: Log) -> None:
         self._settings = settings
         self._events = events
         self._log = log

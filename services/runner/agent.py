@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import structlog
 from confluent_kafka import KafkaException
 
 from schemas import catalogue
@@ -66,7 +65,7 @@ from services.runner.small_disk import SmallDisk
 from services.runtime.events import MAX_LETTERS, Events
 from services.runtime.kafka_security import security
 from services.runtime.limits import limits
-from services.runtime.logs import MAX_LOG_BYTES, bound_log
+from services.runtime.logs import MAX_LOG_BYTES, bound_log, get_log
 from services.runtime.process import now_ms
 from services.runtime.program import plan_file
 from services.runtime.settings import ServiceSettings
@@ -144,7 +143,7 @@ class Agent:
         self._remove_topics = remove_topics
         self._meter = meter
         self._state: Idle | Running | KeptPipelines = Idle()
-        self._log = structlog.get_logger().bind(service="runner")
+        self._log = get_log().bind(service="runner")
 
     def prepare(self, plan: RunPlan) -> None:
         """Start one program per pipeline of the plan, a few slow starters at a time. Stops

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -23,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from schemas.catalogue import Topic
 from schemas.frame import tag_of
+from services.runtime.logs import get_log
 from services.runtime.settings import ServiceSettings
 
 KAFKA_TIMEOUT_S = 15.0
@@ -71,7 +71,7 @@ class ClientLog(logging.Handler):
         if len(self._told_s) >= MOST_REMEMBERED:
             self._told_s.clear()
         self._told_s[what] = now_s
-        structlog.get_logger().error("kafka_client", said=message)
+        get_log().error("kafka_client", said=message)
 
 
 def _client_logger() -> logging.Logger:

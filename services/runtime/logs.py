@@ -5,15 +5,36 @@ import logging
 import os
 import shutil
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
-import structlog
 
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Import what can do without a module as if it were not there."""
+    if module in sys.modules:
+        yield
+        return
+    missing: dict[str, Any] = {module: None}
+    sys.modules.update(missing)
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+with _without("rich"):  # for coloured logs, which no service writes: 10 MB of each process
+    import structlog
+
+Log = structlog.stdlib.BoundLogger
+get_log = structlog.get_logger
+bind_log = structlog.contextvars.bind_contextvars
 MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
-def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundLogger:
+def configure_logs(service: str, level: str = "info") -> Log:
     """Log to standard error as JSON lines; returns the bound logger."""
     structlog.configure(
         processors=[
@@ -27,7 +48,7 @@ def configure_logs(service: str, level: str = "info") -> structlog.stdlib.BoundL
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logger: structlog.stdlib.BoundLogger = structlog.get_logger().bind(service=service)
+    logger: Log = get_log().bind(service=service)
     return logger
 
 

@@ -23,13 +23,12 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
 from services.definitions.requests import environment
 from services.runtime.kafka import SILENT, event_producer
-from services.runtime.logs import configure_logs
+from services.runtime.logs import bind_log, configure_logs, get_log
 from services.runtime.process import expect_batches, limit_arenas, release_memory
 from services.runtime.settings import ServiceSettings, load_settings
 from services.watcher.position import PublishedSince, ResultTopics
@@ -49,7 +48,7 @@ SMALL: Final[Mapping[str, Any]] = {
 MOST_OPENING: Final = 4  # watches at a time, as each then reads back what it remembers
 CLOSE_S: Final = 30.0
 POLL_S: Final = 0.1
-log = structlog.get_logger()
+log = get_log()
 
 
 class SharedClients:
@@ -232,7 +231,7 @@ class WatchHost:
 
     def _run(self, name: str, stop: threading.Event, only_conclude: bool) -> None:
         """A watch from its begin to its end. A defect ends it alone; its trace is in the log."""
-        structlog.contextvars.bind_contextvars(watch=name)
+        bind_log(watch=name)
         reason: str | None = None
         try:
             reason = run_until(stop, name, self._open_context(), only_conclude=only_conclude)

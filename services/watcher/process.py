@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NoReturn
 
 import psutil
-import structlog
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka.admin import AdminClient
 from pydantic import ValidationError
@@ -28,7 +27,7 @@ from services.definitions.watches import kept_watch, position_path
 from services.runtime.events import EventProducer, Events
 from services.runtime.figure_metrics import FigureCounts
 from services.runtime.kafka import SILENT, KafkaUnavailableError, event_producer, said_by_kafka
-from services.runtime.logs import configure_logs
+from services.runtime.logs import configure_logs, get_log
 from services.runtime.process import Clock, expect_batches, limit_arenas, now_ms, stop_on_signals
 from services.runtime.program import end_with_parent
 from services.runtime.secret_files import SecretFileError
@@ -57,7 +56,7 @@ REASONS_TO_END: Final = (
     ValueError,
 )
 COMMITS_PATIENCE_S: Final = 30.0
-log = structlog.get_logger()
+log = get_log()
 
 
 def commit_reader(client: dict[str, Any]) -> CommitReader | None:

@@ -13,7 +13,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final
 
-import structlog
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -22,6 +21,7 @@ from schemas.events import WatchTrouble
 from services.definitions.watches import kept_watches, positions
 from services.runtime.events import Events
 from services.runtime.figure_metrics import FigureCounts, Labels, families
+from services.runtime.logs import get_log
 from services.watcher.seats import MOST_READ, MOST_REASON_BYTES, SHOWN, Seats, WatchProcess
 
 LEAST_PAUSE_S: Final = 1.0
@@ -32,7 +32,7 @@ GROUP: Final = ("watch", "group", "topic")
 PROCESS: Final = ("process",)
 BUSY_CORES: Final = 0.2  # of a watch that needs a process of its own
 BUSY_LOOKS: Final = 3  # in a row
-log = structlog.get_logger()
+log = get_log()
 
 
 @dataclass

@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
-import structlog
 from confluent_kafka import (
     TIMESTAMP_LOG_APPEND_TIME,
     Consumer,
@@ -34,6 +33,7 @@ from services.runtime.kafka import (
     partition_ids,
     said_by_kafka,
 )
+from services.runtime.logs import get_log
 from services.runtime.process import Clock, now_ms
 from services.runtime.record_batches import BatchFormatError
 from services.runtime.transactions import UNKNOWN_MS, CommitReader, TransactionsLostError
@@ -62,7 +62,7 @@ LOOK_AGAIN_MS: Final = 10_000
 FRESH_MS: Final = 2_000
 MOST_NOTED: Final = 500  # records of a batch whose delay may be noted, about
 MARGIN_MS: Final = 300  # assumed maximum delay from timestamp to visibility at the end
-log = structlog.get_logger()
+log = get_log()
 
 
 @dataclass

@@ -8,8 +8,6 @@ from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import structlog
-
 from schemas import catalogue
 from schemas.commands import FindChanges
 from schemas.events import Concluded, Conclusion, LifecycleEvent, WatchBegun, WatchTrouble
@@ -17,6 +15,7 @@ from schemas.watch import Watch
 from services.runtime.counting import NotRepeatableError
 from services.runtime.events import EventSink
 from services.runtime.figure_metrics import FigureCounts
+from services.runtime.logs import get_log
 from services.runtime.process import now_ms, return_pages
 from services.runtime.settings import ServiceSettings
 from services.watcher import position
@@ -36,7 +35,7 @@ BUS_WAIT_S: Final = 10.0
 LARGE_BYTES: Final = 1_000_000  # of a position that leaves free pages
 NOT_RECOUNTED: Final = "It ended before everything was recounted"
 REDUCED: Final = "The share of identities counted was reduced during the run."
-log = structlog.get_logger()
+log = get_log()
 
 
 REMEDY: Final = (

@@ -177,12 +177,14 @@ def stored(tree: ast.Module) -> Iterator[str]:
     ("program", "heavy"),
     [
         ("services.console.__main__", {"numpy", "pyarrow"}),  # every command would wait for them
-        ("services.conductor.__main__", {"numpy", "pyarrow"}),
-        ("services.runner.__main__", {"numpy", "pyarrow"}),
-        ("services.generator.__main__", {"numpy", "pyarrow"}),
+        ("services.conductor.__main__", {"numpy", "pyarrow", "rich"}),
+        ("services.runner.__main__", {"numpy", "pyarrow", "rich"}),
+        ("services.generator.__main__", {"numpy", "pyarrow", "rich"}),
+        ("services.evaluator.__main__", {"rich"}),
+        ("services.collector.__main__", {"rich"}),
         ("services.store.__main__", {"numpy", "pyarrow", "structlog"}),
         ("services.external_pipeline.__main__", {"numpy", "pyarrow", "psutil", "structlog"}),
-        ("services.watcher.exporting", {"pyspark", "chdb", "faust", "pandas", "pyarrow"}),
+        ("services.watcher.exporting", {"pyspark", "chdb", "faust", "pandas", "pyarrow", "rich"}),
     ],
 )
 def test_a_program_starts_without_what_it_may_never_need(program: str, heavy: set[str]) -> None:

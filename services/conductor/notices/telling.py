@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -30,12 +29,13 @@ from services.conductor.notices.notice import TOPICS, Looking, Notice, Told, end
 from services.conductor.notices.posting import SHAPES, NotTakenError, post
 from services.runtime.files import write_whole
 from services.runtime.kafka import KafkaUnavailableError, assigned_consumer, watermarks
+from services.runtime.logs import get_log
 from services.runtime.process import Clock, now_ms
 from services.runtime.webhooks import Webhook, WebhookSettings
 
 MOST_WAITING: Final = 500
 MOST_BYTES: Final = 16 * 1024 * 1024
-log = structlog.get_logger()
+log = get_log()
 MOST_WATCHES: Final = 100
 RUNS_PER_WATCH: Final = 10  # whose watch is remembered
 MINUTE_MS: Final = 60_000

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any
 
-import structlog
-
 from analysis.lateness import BROKER, GENERATOR
 from analysis.thresholds import judged_search
 from schemas import catalogue, protocol
@@ -71,11 +69,12 @@ from services.conductor.search.policies import (
 )
 from services.conductor.settings import ConductorSettings
 from services.runtime.events import Events
+from services.runtime.logs import get_log
 
 # An expected output has exactly one of these verdicts; duplicate and unexpected are additional.
 EXPECTED = ("exact", "wrong", "missing", "late")
 Place = tuple[str, str]  # pipeline, stage
-log = structlog.get_logger()
+log = get_log()
 
 
 class StepEvents:

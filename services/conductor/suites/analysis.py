@@ -13,16 +13,15 @@ import sys
 import time
 from collections.abc import Callable
 
-import structlog
-
 from schemas.events import ChangePointFound
 from services.readmodel.history import published_changes, read_series
 from services.readmodel.runs import is_concluded
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.events import open_events
+from services.runtime.logs import get_log
 from services.runtime.settings import EXIT_USAGE, ServiceSettings, load_settings
 
-log = structlog.get_logger()
+log = get_log()
 TIMEOUT_S = 120.0
 NICENESS = 10
 PROJECTION_TIMEOUT_S = 30.0

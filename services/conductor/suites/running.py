@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-import structlog
 from confluent_kafka import KafkaException
 
 from analysis.thresholds import resolved
@@ -46,13 +45,14 @@ from services.runtime.clickhouse import QueryError, StoreQuery, query, store_url
 from services.runtime.events import Bus, Events
 from services.runtime.kafka import KafkaUnavailableError
 from services.runtime.limits import limits, machine
+from services.runtime.logs import get_log
 from services.runtime.process import Clock, now_ms
 from services.runtime.settings import ServiceSettings
 
 PREPARING_MS = 10_000  # kept pipelines must not expire while a run asks for them
 WINDOW_MS = 10_000
 MOST_SAMPLES = 10_000
-log = structlog.get_logger()
+log = get_log()
 UNKNOWN_USE_MS = 15_000  # how long to wait for the collector's first samples
 
 

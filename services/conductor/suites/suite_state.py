@@ -15,12 +15,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import structlog
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from schemas.suite import Pace, Suite
 from schemas.validation_errors import first_mistake
 from services.runtime.files import write_whole
+from services.runtime.logs import get_log
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -286,7 +286,7 @@ class SuiteState:
             aside = self._path.with_suffix(".unreadable")
             self._path.replace(aside)
             reason = first_mistake(error, self._path.name)
-            structlog.get_logger().warning("notes_set_aside", path=str(aside), reason=reason)
+            get_log().warning("notes_set_aside", path=str(aside), reason=reason)
             return SuiteStateFile()
 
     def _write(self, **changes: Any) -> None:

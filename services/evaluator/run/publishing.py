@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import structlog
 from confluent_kafka import Message
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -40,10 +39,11 @@ from services.runtime.events import (
 )
 from services.runtime.figure_metrics import FigureCounts, families
 from services.runtime.kafka import assigned_consumer
+from services.runtime.logs import get_log
 from services.runtime.settings import ServiceSettings
 
 CLOCKS_APART_MS = 60_000  # maximum clock difference of the brokers that lead the result topics
-log = structlog.get_logger()
+log = get_log()
 
 
 class LiveFigures(Collector):

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass
 
-import structlog
 from confluent_kafka import KafkaException
 
 from schemas.codec import said_by
@@ -50,9 +49,10 @@ from services.runtime.kafka import (
     assigned_consumer,
     end_offsets,
 )
+from services.runtime.logs import get_log
 from services.runtime.process import Clock, now_ms, release_memory
 
-log = structlog.get_logger()
+log = get_log()
 REMEMBERED_COMMANDS = 1_000
 TELL_LAG_MS = 10_000
 TELL_BEHIND_MS, BEHIND_MS = 1_000, 1_000  # while the lag exceeds BEHIND_MS

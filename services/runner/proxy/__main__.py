@@ -22,7 +22,6 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import TopicCollection
 
 from schemas import catalogue
@@ -30,7 +29,7 @@ from services.runner.proxy.process import LOOPBACK, Orders, listening_socket
 from services.runner.proxy.wire import Answers, Handed, ProtocolError, Requests
 from services.runtime.events import Events, open_events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, admin_client
-from services.runtime.logs import configure_logs
+from services.runtime.logs import configure_logs, get_log
 from services.runtime.process import now_ms
 from services.runtime.settings import ServiceSettings, load_settings
 
@@ -45,7 +44,7 @@ MOST_DELAYED: Final = 256  # parts of answers of a connection, each at most what
 OTHER_END, DELAYED = "the other end", "delayed answers"  # for what an end waits
 Address = tuple[str, int]
 
-log = structlog.get_logger()
+log = get_log()
 
 
 @dataclass

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-import structlog
 from confluent_kafka import Message
 from prometheus_client import Counter
 
 from schemas.catalogue import DEAD_LETTER
 from services.runtime.events import Events, dead_letter_of
+from services.runtime.logs import get_log
 from services.runtime.process import Clock
 from services.store.engine import EngineError, InsertTimeoutError, SqlEngine
 from services.store.engines.schema import ROLLUPS, fresh
@@ -57,7 +57,7 @@ REFUSING_CODES: Final = frozenset(
 )
 ROWS = Counter("tidegauge_store_rows", "Rows inserted", ["table"])
 RETRIES = Counter("tidegauge_store_insert_retries", "Inserts that failed and were retried")
-log = structlog.get_logger()
+log = get_log()
 MAX_REASON: Final = 300
 RECORDS = Counter("tidegauge_store_records", "Records projected", ["topic"])
 UNUSABLE = Counter("tidegauge_store_unusable_records", "Records moved to dead letters", ["topic"])

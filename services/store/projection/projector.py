@@ -13,7 +13,6 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Se
 from itertools import groupby
 from typing import Final
 
-import structlog
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from prometheus_client import Counter, Gauge
 
@@ -21,6 +20,7 @@ from schemas.catalogue import CONCLUSIONS, DEAD_LETTER
 from schemas.events import RecordsLost
 from services.runtime.events import Events
 from services.runtime.kafka import KAFKA_TIMEOUT_S, assigned_consumer, partition_ids, watermarks
+from services.runtime.logs import get_log
 from services.runtime.process import Clock, now_ms, return_arrow_memory
 from services.store.engine import SqlEngine
 from services.store.projection.inserting import (
@@ -46,7 +46,7 @@ LAG = Gauge("tidegauge_store_lag_records", "Records on the bus not projected yet
 LOST = Counter(
     "tidegauge_store_lost_records", "Records that retention removed before projection", ["topic"]
 )
-log = structlog.get_logger()
+log = get_log()
 
 
 class ResultsReader:
