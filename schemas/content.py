@@ -64,15 +64,15 @@ class Content(Model):
 
 
 class DrawnContent(Content):
-    """Data that a domain draws from the seed of a run, without files."""
+    """Data that a domain draws from the seed of a run, or a file's."""
 
-    source: Literal["domain"] = "domain"
+    source: Literal["domain", "file"] = "domain"
 
     @model_validator(mode="after")
-    def _has_no_columns(self) -> "DrawnContent":
+    def _columns_are_of_a_file(self) -> "DrawnContent":
         for name in ("columns", "time_unit"):
-            if getattr(self, name):
-                raise ValueError(f"{name} applies only to a file, and this domain reads none")
+            if getattr(self, name) and self.source != "file":
+                raise ValueError(f"{name} applies only to a file")
         return self
 
 

@@ -86,10 +86,11 @@ class Part:
 @dataclass(frozen=True)
 class RecordedTimes:
     """Event times of a recording, one per turn: ascending, microseconds; and the period after which
-    the recording repeats."""
+    the recording repeats. per_record: one per record; a turn is then the whole recording."""
 
     times_us: Int64s
     period_us: int
+    per_record: bool = False
 
 
 class Records(Protocol):

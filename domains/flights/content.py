@@ -2,14 +2,14 @@
 
 from typing import Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field
 
 from schemas import content
 
 UNLISTED = "ZZZZ"  # ICAO's code for an aerodrome without a code
 
 
-class Content(content.Content):
+class Content(content.DrawnContent):
     """Aircraft that each fly between two airports, drawn from the seed (records.py); or recorded
     states (recording.py), to which the options below do not apply.
 
@@ -21,16 +21,8 @@ class Content(content.Content):
 
     model_config = ConfigDict(extra="forbid")
 
-    source: Literal["domain", "file"] = "domain"
     aircraft: int = Field(2_000, ge=1, le=500_000)
     region: Literal["europe", "world"] = "europe"
     time_factor: float = Field(60, gt=0, le=3_600)
     emergencies: float = Field(0.02, ge=0, le=1)
     unlisted: float = Field(0.05, ge=0, le=1)
-
-    @model_validator(mode="after")
-    def _columns_are_of_a_file(self) -> "Content":
-        for name in ("columns", "time_unit"):
-            if getattr(self, name) and self.source != "file":
-                raise ValueError(f"{name} applies only to a file")
-        return self

@@ -10,7 +10,8 @@ MAX_GEOS = 100  # rows of countries.csv
 
 
 class Content(content.DrawnContent):
-    """Purchases and ads, drawn from the seed.
+    """Purchases and ads, drawn from the seed; or recorded ones, to which the options below do not
+    apply.
 
     users, packs, geos: their numbers. distribution: of the gem packs, which are the keys: normal,
     around the middle one with a standard deviation of 0.15 times `packs`; uniform; zipf, in

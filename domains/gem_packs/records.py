@@ -1,7 +1,10 @@
-"""The records of a load: purchases of gem packs and ads for them, drawn from the seed.
+"""The records of a load: purchases of gem packs and ads for them, recorded or drawn from the seed.
 
-A turn is a pair: a purchase and an ad. The event time of both is the time at which the load shape
-schedules the purchase, in milliseconds, scaled by `second_ms`.
+A recorded purchase or ad without a user, a gem pack or a price cannot be used: the stages compute
+with them. A geo that is missing is `unknown`.
+
+A turn of drawn records is a pair: a purchase and an ad. The event time of both is the time at which
+the load shape schedules the purchase, in milliseconds, scaled by `second_ms`.
 """
 
 from collections.abc import Mapping
@@ -17,10 +20,14 @@ from schemas.records import (
     Int64s,
     NameTable,
     Part,
+    RecordedTimes,
     Setup,
     Values,
     probe_time_ms,
 )
+from services.definitions.recordings import FieldSpec
+from services.definitions.replayed_rows import RecordedRecords, recorded
+from services.runtime.events import DeadLetter
 
 from .content import Content
 
@@ -37,14 +44,56 @@ USER, PACK, GEO, MATCH, PRICE = (
 )
 
 
+_FIELDS = (
+    FieldSpec("user_id", "text"),
+    FieldSpec("gem_pack_id", "text"),
+    FieldSpec("price", "number", None, 0),
+    FieldSpec("geo", "text", "unknown"),
+)
+
+
 class Records:
     """See schemas/records.py."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._sales: DrawnSales | RecordedRecords = DrawnSales(setup)
+        if setup.content.source == "file":
+            time = (FieldSpec("time", "time"),) if setup.replays else ()
+            self._sales = recorded(setup, {}, (*_FIELDS, *time))
+        self.turn, self.bad_rows = self._sales.turn, self._sales.bad_rows
+
+    def recorded_times(self) -> RecordedTimes | None:
+        return self._sales.recorded_times()
+
+    def keys(self, name: str) -> NameTable:
+        return self._sales.keys(name)
+
+    def values(self, part: Part) -> Values:
+        return self._sales.values(part)
+
+    def columns(self, name: str, values: Values) -> Mapping[str, Any]:
+        return self._sales.columns(name, values)
+
+    def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
+        """A purchase above 100 euros and the ad that it matches, in separate windows."""
+        record = {
+            "user_id": f"probe-{number}",
+            "gem_pack_id": f"probe-{number}",
+            "geo": "g000",
+            "time": probe_time_ms(self._setup.domain, number, now_ms),
+        }
+        return [("purchases", record | {"price": 120.0}), ("ads", record | {"price": 150.0})]
+
+
+class DrawnSales:
+    """Purchases and ads from the seed, as Records has them."""
 
     turn = ("purchases", "ads")
 
     def __init__(self, setup: Setup) -> None:
         assert isinstance(setup.content, Content)
-        self.bad_rows: list[Any] = []
+        self.bad_rows: list[DeadLetter] = []
         self._setup = setup
         self._content = setup.content
         self._until = summed_weights(setup.content)
@@ -80,16 +129,6 @@ class Records:
             "price": values["price"],
             "geo": self._geos.names(values["geo"]),
         }
-
-    def probe_set(self, number: int, now_ms: int) -> list[tuple[str, dict[str, Any]]]:
-        """A purchase above 100 euros and the ad that it matches, in separate windows."""
-        record = {
-            "user_id": f"probe-{number}",
-            "gem_pack_id": f"probe-{number}",
-            "geo": "g000",
-            "time": probe_time_ms(self._setup.domain, number, now_ms),
-        }
-        return [("purchases", record | {"price": 120.0}), ("ads", record | {"price": 150.0})]
 
     def _prices(self, sequences: Int64s) -> NDArray[np.float64]:
         cents = self._drawn(PRICE, sequences) * (MAX_CENTS - MIN_CENTS + 1)

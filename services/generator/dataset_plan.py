@@ -119,13 +119,10 @@ class DatasetPlan:
         return dict(zip(names, self.request.domains, strict=True))
 
     @cached_property
-    def places_in_turn(self) -> dict[str, tuple[int, ...]]:
-        """Positions within a turn of the records of each input."""
-        turn = self.records.turn
-        return {
-            each.name: tuple(place for place, name in enumerate(turn) if name == each.name)
-            for each in self.domain.inputs
-        }
+    def _in_turn(self) -> dict[str, NDArray[np.bool_]]:
+        """Whether each record of a turn is of an input, by its name."""
+        turn = np.array(self.records.turn, object)
+        return {each.name: np.asarray(turn == each.name) for each in self.domain.inputs}
 
     def rows(self, part: Slice, load_start_ms: int, end_us: int) -> RecordArrays:
         """The rows of a slice in sequence order. A duplicate occurs once, a late record has its
@@ -155,12 +152,12 @@ class DatasetPlan:
 
     def rows_of(self, name: str, rows: RecordArrays) -> RecordArrays:
         """The rows of one input."""
-        size, places = len(self.records.turn), self.places_in_turn[name]
-        if len(places) == 1 and not self.request.workload.faults.any:
+        size, is_own = len(self.records.turn), self._in_turn[name]
+        if np.count_nonzero(is_own) == 1 and not self.request.workload.faults.any:
             # In sequence order, so the rows of an input are evenly spaced.
-            first = (places[0] - int(rows.sequence[0])) % size
+            first = (int(is_own.argmax()) - int(rows.sequence[0])) % size
             return rows.take(slice(first, None, size))
-        return rows.take(np.isin(rows.sequence % size, places))
+        return rows.take(is_own[rows.sequence % size])
 
 
 def dataset_plan(
@@ -194,7 +191,8 @@ def _replay(request: RunRequest, load: Replay, records: Records) -> ReplayShape:
     speed, times_us = load.speed, recorded.times_us
     elapsed_us = ((times_us - times_us[0]) / speed).astype(np.int64)
     period_us = max(int(recorded.period_us / speed), int(elapsed_us[-1]) + 1)
-    per_time = len(records.turn) * request.workload.content.copies
+    copies = request.workload.content.copies
+    per_time = 1 if recorded.per_record else len(records.turn) * copies
     return ReplayShape(elapsed_us, period_us, per_time)
 
 

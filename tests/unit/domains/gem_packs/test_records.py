@@ -194,7 +194,7 @@ def test_the_workloads_are_those_of_the_papers_and_one_to_see_that_all_works():
     ("content", "reason"),
     [
         ({"geos": 101}, r"content\.geos: It must be at most 100"),
-        ({"source": "file", "path": "/x"}, r"content\.source: .*domain"),
+        ({"source": "sample"}, r"content\.source: .*domain"),
         ({"keys": {"distribution": "zipf"}}, r"content\.keys: There is no such field"),
         ({"columns": {"geo": "g"}}, r"content: columns applies only to a file"),
     ],
