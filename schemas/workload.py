@@ -58,7 +58,7 @@ class Phases(Model):
 
     until_steady: the warm-up ends early, once every stage is steady (analysis/steadiness.py), but
     not before LEAST_WARM_UP_S. `warm_up_s = "auto"` is this with MOST_WARM_UP_S. optimised: JVMs
-    compile as in a long run, whatever the warm-up.
+    compile as in a long run, whatever the warm-up; always with until_steady.
     """
 
     warm_up_s: int = Field(10, ge=0, le=86_400)
@@ -265,18 +265,17 @@ class Workload(Model):
 
     @property
     def is_optimised(self) -> bool:
-        """Whether JVMs compile as in a long run: a sustainable rate is that of optimised code."""
+        """Whether JVMs compile as in a long run: a sustainable rate is that of optimised code, and
+        a warm-up until all is steady waits for their compilers."""
         at_limit = self.search is not None or self.sustainable_share is not None
-        return self.phases.optimised or at_limit
+        return self.phases.optimised or self.phases.until_steady or at_limit
 
     @property
     def least_warm_up_s(self) -> int:
-        """Warm-up in seconds for which an engine chooses its compilers: the shortest possible one,
-        or a long one for optimised code."""
-        phases = self.phases
-        if self.is_optimised:
-            return max(phases.warm_up_s, LONG_WARM_UP_S)
-        return LEAST_WARM_UP_S if phases.until_steady else phases.warm_up_s
+        """Warm-up in seconds for which an engine chooses its compilers: a long one for optimised
+        code."""
+        warm_up_s = self.phases.warm_up_s
+        return max(warm_up_s, LONG_WARM_UP_S) if self.is_optimised else warm_up_s
 
     @property
     def has_long_warm_up(self) -> bool:

@@ -5,6 +5,7 @@ keys and values out, as the end that receives results of a system behind sockets
 """
 
 import json
+import signal
 import sys
 import time
 from collections import deque
@@ -21,7 +22,8 @@ QUIET_S, PATIENCE_S = 1.0, 30.0
 
 
 def main() -> None:
-    """Receive until the end was announced and nothing comes any more."""
+    """Receive until the end was announced and nothing comes any more, and wait to be killed: a
+    system that still answers would lose its connection."""
     transport, port = sys.argv[1], int(sys.argv[2])
     receiver = open_receiver(transport, "127.0.0.1", port, TAG, time.monotonic_ns, are_packed=True)
     print("open", flush=True)
@@ -45,6 +47,7 @@ def main() -> None:
             break
     figures = {"received": count, "last_s": last_s, "cpu_s": time.process_time()}
     print(json.dumps(figures), flush=True)
+    signal.pause()
 
 
 if __name__ == "__main__":

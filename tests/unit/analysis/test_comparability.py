@@ -94,7 +94,7 @@ def test_topics_with_other_partitions_are_named() -> None:
     ("phases", "compilers"),
     [
         ({"warm_up_s": 59}, "for a short warm-up"),
-        ({"warm_up_s": "auto"}, "for a short warm-up"),
+        ({"warm_up_s": "auto"}, "for optimised code"),
         ({"warm_up_s": 60}, "for a long warm-up"),
         ({"warm_up_s": 10, "optimised": True}, "for optimised code"),
     ],

@@ -168,7 +168,7 @@ def test_other_pipelines_or_stages_are_not_those_that_were_kept() -> None:
         ({"sustainable_share": 0.9}, False),
         ({"phases": Phases(warm_up_s=60)}, False),
         ({"phases": Phases(warm_up_s=59)}, True),
-        ({"phases": Phases(warm_up_s=180, until_steady=True)}, True),
+        ({"phases": Phases(warm_up_s=180, until_steady=True)}, False),
     ],
 )
 def test_pipelines_that_compile_otherwise_are_not_used_again(
