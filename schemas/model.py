@@ -36,7 +36,11 @@ class Model(BaseModel):
     errors that do not repeat the input, which may be a secret."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", allow_inf_nan=False, hide_input_in_errors=True
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        hide_input_in_errors=True,
+        defer_build=True,
     )
 
 
