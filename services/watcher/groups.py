@@ -7,11 +7,12 @@ bounds what merging takes, and what is kept of forgotten groups. Groups by start
 identity and event time.
 
 A column keeps the differences from a number in few bits while they fit, and else whole numbers, so
-nothing is rounded.
+nothing is rounded. A column of equal numbers takes no memory.
 
 `Remembered` holds the inputs that wait for their output, are given up, and are forgotten.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -28,7 +29,7 @@ MISSING: Final = 1
 PAIRED: Final = 2
 FIRST_CELLS = 1 << 14
 MOST_BLOCK: Final = 1 << 18
-# Of each column: its numbers, and how their differences are kept while these fit.
+# Of each column as it is saved: its numbers, and how their differences are kept while these fit.
 _KINDS: dict[str, tuple[Any, Any]] = {
     "hash": (np.uint64, np.uint64),
     "time_ms": (np.int64, np.int32),
@@ -44,18 +45,26 @@ _BY_START: dict[str, tuple[Any, Any]] = {
     "windows": (np.uint8, np.uint8),
 }
 _OWN: Final = ("due_ms", "state", "windows")  # columns that are not arguments of `add`
+BEHIND: Final = "behind_ms"  # what is kept of `due_ms`: its difference from `time_ms`
 BASES: Final = "bases"
 GROUP: Final = "group_"
 
 
 class Column:
     """Numbers of one kind in consecutive rows. cells: their differences from `base`, of the kind
-    `small` if these fit, else the numbers."""
+    `small` if these fit, else the numbers; a single zero in memory while all are equal."""
 
     def __init__(self, kind: Any, small: Any) -> None:
         self._kind, self._small = np.dtype(kind), np.dtype(small)
         self.base = 0
         self.cells = np.empty(FIRST_CELLS, small)
+        if self._small != self._kind:
+            self.cells = self._zeros(FIRST_CELLS)
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all numbers are known to be equal."""
+        return self.cells.strides == (0,)
 
     def get(self, rows: Any) -> npt.NDArray[Any]:
         """The numbers of some rows."""
@@ -66,28 +75,33 @@ class Column:
 
     def put(self, first: int, low: int, values: npt.NDArray[Any]) -> None:
         """Set rows from `low` on, which were free. first: the first row in use."""
+        if not len(values):
+            return
         if self._small != self._kind:
-            if len(values) and not self._fits(values):
+            if self.are_equal and low == first:
+                self.base = int(values[0])
+            if self.are_equal and (values == self.base).all():
+                return
+            if self.are_equal:
+                self.cells = np.zeros(len(self.cells), self._small)
+            if not self._fits(values):
                 self._set_base(first, low, values)
             values = np.subtract(values, self.base, dtype=np.int64)
         self.cells[low : low + len(values)] = values
 
     def move(self, low: int, high: int, size: int) -> None:
         """Move rows to the front of new cells."""
+        if self.are_equal:
+            self.cells = self._zeros(size)
+            return
         cells = np.empty(size, self.cells.dtype)
         cells[: high - low] = self.cells[low:high]
         self.cells = cells
         if cells.dtype != self._small and high > low:
             self._set_base(0, high - low, np.empty(0, self._kind))
 
-    def before(self, value: int, low: int, high: int) -> int:
-        """How many of the ascending numbers from row `low` to `high` are below a value."""
-        limits, sought = np.iinfo(self.cells.dtype), value - self.base
-        if sought > limits.max:
-            return high - low
-        sought = max(sought, int(limits.min))
-        cells = self.cells[low:high]
-        return int(np.searchsorted(cells, cells.dtype.type(sought), "left"))
+    def _zeros(self, size: int) -> npt.NDArray[Any]:
+        return np.broadcast_to(self._small.type(0), size)
 
     def _fits(self, values: npt.NDArray[Any]) -> bool:
         limits = np.iinfo(self.cells.dtype)
@@ -155,7 +169,7 @@ class Groups:
         self._by_start = by_start
         self._most = most
         self._kinds = _KINDS | (_BY_START if by_start else {})
-        self._columns = {name: Column(*kinds) for name, kinds in self._kinds.items()}
+        self._columns = self._new_columns()
         self._blocks: list[_Block] = []
 
     @property
@@ -173,6 +187,14 @@ class Groups:
     def column(self, column: str, first: int, end: int) -> npt.NDArray[Any]:
         """A column of consecutive groups."""
         return self._columns[column].get(slice(first - self._base, end - self._base))
+
+    def _due_ms(self, number: int) -> int:
+        row = number - self._base
+        return int(self._columns["time_ms"].get(row)) + int(self._columns[BEHIND].get(row))
+
+    def _new_columns(self) -> dict[str, Column]:
+        kinds = {BEHIND if name == "due_ms" else name: each for name, each in self._kinds.items()}
+        return {name: Column(*each) for name, each in kinds.items()}
 
     def set_state(self, numbers: Ints, state: int) -> None:
         """Set the state of groups."""
@@ -197,9 +219,8 @@ class Groups:
             return
         self._make_room(count)
         first, low = self.first - self._base, self.end - self._base
-        due = self._columns["due_ms"]
-        before = due.get(slice(low - 1, low))[0] if len(self) else time_ms[0]
-        columns["due_ms"] = np.maximum.accumulate(np.maximum(time_ms, before))
+        before = self._due_ms(self.end - 1) if len(self) else time_ms[0]
+        columns[BEHIND] = np.maximum.accumulate(np.maximum(time_ms, before)) - time_ms
         columns["state"] = np.full(count, OPEN, np.uint8)
         if self._by_start:
             columns["windows"] = np.zeros(count, np.uint8)
@@ -270,8 +291,7 @@ class Groups:
 
     def until(self, due_before_ms: int, start: int) -> int:
         """Number of the first group from `start` on that is not due before a time."""
-        low, high = start - self._base, self.end - self._base
-        return start + self._columns["due_ms"].before(due_before_ms, low, high)
+        return bisect_left(range(self.end), due_before_ms, start, self.end, key=self._due_ms)
 
     def forget(self, first: int) -> None:
         """Remove the groups before a number."""
@@ -284,32 +304,40 @@ class Groups:
         self._replace({name: column[kept] for name, column in self._numbers().items()})
 
     def _numbers(self) -> dict[str, npt.NDArray[Any]]:
-        return {name: self.column(name, self.first, self.end) for name in self._kinds}
+        return {name: self.column(name, self.first, self.end) for name in self._columns}
 
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All columns as they are kept, for `restore`, and their bases."""
         rows = slice(self.first - self._base, self.end - self._base)
-        cells = {name: column.cells[rows] for name, column in self._columns.items()}
-        return cells | {BASES: np.array([each.base for each in self._columns.values()], np.int64)}
+        due = time = self._columns["time_ms"]
+        behind = self._columns[BEHIND]
+        if not behind.are_equal or behind.base:
+            due = Column(*_KINDS["due_ms"])
+            due.move(0, 0, max(FIRST_CELLS, len(self)))
+            due.put(0, 0, time.get(rows) + behind.get(rows))
+        columns = {name: due if name == "due_ms" else self._columns[name] for name in self._kinds}
+        cells = {name: column.cells[rows] for name, column in columns.items()}
+        if due is not time:
+            cells["due_ms"] = due.cells[: len(self)]
+        return cells | {BASES: np.array([each.base for each in columns.values()], np.int64)}
 
     def restore(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace all groups; they get numbers after all earlier ones. Releases up to 0.1.0 save
         numbers without bases."""
         bases = columns.get(BASES, np.zeros(len(self._kinds), np.int64)).tolist()
-        self._replace(
-            {
-                name: np.add(columns[name], base, dtype=kind) if base else columns[name]
-                for (name, (kind, _)), base in zip(self._kinds.items(), bases, strict=True)
-            }
-        )
+        numbers = {
+            name: np.add(columns[name], base, dtype=kind) if base else columns[name]
+            for (name, (kind, _)), base in zip(self._kinds.items(), bases, strict=True)
+        }
+        self._replace(numbers | {BEHIND: numbers.pop("due_ms") - numbers["time_ms"]})
 
     def _replace(self, columns: dict[str, npt.NDArray[Any]]) -> None:
         self._base = self.first = self.end
         count = len(columns["hash"])
         self.end += count
         self._blocks = []
-        for name, kinds in self._kinds.items():
-            self._columns[name] = column = Column(*kinds)
+        self._columns = self._new_columns()
+        for name, column in self._columns.items():
             column.move(0, 0, max(FIRST_CELLS, count))
             column.put(0, 0, columns.pop(name))
         for first in range(self.first, self.end, self._most):

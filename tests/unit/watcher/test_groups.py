@@ -1,5 +1,7 @@
 """Remembered inputs: small columns keep whole numbers, and are looked up as in a list."""
 
+from itertools import accumulate
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -49,15 +51,15 @@ def test_a_clock_that_goes_on_for_months_needs_no_more_bits():
         assert column.get(slice(month, month + 1)).tolist() == [BEGIN_MS + month * 30 * 86_400_000]
 
 
-@pytest.mark.parametrize("small", [np.int32, np.int64])
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(-FAR, 0), (99, 0), (100, 0), (101, 1), (200, 1), (201, 3), (2**31 + 99, 3), (FAR, 4)],
-)
-def test_the_place_of_a_value_in_ascending_numbers(small, value, expected):
-    column = Column(np.int64, small)
-    column.put(0, 0, np.array([100, 200, 200, 100 + 2**31 - 1]))
-    assert column.before(value, 0, 4) == expected
+def test_equal_numbers_take_no_memory_until_another_comes():
+    column = Column(np.int64, np.int32)
+    column.put(0, 0, np.array([FAR, FAR]))
+    column.put(0, 2, np.array([FAR]))
+    column.move(1, 3, 2 * FIRST_CELLS)
+    assert (column.are_equal, column.get(slice(0, 2)).tolist()) == (True, [FAR, FAR])
+    column.put(0, 2, np.array([FAR + 1, FAR]))
+    assert not column.are_equal
+    assert column.get(slice(0, 4)).tolist() == [FAR, FAR, FAR + 1, FAR]
 
 
 rows = st.tuples(
@@ -70,8 +72,10 @@ rows = st.tuples(
 
 @given(st.lists(st.tuples(st.lists(rows, min_size=1, max_size=30), st.integers(0, 20))), st.data())
 def test_groups_are_those_of_a_list(batches, data):
-    groups, known = Groups(most=8), []
+    groups, known, latest = Groups(most=8), [], []
     for batch, forgotten in batches:
+        least = latest[-1] if len(groups) else batch[0][1]
+        latest += [*accumulate((row[1] for row in batch), max, initial=least)][1:]
         added(groups, batch)
         known += [(len(known) + place, *row) for place, row in enumerate(batch)]
         groups.forget(min(groups.end, groups.first + forgotten))
@@ -87,6 +91,11 @@ def test_groups_are_those_of_a_list(batches, data):
     for place, name in enumerate(("hash", "time_ms", "place", "offset"), 1):
         of = groups.of(name, np.arange(groups.first, groups.end))
         assert of.tolist() == [each[place] for each in alive]
+    # A group is due after the latest time up to it, since there were none.
+    for limit in (0, 1, 2, 5, 6, 100, 101, FAR, FAR + 1):
+        for start in {groups.first, (groups.first + groups.end) // 2, groups.end}:
+            due = (number for number in range(start, groups.end) if latest[number] >= limit)
+            assert groups.until(limit, start) == next(due, groups.end)
 
 
 @given(st.lists(st.lists(rows, min_size=1, max_size=30)), st.integers(0, 40), st.integers(1, 9))
