@@ -1,7 +1,7 @@
-"""The load of the watch benchmark: writes numbered records to a topic, and 10 ms later to another,
-at a constant rate. Ends at the end of standard input; every record is then in both topics.
+"""The load of the watch benchmark: writes numbered records to a topic, and to each further one
+10 ms later, at a constant rate. Ends at the end of standard input; every record is then in all.
 
-python -m tests.benchmarks._watch_load BOOTSTRAP INPUT OUTPUT RATE FORMAT
+python -m tests.benchmarks._watch_load BOOTSTRAP TOPIC… RATE FORMAT
 """
 
 import json
@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 
@@ -39,9 +40,9 @@ def value(number: int, written: str) -> bytes:
 
 @contextmanager
 def running_load(
-    bootstrap: str, topics: tuple[str, str], rate: int, written: str, partitions: int
+    bootstrap: str, topics: Sequence[str], rate: int, written: str, partitions: int
 ) -> Iterator[None]:
-    """Runs the load on two new topics while the context is open. rate: records per second."""
+    """Runs the load on new topics while the context is open. rate: records per second of each."""
     admin = AdminClient(logged("load") | {"bootstrap.servers": bootstrap})
     config = {"message.timestamp.type": "LogAppendTime"}
     new = [NewTopic(topic, partitions, 1, config=config) for topic in topics]
@@ -70,18 +71,17 @@ def main() -> None:
 
     end_with_parent(end)
     per_tick = max(1, int(int(rate) * TICK_S))
-    began_s, before = time.monotonic(), range(0)
+    began_s, ticks = time.monotonic(), deque([range(0)] * len(topics), len(topics))
     for tick in count():
         while (wait_s := began_s + tick * TICK_S - time.monotonic()) > 0:
             producer.poll(wait_s)
         first = tick * per_tick
-        numbers = range(first, first if ending.is_set() else first + per_tick)
-        for topic, mine in zip(topics, (numbers, before), strict=True):
+        ticks.appendleft(range(first, first if ending.is_set() else first + per_tick))
+        for topic, mine in zip(topics, ticks, strict=True):
             for number in mine:
                 producer.produce(topic, value(number, written), b"order-%d" % number)
         producer.poll(0)
-        before = numbers
-        if not numbers:
+        if not any(ticks):
             break
     producer.flush(FLUSH_S)
     ended.set()

@@ -179,7 +179,7 @@ def _left_out() -> table.Panel:
             "machine. To compare the latter, select their load.",
             "short",
             width=24,
-            height=6,
+            height=4,
             empty="All runs in this time range are valid and have the selected load.",
         ),
         f"""

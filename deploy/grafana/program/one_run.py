@@ -348,7 +348,7 @@ def _thresholds() -> table.Panel:
             "Each threshold of the run, and the figure that it limits.",
             "short",
             width=24,
-            height=6,
+            height=4,
             empty="The run has no thresholds, or it is not concluded.",
         ),
         f"""
