@@ -120,7 +120,7 @@ def _ours(case: Case, settings: ServiceSettings, data: Path, module: str) -> Use
     """A watch that has caught up, in the process that a module starts."""
     is_json = case.format == "json"
     hops = [
-        {"name": f"hop-{number}", "inputs": [before], "outputs": [after]}
+        {"name": f"hop_{number}", "inputs": [before], "outputs": [after]}
         for number, (before, after) in enumerate(pairwise(case.topics))
     ]
     shape = {"format": case.format, "identity": ["value.order.id" if is_json else "key"]}
