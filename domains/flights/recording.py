@@ -7,15 +7,12 @@ then `unknown` and the airport of departure none. OpenSky repeats a state until 
 position; each repetition is a record, as it was recorded.
 """
 
-from pathlib import Path
-
 import numpy as np
 from numpy.typing import NDArray
 
 from schemas.records import Int64s, Setup
-from services.definitions.recordings import FieldSpec, read_rows
-from services.definitions.replayed_rows import RecordedRecords
-from services.definitions.row_files import InputError
+from services.definitions.recordings import FieldSpec
+from services.definitions.replayed_rows import RecordedRecords, Rows, recorded
 
 from .content import UNLISTED
 
@@ -45,19 +42,16 @@ _FIELDS = (
 
 def recorded_states(setup: Setup) -> RecordedRecords:
     """The states of the recording that a content names. Raises InputError."""
-    content = setup.content
-    names = [each.name for each in _FIELDS]
-    if unknown := sorted(set(content.columns) - set(names)):
-        raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(names)}")
-    fields = [each for each in _FIELDS if setup.replays or each.name != "time_position"]
-    read = read_rows(Path(content.path), fields, content.columns, content.time_unit)
+    return recorded(setup, {}, _FIELDS, _add_cells)
+
+
+def _add_cells(rows: Rows) -> None:
     places = cells(
-        np.array([row["longitude"] for row in read.rows], np.float64),
-        np.array([row["latitude"] for row in read.rows], np.float64),
+        np.array([row["longitude"] for row in rows], np.float64),
+        np.array([row["latitude"] for row in rows], np.float64),
     )
-    for row, place in zip(read.rows, places.tolist(), strict=True):
+    for row, place in zip(rows, places.tolist(), strict=True):
         row["cell"] = cell_name(place)
-    return RecordedRecords(setup, {"states": read.rows}, read.bad_rows)
 
 
 def cells(longitude: Floats, latitude: Floats) -> Int64s:

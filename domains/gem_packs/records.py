@@ -49,6 +49,7 @@ _FIELDS = (
     FieldSpec("gem_pack_id", "text"),
     FieldSpec("price", "number", None, 0),
     FieldSpec("geo", "text", "unknown"),
+    FieldSpec("time", "time"),
 )
 
 
@@ -57,10 +58,9 @@ class Records:
 
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
-        self._sales: DrawnSales | RecordedRecords = DrawnSales(setup)
-        if setup.content.source == "file":
-            time = (FieldSpec("time", "time"),) if setup.replays else ()
-            self._sales = recorded(setup, {}, (*_FIELDS, *time))
+        self._sales: DrawnSales | RecordedRecords = (
+            recorded(setup, {}, _FIELDS) if setup.content.source == "file" else DrawnSales(setup)
+        )
         self.turn, self.bad_rows = self._sales.turn, self._sales.bad_rows
 
     def recorded_times(self) -> RecordedTimes | None:

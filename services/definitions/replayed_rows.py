@@ -30,6 +30,7 @@ from services.definitions.recordings import FieldSpec, Read, read_rows
 from services.definitions.row_files import InputError
 from services.runtime.events import DeadLetter
 
+Rows = list[dict[str, Any]]
 MIN_PERIOD_US = 1_000_000
 MAX_TURN = 5_000_000  # records of a replay whose inputs have rows of their own
 
@@ -50,7 +51,7 @@ class RecordedRecords:
     def __init__(
         self,
         setup: Setup,
-        rows: Mapping[str, list[dict[str, Any]]],
+        rows: Mapping[str, Rows],
         bad_rows: Sequence[DeadLetter] = (),
         *,
         shares_rows: bool = True,
@@ -139,7 +140,7 @@ class RecordedRecords:
             result.append((each.name, fields | {each.event_time: event_ms}))
         return result
 
-    def _arrays(self, input_spec: InputSpec, rows: list[dict[str, Any]]) -> dict[str, pa.Array]:
+    def _arrays(self, input_spec: InputSpec, rows: Rows) -> dict[str, pa.Array]:
         if self._setup.replays:
             rows.sort(key=lambda row: row[input_spec.event_time])
         result = {}
@@ -172,18 +173,23 @@ def _plain(value: pa.Scalar) -> Any:
 
 
 def recorded(
-    setup: Setup, recording: Mapping[str, Path], fields: Sequence[FieldSpec] = ()
+    setup: Setup,
+    recording: Mapping[str, Path],
+    fields: Sequence[FieldSpec] = (),
+    complete: Callable[[Rows], None] | None = None,
 ) -> RecordedRecords:
     """The records of the recording that a content names, else of the domain's own. recording: the
-    latter's file of each input. fields: to read for every input; else those of its schema. Raises
-    InputError."""
+    latter's file of each input. fields: of every input; else those of its schema. Only a replay
+    reads event times. complete: adds columns to the rows. Raises InputError."""
     files = _files_of_inputs(setup, recording)
     paths = list(dict.fromkeys(files.values()))
-    rows: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, Rows] = {}
     bad_rows: list[DeadLetter] = []
     for path in paths:
         inputs = [each for each in setup.domain.inputs if files[each.name] == path]
         read = _read(setup, path, inputs, fields)
+        if complete is not None:
+            complete(read.rows)
         bad_rows += read.bad_rows
         rows |= {each.name: read.rows for each in inputs}
     return RecordedRecords(setup, rows, bad_rows, shares_rows=len(paths) == 1)
@@ -232,23 +238,24 @@ def _read(
     setup: Setup, path: Path, inputs: Sequence[InputSpec], given: Sequence[FieldSpec]
 ) -> Read:
     """Read the columns of some inputs from one file. Raises InputError."""
-    fields = {each.name: each for item in inputs for each in given or _fields(setup, item)}
-    renamed = setup.content.columns
-    unknown = sorted(
-        set(renamed) - {name for item in setup.domain.inputs for name in row_types(setup, item)}
-    )
-    if unknown:
-        raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(fields)}")
-    return read_rows(path, list(fields.values()), renamed, setup.content.time_unit)
+    content, fields = setup.content, {}
+    known = {item.name: given or _fields(setup, item) for item in setup.domain.inputs}
+    names = dict.fromkeys(each.name for every in known.values() for each in every)
+    if unknown := sorted(set(content.columns) - set(names)):
+        raise InputError(f"columns names {unknown[0]!r}; fields are: {', '.join(names)}")
+    for item in inputs:
+        for each in known[item.name]:
+            if setup.replays or each.name != item.event_time:
+                fields[each.name] = each
+    return read_rows(path, list(fields.values()), content.columns, content.time_unit)
 
 
 def _fields(setup: Setup, input_spec: InputSpec) -> list[FieldSpec]:
-    """The fields of an input's schema. Only a replay reads event time."""
+    """The fields of an input's schema."""
     result = []
     for name, kind in row_types(setup, input_spec).items():
         if pa.types.is_timestamp(kind):
-            if name != input_spec.event_time or setup.replays:
-                result.append(FieldSpec(name, "time"))
+            result.append(FieldSpec(name, "time"))
         elif kind == pa.string():
             result.append(FieldSpec(name, "text", None if name == input_spec.key else ""))
         elif kind == pa.float64():
