@@ -25,7 +25,7 @@ def _without(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
-with _without("rich"):  # for coloured logs, which no service writes: 10 MB of each process
+with _without("rich"):  # for coloured logs, which no service writes; takes 0.1 s and 4 MB
     import structlog
 
 Log = structlog.stdlib.BoundLogger

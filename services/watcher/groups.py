@@ -77,13 +77,13 @@ class Column:
         """Set rows from `low` on, which were free. first: the first row in use."""
         if not len(values):
             return
-        if self._small != self._kind:
-            if self.are_equal and low == first:
+        if self.are_equal:
+            if low == first:
                 self.base = int(values[0])
-            if self.are_equal and (values == self.base).all():
+            if (values == self.base).all():
                 return
-            if self.are_equal:
-                self.cells = np.zeros(len(self.cells), self._small)
+            self.cells = np.zeros(len(self.cells), self._small)
+        if self._small != self._kind:
             if not self._fits(values):
                 self._set_base(first, low, values)
             values = np.subtract(values, self.base, dtype=np.int64)
@@ -187,6 +187,17 @@ class Groups:
     def column(self, column: str, first: int, end: int) -> npt.NDArray[Any]:
         """A column of consecutive groups."""
         return self._columns[column].get(slice(first - self._base, end - self._base))
+
+    def _due(self) -> Column:
+        """The column `due_ms`: that of the times, unless some are behind."""
+        time, behind = self._columns["time_ms"], self._columns[BEHIND]
+        if behind.are_equal and not behind.base:
+            return time
+        low, high = self.first - self._base, self.end - self._base
+        result = Column(*_KINDS["due_ms"])
+        result.move(0, 0, len(time.cells))
+        result.put(low, low, time.get(slice(low, high)) + behind.get(slice(low, high)))
+        return result
 
     def _due_ms(self, number: int) -> int:
         row = number - self._base
@@ -309,16 +320,9 @@ class Groups:
     def saved(self) -> dict[str, npt.NDArray[Any]]:
         """All columns as they are kept, for `restore`, and their bases."""
         rows = slice(self.first - self._base, self.end - self._base)
-        due = time = self._columns["time_ms"]
-        behind = self._columns[BEHIND]
-        if not behind.are_equal or behind.base:
-            due = Column(*_KINDS["due_ms"])
-            due.move(0, 0, max(FIRST_CELLS, len(self)))
-            due.put(0, 0, time.get(rows) + behind.get(rows))
-        columns = {name: due if name == "due_ms" else self._columns[name] for name in self._kinds}
+        columns = self._columns | {"due_ms": self._due()}
+        columns = {name: columns[name] for name in self._kinds}
         cells = {name: column.cells[rows] for name, column in columns.items()}
-        if due is not time:
-            cells["due_ms"] = due.cells[: len(self)]
         return cells | {BASES: np.array([each.base for each in columns.values()], np.int64)}
 
     def restore(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
