@@ -33,10 +33,12 @@ class Member(threading.Thread):
             | {"group.id": group, "auto.offset.reset": "earliest", "auto.commit.interval.ms": 500}
             | {"isolation.level": "read_uncommitted"}
         )
-        self._consumer.subscribe(list(topics))
+        self._topics = list(topics)
         self._over = threading.Event()
 
     def run(self):
+        # From then on it must poll: one that does not holds up the others of its group.
+        self._consumer.subscribe(self._topics)
         while not self._over.wait(0.05):
             self._consumer.consume(10, 0.05)
         self._consumer.close()
