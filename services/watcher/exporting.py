@@ -59,7 +59,6 @@ from services.watcher.watching import CountingSink, Watching, WatchPace
 
 REPORT: Final = "report.json"
 SHOW_S: Final = 0.5  # between figures: whoever asks gets the newest ones
-TRIM_S: Final = 2.0  # between returns of the pages that records took
 MOST_TROUBLES: Final = 20
 MOST_SNAPSHOTS: Final = 2  # a position is that of the newest, or of the one before if it was lost
 BEGIN_S: Final = 80.0  # of a watch that ends: for this long it may wait for its topics
@@ -150,7 +149,7 @@ class ExportContext(WatchContext):
         self.pace = WatchPace(show_s=SHOW_S)
         self.metrics = WatchMetrics()
         self.stop = threading.Event()
-        self._seconds, self._trimmed_s = seconds, 0.0
+        self._seconds = seconds
         self._figures = state.events.counts.saved()
 
     def open_events(self, _producer: str) -> CountingSink:
@@ -168,9 +167,7 @@ class ExportContext(WatchContext):
         self.metrics.set(name, shown)
         state.report = report_so_far(state.watch, watching.watched, watching.runs)
         state.problem = ""
-        if time.monotonic() - self._trimmed_s > TRIM_S:
-            self._trimmed_s = time.monotonic()
-            return_pages()
+        return_pages()
         since_ms = watching.watched.since_ms
         if self._seconds is not None and now_ms() >= since_ms + 1000 * self._seconds:
             self.end()

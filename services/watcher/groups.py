@@ -90,9 +90,14 @@ class Column:
         self.cells[low : low + len(values)] = values
 
     def move(self, low: int, high: int, size: int) -> None:
-        """Move rows to the front of new cells."""
+        """Move rows to the front of `size` cells, within the present ones if they are as many."""
         if self.are_equal:
             self.cells = self._zeros(size)
+            return
+        if size == len(self.cells) and low and self.cells.dtype == self._small:
+            for first in range(0, high - low, low):  # parts that do not overlap
+                end = min(first + low, high - low)
+                self.cells[first:end] = self.cells[first + low : end + low]
             return
         cells = np.empty(size, self.cells.dtype)
         cells[: high - low] = self.cells[low:high]
@@ -352,7 +357,9 @@ class Groups:
         low, high = self.first - self._base, self.end - self._base
         if high + count <= len(self._columns["hash"].cells):
             return
-        size = max(FIRST_CELLS, 9 * (len(self) + count) // 8)
+        size, known = len(self) + count, len(self._columns["hash"].cells)
+        is_good = 17 * size <= 16 * known <= 20 * size
+        size = known if is_good else max(FIRST_CELLS, 9 * size // 8)
         for column in self._columns.values():
             column.move(low, high, size)
         self._base = self.first
@@ -383,24 +390,45 @@ class Groups:
         return _Block(first, last, hash_[order], row, None if start is None else start[order])
 
     def _merged(self, older: _Block, newer: _Block) -> _Block:
-        """Merge two blocks. Drops forgotten groups and, except by start, paired groups whose
-        identity has a younger group with judged outputs."""
-        number = np.concatenate([older.number, newer.number])
-        alive = number >= self.first
-        hash_ = np.concatenate([older.hash, newer.hash])[alive]
-        start = None
+        """Merge two blocks, without forgotten groups."""
         if older.start is not None and newer.start is not None:
+            number = np.concatenate([older.number, newer.number])
+            alive = number >= self.first
+            hash_ = np.concatenate([older.hash, newer.hash])[alive]
             start = np.concatenate([older.start, newer.start])[alive]
-        block = self._block(hash_, number[alive], start)
-        if len(hash_) < 2 or self._by_start:
+            return self._block(hash_, number[alive], start)
+        return self._without_past(_merge(older, newer))
+
+    def _without_past(self, block: _Block) -> _Block:
+        """Drop forgotten groups, and paired ones whose identity has a younger group with judged
+        outputs."""
+        wanted = block.row >= self.first - block.first
+        is_judged = block.row[1:] < self.end - block.first
+        has_younger = np.flatnonzero((block.hash[1:] == block.hash[:-1]) & is_judged & wanted[:-1])
+        states = self.of("state", np.add(block.row[has_younger], block.first, dtype=np.int64))
+        wanted[has_younger[states == PAIRED]] = False
+        if wanted.all():
             return block
-        number = block.number
-        younger = (block.hash[1:] == block.hash[:-1]) & (number[1:] < self.end)
-        has_younger = np.append(younger, False)
-        if not has_younger.any():
-            return block
-        wanted = ~has_younger | (self.of("state", number) != PAIRED)
-        return self._block(block.hash[wanted], number[wanted], None)
+        hash_, row = block.hash[wanted], block.row[wanted]
+        if not len(row):
+            return _Block(0, -1, hash_, row, None)
+        least, most = int(row.min()), int(row.max())
+        return _Block(block.first + least, block.first + most, hash_, row - least, None)
+
+
+def _merge(older: _Block, newer: _Block) -> _Block:
+    """Two blocks without starts as one; of equal identities the older group is first."""
+    places = np.searchsorted(older.hash, newer.hash, "right") + np.arange(len(newer.hash))
+    count = len(older.hash) + len(newer.hash)
+    is_older = np.ones(count, bool)
+    is_older[places] = False
+    hash_, row = np.empty(count, np.uint64), np.empty(count, np.int32)
+    for column, old, new in (
+        (hash_, older.hash, newer.hash),
+        (row, older.row, newer.row + np.int32(newer.first - older.first)),
+    ):
+        column[is_older], column[places] = old, new
+    return _Block(older.first, newer.last, hash_, row, None)
 
 
 def first_at(column: Ints, low: Ints, high: Ints, wanted: Ints) -> Ints:

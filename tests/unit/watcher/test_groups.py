@@ -62,6 +62,28 @@ def test_equal_numbers_take_no_memory_until_another_comes():
     assert column.get(slice(0, 4)).tolist() == [FAR, FAR, FAR + 1, FAR]
 
 
+def test_rows_move_within_as_many_cells():
+    column = Column(np.int64, np.int32)
+    column.put(0, 0, np.arange(FIRST_CELLS))
+    cells = column.cells
+    column.move(1_000, FIRST_CELLS, FIRST_CELLS)
+    assert column.cells is cells
+    rows_left = FIRST_CELLS - 1_000
+    assert column.get(slice(0, rows_left)).tolist() == list(range(1_000, FIRST_CELLS))
+
+
+@pytest.mark.parametrize("remembered", [14_500, 40_000])
+def test_many_groups_are_found_while_older_ones_are_forgotten(remembered):
+    groups = Groups()
+    for first in range(0, 150_000, 1_500):
+        added(groups, [(n, BEGIN_MS + n, n % 5, n) for n in range(first, first + 1_500)])
+        groups.forget(groups.end - remembered)
+        numbers = np.arange(groups.first, groups.end)
+        assert groups.of("hash", numbers).tolist() == numbers.tolist()
+        assert groups.of("place", numbers).tolist() == (numbers % 5).tolist()
+        assert groups.find(numbers.astype(np.uint64)).number.tolist() == numbers.tolist()
+
+
 rows = st.tuples(
     st.integers(0, 9),
     st.sampled_from([0, 1, 5, 100, FAR]),
