@@ -3,7 +3,8 @@
 Steady: runs of the workload `latency` at 400 records/s after a warm-up, with the requested stages
 at once. Backlog: see _catch_up.py, one stage at a time; it also measures the time from the start of
 the program to its first output. The floor is the toy engine of `examples/`: a loop in plain Python.
-Flink is also compared with a job written by hand for these records (`examples/plain_flink`).
+From a backlog Flink is also compared with a job written by hand for these records
+(`examples/plain_flink`).
 A figure is the median over the rounds, with a bootstrap interval as `_low` and `_high`; after a
 single round a latency has the interval of the blocks of its run. `_doubtful_runs` is the number of
 these runs that were not steady or were disturbed, `_heap_limited_runs` the number of those that the
@@ -62,8 +63,9 @@ PEERS = {
     "spark-realtime": FLOOR_ONLY | {"flink": "flink", "kafka-streams": "kafka-streams"},
 }
 # Programs written by hand for the domain traffic, each measured beside the engine that it is a peer
-# of.
+# of, from a backlog: their settings are for that.
 PLAIN = {"flink": "examples/plain_flink/pipeline.toml"}
+PLAIN_FILES = [str(ROOT / path) for path in PLAIN.values()]
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor", "socket-python")
 LIMITED = "_heap_limited_runs"
@@ -137,6 +139,8 @@ def measure(say: Say, scratch: Path) -> Measured:
             with running_stack(scratch / "stack") as stack:
                 for number in range(asked.rounds):
                     for name in asked.of_round(number):
+                        if asked.files[name] in PLAIN_FILES:
+                            continue
                         measure_steady(say, asked, found, stack, name)
         if asked.backlog:
             measure_backlogs(say, asked, found, scratch)
@@ -164,7 +168,7 @@ def what_is_asked() -> Asked:
     given = filter(None, get("TIDEGAUGE_BENCH_PIPELINES", every).split(","))
     stages = parse_stages(get("TIDEGAUGE_BENCH_STAGES", "1-3"), STAGES)
     files = {FLOOR_NAME: str(ROOT / FLOOR)} | {load_pipeline(file).name: file for file in given}
-    peers = [str(ROOT / PLAIN[name]) for name in files if name in PLAIN]
+    peers = [PLAIN_FILES[place] for place, name in enumerate(PLAIN) if name in files]
     files |= {load_pipeline(file).name: file for file in peers}
     return Asked(
         files,
