@@ -43,6 +43,9 @@ STATES = {
     "empty": (NEW_YEAR_MS - 200 * DAY_MS, NEW_YEAR_MS - 199 * DAY_MS),
     "history": (NEW_YEAR_MS - DAY_MS, NEW_YEAR_MS + HISTORY_RUNS * DAY_MS),
 }
+SPAN_OF_RUN = """
+    formatDateTime(requested_at, '%Y-%m-%dT%H:%i:%S', 'UTC'),
+    formatDateTime(concluded_at + INTERVAL 5 SECOND, '%Y-%m-%dT%H:%i:%S', 'UTC')"""
 SAID = """
     [...document.querySelectorAll(".panel")].map((panel) => [
       Number(panel.dataset.panel), panel.dataset.state,
@@ -191,6 +194,32 @@ def test_a_month_opens_on_what_has_data(uid, site, browser):
     browser.open(f"{site}/dashboards/d/{uid}?from={from_ms}&to={to_ms}&refresh=")
     browser.wait_until(SETTLED)
     assert [found for _number, found, _message in browser.evaluate(SAID)].count("drawn") >= 4
+
+
+TIMES = """
+    [...document.querySelectorAll("input[type=datetime-local]")].map((input) => input.value)"""
+TO_RUN = """
+    [...document.querySelectorAll("nav a")].find((link) => link.textContent === "Run").search"""
+
+
+def test_run_shows_the_time_of_its_run_until_another_is_chosen(site, recording, browser):
+    rows = f"SELECT {SPAN_OF_RUN} FROM tidegauge.runs WHERE run_id = '{run_of(recording)}'"
+    asked = urllib.request.Request(f"{site}/?default_format=JSONCompact", rows.encode())
+    with urllib.request.urlopen(asked, timeout=60) as answer:
+        ((begin, end),) = json.load(answer)["data"]
+    browser.look(1280, 4000)
+    browser.open(f"{site}/dashboards/d/tidegauge-overview?from=now-2y&to=now&refresh=")
+    browser.wait_until(SETTLED)
+    search = browser.evaluate(TO_RUN)
+    assert "from=" not in search
+    browser.open(f"{site}/dashboards/d/tidegauge-run?var-run={run_of(recording)}&refresh=")
+    browser.wait_until(SETTLED)
+    assert browser.evaluate(TIMES) == [begin, end]
+    assert [found for _number, found, _message in browser.evaluate(SAID)].count("drawn") >= 12
+    assert "from=" not in browser.evaluate("location.search")
+    browser.evaluate("document.querySelector('[data-key=wider]').click()")
+    browser.wait_until(f"location.search.includes('from=') && {SETTLED}")
+    assert browser.evaluate(TIMES)[0] < begin
 
 
 def test_what_is_typed_into_the_range_of_time_outlives_a_refresh(site, browser):

@@ -116,15 +116,17 @@ def frame(
     *,
     since: str = "now-15m",
     refresh: str = "10s",
+    tags: Iterable[str] = (),
     events: Iterable[dash.AnnotationQuery] | None = None,
 ) -> dash.Dashboard:
-    """A dashboard without panels; its uid is `tidegauge-<name>`. events: annotations other than
-    deployments and change points; by default phases and faults of all runs."""
+    """A dashboard without panels; its uid is `tidegauge-<name>`. tags: beside TAG. events:
+    annotations other than deployments and change points; by default phases and faults of all
+    runs."""
     result = (
         dash.Dashboard(title)
         .uid(f"tidegauge-{name}")
         .description(description)
-        .tags([TAG])
+        .tags([TAG, *tags])
         .time(since, "now")
         .timezone("browser")
         .refresh(refresh)

@@ -2,6 +2,7 @@
 
 from grafana_foundation_sdk.builders import barchart, heatmap, stat, table, timeseries
 from grafana_foundation_sdk.builders import dashboard as dash
+from grafana_foundation_sdk.models import dashboard as model
 
 from deploy.grafana.program import panels, recurring, sql
 from deploy.grafana.program.frame import DEFINITION, asked, faults, frame, phases, placed
@@ -158,8 +159,16 @@ LIMIT 50
     )
 
 
+def _time(name: str, which: str) -> dash.QueryVariable:
+    """A variable that is not shown: when the run begins or ends."""
+    asked_for = f"SELECT {name} FROM (SELECT {recurring.SPAN} FROM runs WHERE {THIS_RUN})"
+    hidden = asked(name, f"{which} of the run", "Epoch milliseconds", asked_for, several=False)
+    return hidden.hide(model.VariableHide.HIDE_VARIABLE)
+
+
 def build() -> dash.Dashboard:
-    """The dashboard."""
+    """The dashboard. The viewer shows the time of the run unless the address has another one;
+    Grafana, which cannot, the last hours."""
     result = frame(
         "run",
         "Run",
@@ -173,9 +182,12 @@ def build() -> dash.Dashboard:
                 several=False,
             ),
             DEFINITION,
+            _time("from_ms", "Begin"),
+            _time("to_ms", "End"),
         ),
         since="now-6h",
         refresh="30s",
+        tags=["own-time"],
         events=(phases(THIS_RUN), faults(THIS_RUN)),
     )
     return placed(

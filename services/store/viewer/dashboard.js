@@ -8,6 +8,8 @@ import { Panel } from "./panel.js";
 import { intervalMs, resolveTime } from "./time.js";
 import { Variables } from "./variables.js";
 
+// Variables with the time of what a dashboard is about, which it shows until another is chosen.
+const OWN_TIME = ["from_ms", "to_ms"];
 const DASHBOARD_PATH = /^\/d\/([^/?#]+)[^?#]*/;
 
 export class Dashboard {
@@ -24,6 +26,8 @@ export class Dashboard {
     this.every = parameters.get("refresh") ?? (model.refresh || "");
     this.viewed = Number(parameters.get("viewPanel")) || null;
     this.variables = new Variables(model.templating?.list ?? [], parameters);
+    const hasOwnTime = OWN_TIME.every((name) => this.variables.get(name));
+    this.isOwnTime = hasOwnTime && !parameters.has("from") && !parameters.has("to");
     this.sources = (model.annotations?.list ?? []).filter((each) => !each.builtIn);
     this.disabled = new Set(this.sources.filter(({ enable }) => !enable).map(({ name }) => name));
     this.annotations = [];
@@ -59,6 +63,7 @@ export class Dashboard {
     this.resolveRange();
     try {
       await this.variables.load((what) => this.ask(what), rangeChanged);
+      if (this.isOwnTime) this.resolveOwnTime();
       this.changed();
       await this.loadAnnotations();
       this.drawable = this.generation;
@@ -80,6 +85,7 @@ export class Dashboard {
 
   setRange(times) {
     this.times = times;
+    this.isOwnTime = false;
     this.remember();
     return this.refresh();
   }
@@ -126,7 +132,7 @@ export class Dashboard {
   }
 
   parameters() {
-    const made = new URLSearchParams(this.times);
+    const made = new URLSearchParams(this.isOwnTime ? {} : this.times);
     if (this.every !== (this.model.refresh || "")) made.set("refresh", this.every);
     if (this.viewed) made.set("viewPanel", this.viewed);
     this.variables.parameters().forEach((value, name) => made.append(name, value));
@@ -144,6 +150,11 @@ export class Dashboard {
     const good = Number.isFinite(from) && Number.isFinite(to) && from < to;
     this.range = good ? { from, to } : { from: now - 3.6e6, to: now };
     if (!good) this.times = { from: "now-1h", to: "now" };
+  }
+
+  resolveOwnTime() {
+    const [from, to] = OWN_TIME.map((name) => Number(this.variables.get(name).values[0]));
+    if (from < to) this.range = { from, to };
   }
 
   async loadAnnotations() {

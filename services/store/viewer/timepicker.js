@@ -6,7 +6,8 @@ import { QUICK_RANGES, REFRESH_INTERVALS, inputMs, inputText, rangeText } from "
 
 /** Buttons and fields for the time range. */
 export function timePicker(dashboard) {
-  const { times, utc, range } = dashboard;
+  const { utc, range, isOwnTime } = dashboard;
+  const times = isOwnTime ? { from: String(range.from), to: String(range.to) } : dashboard.times;
   const from = element("input", {
     type: "datetime-local",
     step: "1",

@@ -53,19 +53,21 @@ const top = (dashboard) =>
 
 function links(dashboard, entries) {
   return (dashboard.model.links ?? []).flatMap((link) => {
-    const kept = new URLSearchParams(link.keepTime ? dashboard.times : {});
-    if (link.includeVars) dashboard.variables.parameters().forEach((v, k) => kept.append(k, v));
-    const withKept = (url) => (kept.size ? `${url}${url.includes("?") ? "&" : "?"}${kept}` : url);
+    const withKept = (url, keepsTime = link.keepTime) => {
+      const kept = new URLSearchParams(keepsTime ? dashboard.times : {});
+      if (link.includeVars) dashboard.variables.parameters().forEach((v, k) => kept.append(k, v));
+      return kept.size ? `${url}${url.includes("?") ? "&" : "?"}${kept}` : url;
+    };
     if (link.type === "dashboards") {
       const tags = link.tags ?? [];
       const wanted = entries.filter(
         (entry) => !entry.error && tags.every((tag) => entry.tags.includes(tag)),
       );
-      return wanted.map(({ uid, title }) =>
+      return wanted.map(({ uid, title, tags: own }) =>
         element(
           "a",
           {
-            href: withKept(`/dashboards/d/${uid}`),
+            href: withKept(`/dashboards/d/${uid}`, link.keepTime && !own.includes("own-time")),
             "aria-current": uid === dashboard.model.uid ? "page" : null,
           },
           title,
