@@ -73,6 +73,8 @@ SchemaIdText = Annotated[
 SEPARATOR: Final = r"^([\t !#-~])?$"
 MAX_RELATED = 64
 MOST_WINDOW_MS: Final = 366 * 86_400_000
+DAY_S: Final = 86_400
+MOST_RUN_S: Final = 10_000_000_000  # of one run with everything that topics have
 
 
 def _checked_path(path: str) -> str:
@@ -343,7 +345,8 @@ class Watch(Model):
     """A watch file.
 
     stage: its name in tables and charts; the pipeline has the name of the watch. begin: at the end
-    of the topics, or at their earliest record. run_s: duration of a run; an hour, except in trials.
+    of the topics, or at their earliest record. run_s: duration of a run; an hour, except in trials;
+    more than a day only from the earliest record on.
     share: of the identities counted, selected by hash; counts are exact for these. max_per_second:
     limit of records per second, inputs and outputs; above it a smaller share is counted until the
     rate falls; 0 for no limit.
@@ -367,7 +370,7 @@ class Watch(Model):
     relation: Relation = Relation()
     stage: Stage = "output"
     begin: Literal["now", "earliest"] = "now"
-    run_s: int = Field(3_600, ge=5, le=86_400)
+    run_s: int = Field(3_600, ge=5, le=MOST_RUN_S)
     share: float = Field(1.0, gt=0, le=1)
     max_per_second: int = Field(0, ge=0)
     max_records: int = Field(4_000_000, ge=1_000, le=100_000_000)
@@ -458,6 +461,8 @@ class Watch(Model):
             raise ValueError(f"latency can be split by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join needs at least two inputs")
+        if self.begin == "now" and self.run_s > DAY_S:
+            raise ValueError(f"run_s must be at most {DAY_S}")
         self._check_times()
         self._check_hops()
         _ = self.limits  # raises for an invalid threshold

@@ -314,7 +314,7 @@ def cited_workload(workload: Workload) -> Workload:
             f"({', '.join(PERIODIC)}), so that it can be steady."
         )
     phases = workload.phases
-    longer = {"warm_up_s": WARM_UP_S, "until_steady": True, "optimised": True}
+    longer = {"warm_up_s": WARM_UP_S, "until_steady": True}
     longer["measure_s"] = max(MEASURE_S, phases.measure_s)
     rules = workload.validity
     strict = {

@@ -35,6 +35,7 @@ from services.console.report.words import watch_complaints
 from services.console.terminal import harmless, is_quiet, say_unless_quiet, teller
 from services.definitions.watches import (
     end_watch,
+    judged_until_ms,
     keep_watch,
     kept_watch,
     kept_watches,
@@ -117,9 +118,12 @@ class Following:
     def follow(self, most_s: float = math.inf, reason: str = "") -> None:
         """Print a line with the latest figures every TELL_S, for so many seconds, and each new
         problem. reason: the last problem that was told. If only results are printed, the figures
-        of a limited time are left out: its report has them."""
+        of a limited time are left out: its report has them. A watch that begins with the earliest
+        record is followed until it has judged all records before the end of that time."""
         begin_s = told_s = time.monotonic()
-        while time.monotonic() - begin_s < most_s:
+        is_behind = self.watch.begin == "earliest" and most_s < math.inf
+        end_ms = now_ms() + 1000 * most_s
+        while time.monotonic() - begin_s < most_s or (is_behind and self._judged_ms() < end_ms):
             self.check()
             if time.monotonic() - told_s >= TELL_S:
                 told_s, before = time.monotonic(), reason
@@ -170,6 +174,9 @@ class Following:
         except QueryError:
             return ""
         return ": ".join(filter(None, (trouble.topic, trouble.reason))) if trouble else ""
+
+    def _judged_ms(self) -> int:
+        return judged_until_ms(self.settings.data, self.watch.name) or 0
 
     def _open_runs(self, known: Set[str]) -> bool:
         try:
@@ -468,8 +475,6 @@ def checked(options: WatchOptions, watch: Watch) -> Watch:
         raise DefinitionError(
             f"--duration must be from {LEAST_DURATION_S} to {MOST_DURATION_S} seconds."
         )
-    if watch.begin != "now":
-        raise DefinitionError('--duration needs begin = "now" in the file.')
     changed = {"thresholds": (*watch.thresholds, *options.thresholds)}
     try:
         return Watch.model_validate(watch.model_dump() | changed)
@@ -479,9 +484,12 @@ def checked(options: WatchOptions, watch: Watch) -> Watch:
 
 def in_one_run(watch: Watch, duration_s: int) -> Watch:
     """The watch with runs so long that one contains all of it, and what is read before and after:
-    the first inputs are older than the watch, and clocks of producers may be ahead."""
+    the first inputs are older than the watch, and clocks of producers may be ahead. That of one
+    that begins with the earliest record contains all times since 1970, however long it reads."""
     first_s = int(time.time()) - BEFORE_S
     last_s = first_s + BEFORE_S + duration_s + AFTER_S
+    if watch.begin == "earliest":
+        return watch.model_copy(update={"run_s": 2 * last_s})
     run_s = next(each for each in count(last_s - first_s) if first_s // each == last_s // each)
     return watch.model_copy(update={"run_s": run_s})
 

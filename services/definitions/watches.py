@@ -38,6 +38,16 @@ def read_watch(path: Path) -> Watch:
     return _with_schemas(watch, path.parent)
 
 
+def judged_until_ms(data: Path, name: str) -> int | None:
+    """Up to when the records of a watch were judged when its position was saved, epoch ms; None if
+    there is none."""
+    try:
+        with position_path(data, name).open("rb") as saved:
+            return int(json.loads(saved.readline())["rest"]["before_ms"])
+    except (OSError, ValueError, KeyError):
+        return None
+
+
 def read_cluster(path: Path) -> Cluster:
     """Read only the tables `kafka` and `registry` of a watch file. Raises DefinitionError."""
     fields = {name: each for name, each in _fields(path).items() if name in Cluster.model_fields}

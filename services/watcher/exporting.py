@@ -149,7 +149,7 @@ class ExportContext(WatchContext):
         self.pace = WatchPace(show_s=SHOW_S)
         self.metrics = WatchMetrics()
         self.stop = threading.Event()
-        self._seconds = seconds
+        self._seconds, self._began_ms = seconds, now_ms()
         self._figures = state.events.counts.saved()
 
     def open_events(self, _producer: str) -> CountingSink:
@@ -168,9 +168,15 @@ class ExportContext(WatchContext):
         state.report = report_so_far(state.watch, watching.watched, watching.runs)
         state.problem = ""
         return_pages()
-        since_ms = watching.watched.since_ms
-        if self._seconds is not None and now_ms() >= since_ms + 1000 * self._seconds:
+        if self._seconds is not None and self._is_over(watching.watched, self._seconds):
             self.end()
+
+    def _is_over(self, watched: Watched, seconds: float) -> bool:
+        """Whether a watch has lasted for so long. One that begins with the earliest record reads
+        what was there before it began, however long that takes, and as much of the present."""
+        if watched.watch.begin == "earliest":
+            return watched.before_ms >= self._began_ms + 1000 * seconds
+        return now_ms() >= watched.since_ms + 1000 * seconds
 
     def end(self) -> None:
         """Stop. A watch that is to end is concluded, another one goes on at the next start."""
@@ -194,7 +200,7 @@ class ExportContext(WatchContext):
 def report_so_far(watch: Watch, watched: Watched, runs: WatchRuns) -> Report:
     """The report of the run up to which everything is judged, as if it ended there."""
     run = watched.counting.run_of(max(watched.before_ms, watched.since_ms))
-    from_ms = max(watched.since_ms, runs.end_ms(run - 1))
+    from_ms = max(watched.from_ms, runs.end_ms(run - 1))
     span = WatchReport(from_ms=from_ms, until_ms=max(from_ms, watched.before_ms))
     reasons = runs.reasons.get(run, [])
     return report_of(watch, watched, runs.id_of(run), RunConclusion(watch=span), reasons)

@@ -38,11 +38,13 @@ NEXT_RECORD: Final = "kafka_consumergroup_next_record_timestamp_seconds"
 LAG_S: Final = "kafka_consumergroup_lag_seconds"
 CATCH_UP_S: Final = "kafka_consumergroup_catch_up_seconds"
 TIMEOUT_S: Final = 5.0
+NO_ANSWER: Final = "Kafka did not report it in time"
 MAX_PARTITIONS: Final = 5_000
 MAX_FETCHED: Final = 500  # partitions that are fetched at once
 MAX_SAMPLES: Final = 1_000  # of an event
 SPAN_MS: Final = 60_000  # rates are those of this time
 LEAST_SPAN_MS: Final = 10_000
+MOST_UNKNOWN_MS: Final = 30_000  # without a known lag of a group, six questions
 # One record of each partition is wanted, and the end of those without one.
 FETCHING: Final[dict[str, Any]] = {
     "group.id": "tidegauge-watch",
@@ -315,13 +317,17 @@ class GroupLagReader:
     _failed: dict[str, str] = field(default_factory=dict)
     _progress: dict[tuple[str, Place], Progress] = field(default_factory=dict)
     _unread: set[tuple[str, Place]] = field(default_factory=set)  # in time, at the last request
+    _asked_ms: int = 0
     _asked: "Future[tuple[list[ObservedGroup], dict[str, str]]] | None" = None
 
     def ask(self) -> None:
-        """Ask for the lag of all groups, unless the answer to the last request is pending."""
+        """Ask for the lag of all groups, unless the answer to the last request is pending. One that
+        has been pending for MOST_UNKNOWN_MS is a problem of all groups."""
         if self._asked is None:
-            self._asked = Future()
+            self._asked, self._asked_ms = Future(), self.clock()
             Thread(target=self._read, args=(self._asked,), name="group-lag", daemon=True).start()
+        elif self.clock() - self._asked_ms > MOST_UNKNOWN_MS:
+            self._tell_failed(dict.fromkeys(self.groups, NO_ANSWER))
 
     def answer(self) -> list[ObservedGroup]:
         """The lag of groups that have committed offsets, once for each request."""
@@ -329,11 +335,15 @@ class GroupLagReader:
             return []
         lags, failed = self._asked.result()
         self._asked = None
+        self._tell_failed(failed)
+        return [lag for lag in lags if lag.partitions]
+
+    def _tell_failed(self, failed: dict[str, str]) -> None:
+        """Note why groups could not be read, and that all others could."""
         for group in sorted(failed.keys() - self._failed.keys()):
             detail = {"group": group, "reason": failed[group]}
             self.troubles.append(Trouble("group_not_read", detail))
         self._failed = failed
-        return [lag for lag in lags if lag.partitions]
 
     def _read(self, asked: "Future[tuple[list[ObservedGroup], dict[str, str]]]") -> None:
         lags: list[ObservedGroup] = []
@@ -343,7 +353,7 @@ class GroupLagReader:
                 try:
                     lags.append(self._lag(group, failed))
                 except (KafkaException, FutureTimeoutError) as error:
-                    failed[group] = said_by_kafka(error) or "Kafka did not report it in time"
+                    failed[group] = said_by_kafka(error) or NO_ANSWER
             known = {(lag.group, (p.topic, p.partition)) for lag in lags for p in lag.partitions}
             self._progress = {name: self._progress[name] for name in known & self._progress.keys()}
             asked.set_result((lags, failed))

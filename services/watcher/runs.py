@@ -17,13 +17,12 @@ from schemas.threshold import GROUP, LATENCY_FIGURES, RATE, Threshold, parse_thr
 from schemas.watch import Watch, WatchedPipeline, WatchedWorkload, WatchRun
 from services.watcher.clusters import Span, latency_error
 from services.watcher.counting import LATEST, MEASURE, VISIBLE, Counting, RunTotals
-from services.watcher.group_lag import LagTotals
+from services.watcher.group_lag import MOST_UNKNOWN_MS, LagTotals
 from services.watcher.records import NONE_MS
 
 MOST_REASONS: Final = 20
 CLUSTERS_APART: Final = "clusters_apart_ms"
 NO_CLOCKS: Final[Mapping[str, Span | None]] = {}
-MOST_UNKNOWN_MS: Final = 30_000  # without a known lag of a group, six questions
 
 
 def judged_run(
@@ -181,12 +180,12 @@ class WatchRuns:
         """The end of a run, exclusive."""
         return 1000 * (run + 1) * self.watch.run_s
 
-    def begin(self, run: int) -> Iterator[LifecycleEvent]:
-        """The events that begin a run, unless it has begun."""
+    def begin(self, run: int, from_ms: int = 0) -> Iterator[LifecycleEvent]:
+        """The events that begin a run, unless it has begun. from_ms: nothing of it is earlier."""
         if run in self.begun:
             return
         self.begun.add(run)
-        start_ms, end_ms = self.end_ms(run - 1), self.end_ms(run)
+        start_ms, end_ms = max(from_ms, self.end_ms(run - 1)), self.end_ms(run)
         relation = self.watch.relation
         run_id = self.id_of(run)
         begun = WatchRun(

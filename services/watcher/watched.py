@@ -140,6 +140,7 @@ class Watched:
         self.removals = Removals(watch.relation, clock(), between)
         self._clock = clock
         self.before_ms = 0
+        self._first_ms: int | None = None  # the second of the earliest record
         self.sampling = Sampling(watch)
         self._last_seen: dict[str, dict[str, int]] = {}  # by topic and timestamp type, epoch ms
         self.refused: dict[tuple[str, str], RefusedRecords] = {}
@@ -157,6 +158,14 @@ class Watched:
         self.hops = [hop.counting for hop in self._hops]
         self._kept = self.sampling.taken
         self._crowded_ms: int | None = None  # when many inputs were remembered, or the first look
+
+    @property
+    def from_ms(self) -> int:
+        """From when on records count: the begin of the watch, or the second of the earliest record
+        if it begins with that; the end if there is none."""
+        if self.watch.begin == "now":
+            return self.since_ms
+        return self.before_ms if self._first_ms is None else self._first_ms
 
     @property
     def unread(self) -> int:
@@ -382,6 +391,7 @@ class Watched:
             arrays |= {f"hop_{number}_{name}": column for name, column in columns.items()}
         rest = {
             "since_ms": self.since_ms,
+            "first_ms": self._first_ms,
             "before_ms": self.before_ms,
             "closed_ms": self.closed_ms,
             "sampling": self.sampling.saved(),
@@ -399,6 +409,7 @@ class Watched:
         """Restore saved state."""
         self.since_ms, self.before_ms = rest["since_ms"], rest["before_ms"]
         self.closed_ms = rest["closed_ms"]
+        self._first_ms = rest.get("first_ms")  # not in releases up to 0.1.0
         self.sampling.restore(rest["sampling"])
         self._kept = self.sampling.taken
         self._last_seen = rest["last_seen"]
@@ -415,6 +426,9 @@ class Watched:
         lengths = np.fromiter(sizes(messages), np.int64, len(messages))
         judged = times >= self.since_ms
         if judged.any():
+            first_ms = int(times[judged].min()) // 1000 * 1000
+            known_ms = self._first_ms
+            self._first_ms = first_ms if known_ms is None else min(first_ms, known_ms)
             for stage in self._stages:
                 # A topic between hops is counted once, as an output.
                 is_input = stage is self._main and topic in stage.inputs

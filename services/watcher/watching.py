@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -21,7 +21,7 @@ from services.runtime.settings import ServiceSettings
 from services.watcher import position
 from services.watcher.clusters import LagReader, TopicsReader, said_of_clusters
 from services.watcher.counting import LatencyCounts, RunTotals, WatchFigures
-from services.watcher.group_lag import ObservedGroup
+from services.watcher.group_lag import MOST_UNKNOWN_MS, ObservedGroup, TopicLag
 from services.watcher.position import SUMMED, CatchingUp, EventStore
 from services.watcher.runs import CLUSTERS_APART, WatchRuns
 from services.watcher.sampling import WHOLE
@@ -174,8 +174,15 @@ class Watching:
             "figures": self.events.counts.saved(),
             "lag_ms": max(0, now_ms() - before_ms) if before_ms else None,
             "is_valid": not self.runs.reasons.get(self._run()),
-            "lags": [astuple(each) for lag in self._lags.values() for each in lag.topics()],
+            "lags": [astuple(each) for each in self._known_lags()],
         }
+
+    def _known_lags(self) -> Iterator[TopicLag]:
+        """The lags of groups that answered of late."""
+        since_ms = now_ms() - MOST_UNKNOWN_MS
+        for lag in self._lags.values():
+            if lag.asked_ms >= since_ms:
+                yield from lag.topics()
 
     def save(self) -> None:
         """Save the position. Raises BusSilentError, KafkaException, OSError."""
@@ -265,9 +272,10 @@ class Watching:
 
     def _begin(self, runs: set[int]) -> None:
         """Begin runs, except those that are closed: their results are final."""
+        from_ms = self.watched.from_ms if self.watch.begin == "earliest" else 0
         for run in sorted(runs):
             if self.runs.end_ms(run) > self.watched.closed_ms:
-                for event in self.runs.begin(run):
+                for event in self.runs.begin(run, from_ms):
                     self._publish_event(event)
 
     def _publish_counts(self) -> None:
@@ -305,7 +313,7 @@ class Watching:
         without the other."""
         watched, run_id = self.watched, self.runs.id_of(run)
         totals, *hops = (each.end(run) for each in (watched.counting, *watched.hops))
-        watched_ms = (watched.since_ms, watched.before_ms)
+        watched_ms = (watched.from_ms, watched.before_ms)
         for hop in hops:
             totals.unmeasured = totals.unmeasured or hop.unmeasured
         circumstances = self._circumstances(run, totals)

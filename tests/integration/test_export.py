@@ -171,6 +171,29 @@ def test_a_limited_time_is_a_run_with_a_report_and_thresholds(broker, tmp_path):
     assert [each.name for each in (tmp_path / "data").iterdir()] == []
 
 
+def test_a_limited_time_from_the_beginning_judges_what_was_there_before_it(broker, tmp_path):
+    make_topics(broker.bootstrap, **{"past-in": 2, "past-out": 2})
+    path, port = watch_file(tmp_path, broker, "past"), free_port()
+    load = Load(broker.bootstrap, pairs("past"), count=500, per_second=5_000)
+    load.start()
+    load.join()
+    more = ["--duration", "8", "--report", str(tmp_path / "report.json")]
+    with exported(path, tmp_path, port, *more) as process:
+        assert process.wait(DEADLINE_S) == 1, (tmp_path / "output").read_text()
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["valid"]
+    found = report["pipelines"]["past"]["stages"]["output"]["verdicts"]
+    assert {verdict: count for verdict, count in found.items() if count} == {
+        "exact": 450,
+        "missing": 50,
+        "duplicate": 20,
+    }
+    span = report["conclusion"]["watch"]
+    lasted_s = (span["until_ms"] - span["from_ms"]) / 1000
+    assert 8 <= lasted_s < DEADLINE_S + 1
+    assert report["input"]["records_per_second"] == pytest.approx(500 / lasted_s)
+
+
 def test_a_problem_is_told_once_and_the_watch_begins_when_it_is_over(broker, tmp_path):
     path, port = watch_file(tmp_path, broker, "later"), free_port()
     with exported(path, tmp_path, port) as process:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import time
 from argparse import Namespace
 
 import pytest
@@ -107,6 +108,11 @@ def test_a_watch_of_some_seconds_is_one_run(monkeypatch, duration, begin_s):
     assert found.run_s <= 86_400
 
 
+def test_a_watch_of_some_seconds_that_reads_from_the_beginning_is_one_run():
+    found = in_one_run(ORDERS.model_copy(update={"begin": "earliest"}), 60)
+    assert found.run_s > time.time() + 60 + 3_600
+
+
 def test_thresholds_of_the_command_are_added_to_those_of_the_file():
     file = ORDERS.model_copy(update={"thresholds": ("missing <= 0",)})
     assert checked(gate(thresholds=["p99_ms <= 5"]), file).thresholds == (
@@ -121,7 +127,6 @@ def test_thresholds_of_the_command_are_added_to_those_of_the_file():
         ({"detach": True}, {}, "--duration and --detach"),
         ({"duration": 4}, {}, "--duration must be from 5 to 43200 seconds."),
         ({"duration": 43_201}, {}, "--duration must be from 5 to 43200 seconds."),
-        ({}, {"begin": "earliest"}, '--duration needs begin = "now"'),
         ({"thresholds": ["wrong <= 0"]}, {}, "--threshold: .*a one_to_one watch has no wrong"),
     ],
 )

@@ -16,7 +16,9 @@ from services.watcher.group_lag import (
     CATCH_UP_S,
     LAG_S,
     MAX_SAMPLES,
+    MOST_UNKNOWN_MS,
     NEXT_RECORD,
+    NO_ANSWER,
     OFFSET,
     GroupLagReader,
     ObservedGroup,
@@ -106,6 +108,26 @@ def test_groups_that_do_not_answer_delay_nothing_else():
     assert (first.group, second.group) == ("a", "b")
     assert samples(first)[LAG] == samples(second)[LAG] == 2.0
     assert lag.answer() == []
+
+
+def test_groups_whose_request_hangs_are_told_of_once_until_they_answer():
+    groups, times = Groups(), [0]
+    lag = reader_of(groups, lambda: times[-1])
+    lag.ask()
+    for time_ms in (MOST_UNKNOWN_MS, MOST_UNKNOWN_MS + 1, 2 * MOST_UNKNOWN_MS):
+        times.append(time_ms)
+        lag.ask()
+    assert [each.detail["reason"] for each in lag.troubles] == [NO_ANSWER, NO_ANSWER]
+    assert told(lag) == ["a", "b"]
+    groups.may_answer.set()
+    assert len(asked(lag)) == 2
+    groups.may_answer.clear()
+    lag.ask()
+    assert told(lag) == []
+    times.append(times[-1] + MOST_UNKNOWN_MS + 1)
+    lag.ask()
+    assert told(lag) == ["a", "b"]
+    groups.may_answer.set()
 
 
 def test_a_group_that_is_not_read_is_told_of_once_until_it_answers(groups):

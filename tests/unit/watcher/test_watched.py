@@ -287,6 +287,20 @@ def test_the_clock_of_a_producer_that_is_ahead_says_nothing_of_other_records():
     assert not watched.refused
 
 
+def test_a_watch_that_begins_with_the_earliest_record_counts_from_its_second_on():
+    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0, clock=lambda: 90_000)
+    list(watched.advance(2_000))
+    assert watched.from_ms == 2_000
+    watched.take("in", records("in", [(1, 59_000)]))
+    watched.take("out", records("out", [(1, 3_500)]))
+    list(watched.advance(90_000))
+    assert watched.from_ms == 3_000
+    arrays, rest = watched.saved()
+    again = Watched(watched.watch, 0)
+    again.restore(arrays, json.loads(json.dumps(rest)))
+    assert again.from_ms == 3_000
+
+
 def test_a_run_that_was_concluded_long_ago_stays_as_it_was():
     watch = a_watch(begin="earliest", relation=RELATION, run_s=60)
     watched, runs = Watched(watch, 0, clock=lambda: 130_000), WatchRuns(watch, {})

@@ -11,8 +11,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME
 from schemas import catalogue
 from schemas.events import Concluded, WatchBegun, WatchTrouble
 from services.definitions.watches import keep_watch
+from services.runtime.process import now_ms
 from services.watcher import process
-from services.watcher.group_lag import ObservedGroup, PartitionLag
+from services.watcher.group_lag import MOST_UNKNOWN_MS, ObservedGroup, PartitionLag
 from services.watcher.position import PublishedSince
 from services.watcher.troubles import Trouble
 from services.watcher.watched import CALM_MS
@@ -312,11 +313,11 @@ def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, con
 
 
 def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, context):
-    limits = ["input.records_per_second >= 0.6", "outputs >= 2"]
+    limits = ["input.records_per_second >= 3.1", "outputs >= 2"]
     answered(shop(thresholds=limits), context, {5_000: 5_003, 5_001: 5_012}).end()
     assert thresholds(bus) == {
         "watch-w-19700101-000000-1": [
-            ("input.records_per_second >= 0.6", 0.5, False),  # of six seconds
+            ("input.records_per_second >= 3.1", 3, False),  # from the second of the first one on
             ("output.outputs >= 2", 2, True),
         ]
     }
@@ -378,3 +379,16 @@ def test_the_lag_of_a_group_is_judged_in_the_run_of_the_question_also_over_a_res
         name(1): [("group.lag_seconds <= 3", 3.5, False)],
         name(4): [("group.lag_seconds <= 3", None, False)],
     }
+
+
+def test_the_lag_of_a_group_that_does_not_answer_any_more_is_shown_no_longer(bus, context):
+    watch = shop(groups=["app", "other"])
+    keep_watch(context.settings.data, watch)
+    watching = process.open_watching(watch, context)
+    lags = (PartitionLag("out", 0, "", 0, 9, behind_ms=3_500),)
+    now = now_ms()
+    watching.lag = LagsOnce(
+        ObservedGroup("app", now, lags), ObservedGroup("other", now - MOST_UNKNOWN_MS - 1, lags)
+    )
+    step(watching, 5_100, 5_000)
+    assert [group for group, *_ in watching.shown()["lags"]] == ["app"]
