@@ -28,7 +28,7 @@ OPEN: Final = 0
 MISSING: Final = 1
 PAIRED: Final = 2
 FIRST_CELLS = 1 << 14
-MOST_BLOCK: Final = 1 << 18
+MOST_BLOCK: Final = 1 << 17
 # Of each column as it is saved: its numbers, and how their differences are kept while these fit.
 _KINDS: dict[str, tuple[Any, Any]] = {
     "hash": (np.uint64, np.uint64),
@@ -358,8 +358,8 @@ class Groups:
         if high + count <= len(self._columns["hash"].cells):
             return
         size, known = len(self) + count, len(self._columns["hash"].cells)
-        is_good = 17 * size <= 16 * known <= 20 * size
-        size = known if is_good else max(FIRST_CELLS, 9 * size // 8)
+        is_good = 33 * size <= 32 * known <= 40 * size
+        size = known if is_good else max(FIRST_CELLS, 17 * size // 16)
         for column in self._columns.values():
             column.move(low, high, size)
         self._base = self.first
