@@ -71,7 +71,9 @@ def test_the_data_source_is_chosen_by_one_variable(found):
 def test_a_dashboard_says_what_it_shows_and_leads_to_the_others(found):
     assert found["title"]
     assert found["description"]
-    (link,) = found["links"]
+    link, *own = found["links"]
+    is_run = found["uid"] == "tidegauge-run"
+    assert [each["title"] for each in own] == (["Time of the run"] if is_run else [])
     assert (link["type"], link["tags"]) == ("dashboards", ["tidegauge"])
     assert link["keepTime"]
     assert link["includeVars"]
@@ -83,7 +85,8 @@ def test_a_dashboard_says_what_it_shows_and_leads_to_the_others(found):
 
 @EVERY
 def test_every_variable_is_named_used_and_bounded(found):
-    text = " ".join(sql for sql, _source in queries(found))
+    links = (each["url"] for each in found["links"] if each["type"] == "link")
+    text = " ".join([*(sql for sql, _source in queries(found)), *links])
     for name, variable in variables(found).items():
         assert variable["label"], name
         assert variable["description"], name

@@ -39,6 +39,7 @@ COUNTED = f"""
         AND run_id NOT IN (SELECT run_id FROM results_latency WHERE {THIS_RUN} LIMIT 1)
 ) AS counted
 """.strip()
+TO_ITS_TIME = "/d/tidegauge-run?${run:queryparam}&from=${begin}&to=${end}&${datasource:queryparam}"
 EXPIRED = "or its reports have expired (TIDEGAUGE_KEEP_PROGRESS_DAYS)."
 NOT_YET = "Nothing measured yet. Select another run, or a time range that contains this one."
 
@@ -159,16 +160,16 @@ LIMIT 50
     )
 
 
-def _time(name: str, which: str) -> dash.QueryVariable:
+def _time(name: str, column: str) -> dash.QueryVariable:
     """A variable that is not shown: when the run begins or ends."""
-    asked_for = f"SELECT {name} FROM (SELECT {recurring.SPAN} FROM runs WHERE {THIS_RUN})"
-    hidden = asked(name, f"{which} of the run", "Epoch milliseconds", asked_for, several=False)
+    time_ms = f"SELECT {column} FROM (SELECT {recurring.SPAN} FROM runs WHERE {THIS_RUN})"
+    hidden = asked(name, f"The {name} of the run", "Epoch milliseconds", time_ms, several=False)
     return hidden.hide(model.VariableHide.HIDE_VARIABLE)
 
 
 def build() -> dash.Dashboard:
     """The dashboard. The viewer shows the time of the run unless the address has another one;
-    Grafana, which cannot, the last hours."""
+    Grafana, which cannot, the last hours and a link to that time."""
     result = frame(
         "run",
         "Run",
@@ -182,13 +183,18 @@ def build() -> dash.Dashboard:
                 several=False,
             ),
             DEFINITION,
-            _time("from_ms", "Begin"),
-            _time("to_ms", "End"),
+            _time("begin", "from_ms"),
+            _time("end", "to_ms"),
         ),
         since="now-6h",
         refresh="30s",
         tags=["own-time"],
         events=(phases(THIS_RUN), faults(THIS_RUN)),
+    ).link(
+        dash.DashboardLink("Time of the run")
+        .type(model.DashboardLinkType.LINK)
+        .url(TO_ITS_TIME)
+        .tooltip("From the request of the run to its end")
     )
     return placed(
         result,

@@ -9,7 +9,7 @@ import { intervalMs, resolveTime } from "./time.js";
 import { Variables } from "./variables.js";
 
 // Variables with the time of what a dashboard is about, which it shows until another is chosen.
-const OWN_TIME = ["from_ms", "to_ms"];
+const OWN_TIME = ["begin", "end"];
 const DASHBOARD_PATH = /^\/d\/([^/?#]+)[^?#]*/;
 
 export class Dashboard {
