@@ -393,6 +393,11 @@ class Watch(Model):
         return (self.stage, *(hop.name for hop in self.hops))
 
     @property
+    def is_one_run(self) -> bool:
+        """Whether one run has all that the topics have."""
+        return self.run_s > DAY_S
+
+    @property
     def sides(self) -> tuple[WatchedTopic, ...]:
         """All topics: inputs, those between, outputs."""
         return (*self.inputs, *self.through, *self.outputs)
@@ -461,7 +466,7 @@ class Watch(Model):
             raise ValueError(f"latency can be split by one field, not by {' and '.join(fields)}")
         if self.relation.kind == "join" and self.inputs_per_output < 2:
             raise ValueError("a join needs at least two inputs")
-        if self.begin == "now" and self.run_s > DAY_S:
+        if self.begin == "now" and self.is_one_run:
             raise ValueError(f"run_s must be at most {DAY_S}")
         self._check_times()
         self._check_hops()

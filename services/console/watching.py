@@ -118,10 +118,10 @@ class Following:
     def follow(self, most_s: float = math.inf, reason: str = "") -> None:
         """Print a line with the latest figures every TELL_S, for so many seconds, and each new
         problem. reason: the last problem that was told. If only results are printed, the figures
-        of a limited time are left out: its report has them. A watch that begins with the earliest
-        record is followed until it has judged all records before the end of that time."""
+        of a limited time are left out: its report has them. A watch whose run has all that the
+        topics have is followed until it has judged all records before the end of that time."""
         begin_s = told_s = time.monotonic()
-        is_behind = self.watch.begin == "earliest" and most_s < math.inf
+        is_behind = self.watch.is_one_run and most_s < math.inf
         end_ms = now_ms() + 1000 * most_s
         while time.monotonic() - begin_s < most_s or (is_behind and self._judged_ms() < end_ms):
             self.check()

@@ -44,7 +44,7 @@ def judged_until_ms(data: Path, name: str) -> int | None:
     try:
         with position_path(data, name).open("rb") as saved:
             return int(json.loads(saved.readline())["rest"]["before_ms"])
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

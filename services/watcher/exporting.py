@@ -172,9 +172,9 @@ class ExportContext(WatchContext):
             self.end()
 
     def _is_over(self, watched: Watched, seconds: float) -> bool:
-        """Whether a watch has lasted for so long. One that begins with the earliest record reads
+        """Whether a watch has lasted for so long. One whose run has all that the topics have reads
         what was there before it began, however long that takes, and as much of the present."""
-        if watched.watch.begin == "earliest":
+        if watched.watch.is_one_run:
             return watched.before_ms >= self._began_ms + 1000 * seconds
         return now_ms() >= watched.since_ms + 1000 * seconds
 

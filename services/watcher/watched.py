@@ -162,8 +162,8 @@ class Watched:
     @property
     def from_ms(self) -> int:
         """From when on records count: the begin of the watch, or the second of the earliest record
-        if it begins with that; the end if there is none."""
-        if self.watch.begin == "now":
+        if one run has all; the end if there is none."""
+        if not self.watch.is_one_run:
             return self.since_ms
         return self.before_ms if self._first_ms is None else self._first_ms
 

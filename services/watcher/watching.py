@@ -272,7 +272,7 @@ class Watching:
 
     def _begin(self, runs: set[int]) -> None:
         """Begin runs, except those that are closed: their results are final."""
-        from_ms = self.watched.from_ms if self.watch.begin == "earliest" else 0
+        from_ms = self.watched.from_ms if self.watch.is_one_run else 0
         for run in sorted(runs):
             if self.runs.end_ms(run) > self.watched.closed_ms:
                 for event in self.runs.begin(run, from_ms):

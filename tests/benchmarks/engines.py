@@ -64,8 +64,7 @@ PEERS = {
 }
 # Programs written by hand for the domain traffic, each measured beside the engine that it is a peer
 # of, from a backlog: their settings are for that.
-PLAIN = {"flink": "examples/plain_flink/pipeline.toml"}
-PLAIN_FILES = [str(ROOT / path) for path in PLAIN.values()]
+PLAIN = {"flink": str(ROOT / "examples/plain_flink/pipeline.toml")}
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor", "socket-python")
 LIMITED = "_heap_limited_runs"
@@ -139,7 +138,7 @@ def measure(say: Say, scratch: Path) -> Measured:
             with running_stack(scratch / "stack") as stack:
                 for number in range(asked.rounds):
                     for name in asked.of_round(number):
-                        if asked.files[name] in PLAIN_FILES:
+                        if asked.files[name] in PLAIN.values():
                             continue
                         measure_steady(say, asked, found, stack, name)
         if asked.backlog:
@@ -168,7 +167,7 @@ def what_is_asked() -> Asked:
     given = filter(None, get("TIDEGAUGE_BENCH_PIPELINES", every).split(","))
     stages = parse_stages(get("TIDEGAUGE_BENCH_STAGES", "1-3"), STAGES)
     files = {FLOOR_NAME: str(ROOT / FLOOR)} | {load_pipeline(file).name: file for file in given}
-    peers = [PLAIN_FILES[place] for place, name in enumerate(PLAIN) if name in files]
+    peers = [PLAIN[name] for name in files if name in PLAIN]
     files |= {load_pipeline(file).name: file for file in peers}
     return Asked(
         files,

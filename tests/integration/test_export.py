@@ -55,6 +55,13 @@ def pairs(name, lost=10):
     return record
 
 
+def send(broker, name, count, first=0):
+    """Send all records of `pairs`."""
+    load = Load(broker.bootstrap, pairs(name), count=count, per_second=5_000, first=first)
+    load.start()
+    load.join()
+
+
 def command(path, folder, port, *more):
     told = ["watch", str(path), "--export", "--port", str(port), "--data", str(folder / "data")]
     return [sys.executable, "-m", "services.console", *told, *more]
@@ -116,9 +123,7 @@ def verdicts(port):
 def test_figures_are_those_of_the_topics_and_a_restart_goes_on(broker, tmp_path):
     make_topics(broker.bootstrap, **{"first-in": 2, "first-out": 2})
     path, port = watch_file(tmp_path, broker, "first"), free_port()
-    load = Load(broker.bootstrap, pairs("first"), count=500, per_second=5_000)
-    load.start()
-    load.join()
+    send(broker, "first", 500)
     wanted = {"exact": 450, "missing": 50, "duplicate": 20}
     with exported(path, tmp_path, port) as process:
         await_that(process, tmp_path, lambda: verdicts(port) == wanted)
@@ -135,9 +140,7 @@ def test_figures_are_those_of_the_topics_and_a_restart_goes_on(broker, tmp_path)
         assert "<td>missing<td>50" in text
         assert get(port, "/health/ready") == "ready\n"
     assert process.returncode == 0
-    more = Load(broker.bootstrap, pairs("first"), count=100, per_second=5_000, first=500)
-    more.start()
-    more.join()
+    send(broker, "first", 100, first=500)
     with exported(path, tmp_path, port) as process:
         # Counters begin at 0, the run goes on.
         await_that(process, tmp_path, lambda: verdicts(port).get("missing") == 10)
@@ -174,9 +177,7 @@ def test_a_limited_time_is_a_run_with_a_report_and_thresholds(broker, tmp_path):
 def test_a_limited_time_from_the_beginning_judges_what_was_there_before_it(broker, tmp_path):
     make_topics(broker.bootstrap, **{"past-in": 2, "past-out": 2})
     path, port = watch_file(tmp_path, broker, "past"), free_port()
-    load = Load(broker.bootstrap, pairs("past"), count=500, per_second=5_000)
-    load.start()
-    load.join()
+    send(broker, "past", 500)
     more = ["--duration", "8", "--report", str(tmp_path / "report.json")]
     with exported(path, tmp_path, port, *more) as process:
         assert process.wait(DEADLINE_S) == 1, (tmp_path / "output").read_text()

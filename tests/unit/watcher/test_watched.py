@@ -287,8 +287,9 @@ def test_the_clock_of_a_producer_that_is_ahead_says_nothing_of_other_records():
     assert not watched.refused
 
 
-def test_a_watch_that_begins_with_the_earliest_record_counts_from_its_second_on():
-    watched = Watched(a_watch(begin="earliest", relation=RELATION), 0, clock=lambda: 90_000)
+def test_a_run_with_all_that_topics_have_counts_from_the_second_of_the_earliest_record_on():
+    watch = a_watch(begin="earliest", relation=RELATION, run_s=100_000)
+    watched = Watched(watch, 0, clock=lambda: 90_000)
     list(watched.advance(2_000))
     assert watched.from_ms == 2_000
     watched.take("in", records("in", [(1, 59_000)]))

@@ -313,11 +313,11 @@ def test_each_hour_is_judged_once_by_the_thresholds_also_over_a_restart(bus, con
 
 
 def test_a_watch_that_is_ended_is_judged_over_what_it_has(bus, context):
-    limits = ["input.records_per_second >= 3.1", "outputs >= 2"]
+    limits = ["input.records_per_second >= 0.6", "outputs >= 2"]
     answered(shop(thresholds=limits), context, {5_000: 5_003, 5_001: 5_012}).end()
     assert thresholds(bus) == {
         "watch-w-19700101-000000-1": [
-            ("input.records_per_second >= 3.1", 3, False),  # from the second of the first one on
+            ("input.records_per_second >= 0.6", 0.5, False),  # of six seconds
             ("output.outputs >= 2", 2, True),
         ]
     }
