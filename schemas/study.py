@@ -44,6 +44,10 @@ FIGURES: Final = (
     "wrong",
     "aborted",
     "memory_mb",
+    "heap_min_mb",
+    "heap_mean_mb",
+    "heap_max_mb",
+    "cpu_cores",
     *(f"scheduler_delay_{name}_ms" for name in ("p50", "p99", "max", "mean")),
     "core_s_per_million",
     "input_per_second",
@@ -55,10 +59,19 @@ FIGURES: Final = (
     "socket_p50_ns",
     "socket_p99_ns",
 )
-# What a picture can show over time: medians by a definition of latency, records per second that the
-# broker hands over, cores in use, and the median delay of tasks by the engine's scheduler.
+# What a picture can show over time: medians by a definition of latency, outputs per second, records
+# per second that the broker hands over, cores and heap in use, and the median delay of tasks by the
+# engine's scheduler.
 PULL_RATE, CPU_CORES, SCHEDULER_DELAY = "pull_rate", "cpu_cores", "scheduler_delay"
-CURVES: Final = (*PREFIXES.values(), PULL_RATE, CPU_CORES, SCHEDULER_DELAY)
+OUTPUT_RATE, HEAP = "output_rate", "heap_mb"
+# What it can show over the rates of the steps of a search.
+LATENCY_BY_RATE, CPU_BY_RATE, HEAP_BY_RATE = "latency_by_rate", "cpu_by_rate", "heap_by_rate"
+BY_RATE: Final = (LATENCY_BY_RATE, CPU_BY_RATE, HEAP_BY_RATE)
+CURVES: Final = (
+    *PREFIXES.values(),
+    *(OUTPUT_RATE, PULL_RATE, CPU_CORES, HEAP, SCHEDULER_DELAY),
+    *BY_RATE,
+)
 MOST_EXPERIMENTS, MOST_SYSTEMS, MOST_SIZES = 50, 50, 20
 ROUNDING = 1e-6
 

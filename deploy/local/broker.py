@@ -268,22 +268,21 @@ def properties_file(settings: ServiceSettings) -> Path:
 def broker_command(
     settings: ServiceSettings, java: Java, is_optimised: bool = False
 ) -> tuple[str, ...]:
-    """The broker's command line. is_optimised: for long runs, with C2 and a concurrent
-    collector."""
-    heap = BrokerSettings(**settings.model_dump()).kafka_heap_mb
-    compiler = () if is_optimised else (ONLY_QUICK,)
-    collector = (CONCURRENT,) if is_optimised and accepts(java, CONCURRENT) else G1
+    """The broker's command line. is_optimised: as in `jvm_options`."""
+    heap_mb = BrokerSettings(**settings.model_dump()).kafka_heap_mb
     archive = _archive(settings, java)
     classes = archive.options() if archive else ()
-    options = (
-        f"-Xms{heap}m",
-        f"-Xmx{heap}m",
-        *collector,
-        *compiler,
-        *classes,
-        _metrics_agent(settings),
-    )
+    jvm = jvm_options(heap_mb, java, is_optimised=is_optimised)
+    options = (*jvm, *classes, _metrics_agent(settings))
     return (*_java(settings, java, *options), "kafka.Kafka", str(properties_file(settings)))
+
+
+def jvm_options(heap_mb: int, java: Java, *, is_optimised: bool) -> tuple[str, ...]:
+    """Heap, collector and compiler of a broker's JVM. is_optimised: for long runs, with C2 and a
+    concurrent collector."""
+    compiler = () if is_optimised else (ONLY_QUICK,)
+    collector = (CONCURRENT,) if is_optimised and accepts(java, CONCURRENT) else G1
+    return (f"-Xms{heap_mb}m", f"-Xmx{heap_mb}m", *collector, *compiler)
 
 
 def prepare_broker(settings: ServiceSettings, java: Java) -> None:

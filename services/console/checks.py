@@ -30,6 +30,7 @@ from schemas.validation_errors import DefinitionError
 from services.console.files import check_file, write_file
 from services.console.terminal import say_unless_quiet
 from services.definitions.requests import environment
+from services.runtime.limits import limits
 from services.runtime.settings import EXIT_USAGE, ROOT
 
 CHECKS = (
@@ -38,9 +39,11 @@ CHECKS = (
     ("types", ["mypy", "--no-error-summary"]),
     ("import boundaries", ["importlinter.cli", "lint_imports"]),
 )
-# Tests of services mostly wait for one, so two processes share them. tests/conftest.py defines
-# which tests stay together. Tests of whole stacks come first because they take longest.
-SHARED = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+# Tests of services mostly wait for one, so one process more than there are cores shares them.
+# tests/conftest.py defines which tests stay together. Tests of whole stacks come first because they
+# take longest.
+PROCESSES = min(limits().whole_cores + 1, 6)
+SHARED = ("--dist", "loadfile", "--no-loadscope-reorder")
 FOLDERS = ("end_to_end", "integration", "security", "unit", "contract")
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"
 _BOUNDS = ("_low", "_high")
@@ -68,11 +71,12 @@ def run_tests(arguments: list[str]) -> int:
 
 def pytest_arguments(arguments: list[str]) -> list[str]:
     """The arguments, with a leading kind of tests as a pytest option. Nothing and options alone are
-    for all tests, two at a time."""
+    for all tests, several at a time."""
     if arguments == ["faults"]:
-        return ["-m", "faults", *SHARED, "tests"]
+        return ["-m", "faults", "-n", "2", *SHARED, "tests"]
     if all(each.startswith("-") for each in arguments):
-        return [*SHARED, *arguments, *(f"tests/{folder}" for folder in FOLDERS)]
+        folders = (f"tests/{folder}" for folder in FOLDERS)
+        return ["-n", str(PROCESSES), *SHARED, *arguments, *folders]
     return ["-m", *arguments] if arguments[0] in _kinds() else arguments
 
 

@@ -10,7 +10,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from schemas.study import CPU_CORES, PREFIXES, PULL_RATE, SCHEDULER_DELAY, CurveName
+from schemas.study import (
+    BY_RATE,
+    CPU_BY_RATE,
+    CPU_CORES,
+    HEAP,
+    HEAP_BY_RATE,
+    LATENCY_BY_RATE,
+    OUTPUT_RATE,
+    PREFIXES,
+    PULL_RATE,
+    SCHEDULER_DELAY,
+    CurveName,
+)
 from services.readmodel.runs import phases_of
 from services.runtime.clickhouse import query, query_as
 
@@ -81,11 +93,23 @@ class _Delay(_Point):
 
 @dataclass(frozen=True, kw_only=True)
 class _Usage(_Point):
-    """Resources of a service."""
+    """Resources of a service. heap_mb: None without a JVM."""
 
     service: str
     cpu_cores: float
     memory_mb: float
+    heap_mb: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Step:
+    """A stage in a step of a search. cpu_cores, heap_mb: of its pipeline, None if unknown."""
+
+    stage: str
+    rate_per_second: float
+    median_ms: float
+    cpu_cores: float | None
+    heap_mb: float | None
 
 
 _P = TypeVar("_P", bound=_Point)
@@ -128,37 +152,78 @@ def read_curves(
     url: str, run_id: str, pipeline: str, names: Collection[CurveName]
 ) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Curves of a pipeline in a run, by stage and name; those of the whole pipeline are below the
-    stage "". Times are seconds since the first record was due. Raises QueryError."""
-    phases = _phases(url, run_id)
-    if not phases:
-        return {}
-    start_ms, length_s = _extent(phases)
-    span_s, at = span_of(length_s), (url, run_id)
+    stage "". Times are seconds since the first record was due; those by rate have a point per step
+    of the run's search, at its records per second. Raises QueryError."""
     curves: defaultdict[str, dict[str, Curve]] = defaultdict(dict)
-    for name in (name for name in names if name in PREFIXES.values()):
-        latency = _spans(_Latency, LATENCY, at, start_ms=start_ms, span_s=span_s, definition=name)
-        medians = _by_stage(latency, lambda row: row.percentiles_ms[0])
-        for stage, curve in medians.get(pipeline, {}).items():
-            curves[stage][name] = curve
-    if PULL_RATE in names:
-        handed = _spans(_Records, PULLS, at, start_ms=start_ms, span_s=span_s)
-        curves[""][PULL_RATE] = _rates(handed, span_s).get(pipeline, {}).get("", ())
-    if CPU_CORES in names:
-        usage = _spans(_Usage, RESOURCES, at, start_ms=start_ms, span_s=span_s)
-        curves[""][CPU_CORES] = _by_service(usage, lambda row: row.cpu_cores).get(pipeline, ())
-    if SCHEDULER_DELAY in names:
-        delays = _spans(_Delay, SCHEDULER_DELAYS, at, start_ms=start_ms, span_s=span_s)
-        own = [row for row in delays if row.pipeline == pipeline]
-        curves[""][SCHEDULER_DELAY] = _curve(own, lambda row: row.median_ms)
+    if {*BY_RATE} & {*names}:
+        for stage, named in _by_rate(url, run_id, pipeline).items():
+            curves[stage] |= {name: named[name] for name in named if name in names}
+    if phases := _phases(url, run_id):
+        start_ms, length_s = _extent(phases)
+        spans = (url, run_id), start_ms, span_of(length_s)
+        for stage, named in _over_time(spans, pipeline, names).items():
+            curves[stage] |= named
     known = {
         stage: {
-            name: [(at_s, round(value, DIGITS)) for at_s, value in curve]
+            name: [(at, round(value, DIGITS)) for at, value in curve]
             for name, curve in own.items()
             if curve
         }
         for stage, own in curves.items()
     }
     return {stage: own for stage, own in known.items() if own}
+
+
+def _over_time(
+    spans: tuple[tuple[str, str], int, int], pipeline: str, names: Collection[CurveName]
+) -> ByStage:
+    """The curves over time. spans: the store and the run, when its load began, seconds of a
+    span."""
+    at, start_ms, span_s = spans
+    curves: defaultdict[str, dict[str, Curve]] = defaultdict(dict)
+    for name in (name for name in names if name in PREFIXES.values()):
+        latency = _spans(_Latency, LATENCY, at, start_ms=start_ms, span_s=span_s, definition=name)
+        medians = _by_stage(latency, lambda row: row.percentiles_ms[0])
+        for stage, curve in medians.get(pipeline, {}).items():
+            curves[stage][name] = curve
+    if OUTPUT_RATE in names:
+        records = _spans(_Records, THROUGHPUT, at, start_ms=start_ms, span_s=span_s)
+        for stage, curve in _rates(records, span_s).get(pipeline, {}).items():
+            curves[stage][OUTPUT_RATE] = curve
+    if PULL_RATE in names:
+        handed = _spans(_Records, PULLS, at, start_ms=start_ms, span_s=span_s)
+        curves[""][PULL_RATE] = _rates(handed, span_s).get(pipeline, {}).get("", ())
+    if {CPU_CORES, HEAP} & {*names}:
+        usage = _spans(_Usage, RESOURCES, at, start_ms=start_ms, span_s=span_s)
+        rows = [row for row in usage if row.pipeline == pipeline]
+        heaps = [row for row in rows if row.heap_mb is not None]
+        used = {
+            CPU_CORES: _curve(rows, lambda row: row.cpu_cores),
+            HEAP: _curve(heaps, lambda row: row.heap_mb or 0.0),
+        }
+        curves[""] |= {name: used[name] for name in used if name in names}
+    if SCHEDULER_DELAY in names:
+        delays = _spans(_Delay, SCHEDULER_DELAYS, at, start_ms=start_ms, span_s=span_s)
+        own = [row for row in delays if row.pipeline == pipeline]
+        curves[""][SCHEDULER_DELAY] = _curve(own, lambda row: row.median_ms)
+    return dict(curves)
+
+
+def _by_rate(url: str, run_id: str, pipeline: str) -> dict[str, dict[str, Curve]]:
+    """The curves by rate of a search, by stage; of steps at the same rate the last."""
+    points: defaultdict[str, defaultdict[str, dict[float, float]]]
+    points = defaultdict(lambda: defaultdict(dict))
+    for step in query_as(_Step, url, STEPS, run_id=run_id, pipeline=pipeline):
+        rate = float(step.rate_per_second)
+        points[step.stage][LATENCY_BY_RATE][rate] = float(step.median_ms)
+        if step.cpu_cores is not None:
+            points[""][CPU_BY_RATE][rate] = float(step.cpu_cores)
+        if step.heap_mb is not None:
+            points[""][HEAP_BY_RATE][rate] = float(step.heap_mb)
+    return {
+        stage: {name: tuple(sorted(own.items())) for name, own in named.items()}
+        for stage, named in points.items()
+    }
 
 
 def _phases(url: str, run_id: str) -> dict[str, tuple[int, int]]:
@@ -204,9 +269,16 @@ RESOURCES = (
     "SELECT service, pipeline, "
     + _SPAN.format(time="time")
     + ", sum(r.cpu_seconds) / sum(interval_s) AS cpu_cores,"
-    " max(memory_bytes) / 1e6 AS memory_mb FROM tidegauge.results_resources AS r"
+    " max(memory_bytes) / 1e6 AS memory_mb, max(heap_used_bytes) / 1e6 AS heap_mb"
+    " FROM tidegauge.results_resources AS r"
     " WHERE run_id = {run_id:String} AND time >= fromUnixTimestamp64Milli({start:Int64})"
     " GROUP BY service, pipeline, span ORDER BY service, pipeline, span"
+)
+STEPS = (
+    "SELECT stage, f.rate_per_second AS rate_per_second, toFloat64(p50_ms) AS median_ms,"
+    " f.cpu_cores AS cpu_cores, heap_mean_bytes / 1e6 AS heap_mb FROM tidegauge.figures AS f"
+    " WHERE step_of = {run_id:String} AND pipeline = {pipeline:String} AND p50_ms IS NOT NULL"
+    " ORDER BY f.rate_per_second, requested_at"
 )
 PULLS = (
     "SELECT pipeline, '' AS stage, "

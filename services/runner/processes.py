@@ -36,7 +36,7 @@ TAIL_BYTES = 65_536
 # Bytes and reads of standard output per poll. The rest waits for the next poll.
 READ_BYTES, MAX_READS = 65_536, 4
 REASON_CHARACTERS = 600
-PYTHON = "python"
+PYTHON, JAVA = "python", "java"
 SERIAL, G1 = "-XX:+UseSerialGC", "-XX:+UseG1GC"
 COLLECTOR = "TIDEGAUGE_COLLECTOR"  # the option, for a program that starts a JVM itself
 # Log lines that do not give a cause: stack frames, shutdown notices, and librdkafka's own lines
@@ -176,9 +176,12 @@ def start_process(pipeline: Pipeline, place: Installed, plan: Path, log: Path) -
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_bytes(b"")
     limit = core_limit(pipeline.cores)
+    program, *options = command_of(place, pipeline.settings)
+    if program == JAVA:
+        options = [*_files_of_jvm(plan, log), *options]
     with log.open("ab") as errors, limit.inherited():
         process = subprocess.Popen(
-            limit.command([*command_of(place, pipeline.settings), str(plan)]),
+            limit.command([program, *options, str(plan)]),
             cwd=ROOT if engine.spec.module else engine.folder,
             env=environment(place, os.environ),
             stdin=subprocess.PIPE,
@@ -211,6 +214,15 @@ def command_of(place: Installed, settings: Mapping[str, Any]) -> list[str]:
         return [str(place.venv / "bin" / PYTHON), *options]
     own = engine.folder / program
     return [str(own) if own.is_file() else program, *options]
+
+
+def _files_of_jvm(plan: Path, log: Path) -> list[str]:
+    """Options of a JVM whose temporary files, such as unpacked native libraries, are removed with
+    the plan's folder, also if it is killed, and whose crash report is beside its log."""
+    temporary = plan.with_suffix(".tmp")
+    temporary.mkdir(mode=0o700, exist_ok=True)
+    report = log.with_suffix(".crash.log")
+    return [f"-Djava.io.tmpdir={temporary}", f"-XX:ErrorFile={report}"]
 
 
 def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:

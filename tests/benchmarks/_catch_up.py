@@ -45,6 +45,7 @@ from tests.engine_plans import write_plan
 from tests.traffic import INPUTS, output_topics
 
 READY_S, DONE_S, SETTLED_S, SETTLED_SHORT_S = 120.0, 300.0, 3.0, 20.0
+SLOWEST_PER_S = 2_000  # outputs; time for a backlog beside DONE_S
 MOST = 0.9
 APART_MS = 200_000  # of event time between the two backlogs
 POLL_S = 0.1
@@ -215,7 +216,7 @@ class Outputs:
         """Wait until as many more outputs have arrived and no more follow. Built-in windows leave
         the last ones open, so MOST of them suffice if none has arrived for a while."""
         before = changed = self.count
-        deadline_s = time.monotonic() + DONE_S
+        deadline_s = time.monotonic() + DONE_S + expected / SLOWEST_PER_S
         changed_s: float | None = None
         while time.monotonic() < deadline_s:
             time.sleep(POLL_S)

@@ -15,7 +15,7 @@ from typing import Any
 from services.console.report import charts
 from services.console.report.charts import STYLES, Markup, Range, height_of, joined, ranges
 from services.runtime.settings import ROOT
-from tests.benchmarks.engines import LIMITED
+from tests.benchmarks.engines import LARGE, LIMITED
 from tests.documentation import replaced
 from tests.traffic import STAGES
 
@@ -65,11 +65,17 @@ def stages(figures: Figures) -> list[str]:
     return [stage for stage in STAGES if stage in parts]
 
 
+def has_large(figures: Figures, stage: str) -> bool:
+    """Whether a stage has a rate from the larger backlog."""
+    return any(name.endswith(f"_{stage}{LARGE}_records_per_second") for name in figures)
+
+
 def table(figures: Figures, environment: dict[str, Any]) -> str:
     """A Markdown table with a row per pipeline."""
     shown = stages(figures)
     head = ["pipeline", *(f"{stage}, ms" for stage in shown)]
-    head += [f"{stage}, k/s" for stage in shown]
+    large = [stage for stage in shown if has_large(figures, stage)]
+    head += [f"{stage}, k/s" for stage in shown] + [f"{stage}, large, k/s" for stage in large]
     head += ["core-s per million", "start, s", "memory, MB"]
     lines = [row(head), row(["---", *["---:"] * (len(head) - 1)])]
     for name in pipelines(figures):
@@ -79,6 +85,7 @@ def table(figures: Figures, environment: dict[str, Any]) -> str:
         latencies = [latency(figures, f"{name}_{stage}") for stage in shown]
         cells += [f"{one}{mark}" if one else "" for one in latencies]
         cells += [rate(figures, f"{name}_{stage}") for stage in shown]
+        cells += [rate(figures, f"{name}_{stage}{LARGE}") for stage in large]
         costs = [figures.get(f"{name}_{stage}_core_s_per_million") for stage in shown]
         cells.append(" / ".join(f"{cost:.3g}" for cost in costs if cost is not None))
         cells += [amount(figures.get(f"{name}_{one}")) for one in ("start_s", "peak_memory_mb")]

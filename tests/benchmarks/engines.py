@@ -10,19 +10,22 @@ single round a latency has the interval of the blocks of its run. `_doubtful_run
 these runs that were not steady or were disturbed, `_heap_limited_runs` the number of those that the
 heap of a JVM limited, which are in no ratio. Ratios are relative to the floor.
 Pipelines that cannot be installed or fail are reported in one sentence and omitted.
+Some stages are measured once more with a larger backlog, if there is one: `_large` in a figure's
+name. The ratio `large_to_usual` of its rate to the usual one is far below 1 if an engine collapses.
 _engines_page.py generates a table and a picture of the figures.
 
 Settings, by environment variable: TIDEGAUGE_BENCH_PIPELINES (comma-separated names; default: all
 pipelines of engines), TIDEGAUGE_BENCH_STAGES (1-3), TIDEGAUGE_BENCH_ROUNDS (3),
 TIDEGAUGE_BENCH_WARM_UP (90 s), TIDEGAUGE_BENCH_SECONDS (30, measured, per run; 0: no latency),
-TIDEGAUGE_BENCH_BACKLOG (1,000,000 records; 0: no backlog).
+TIDEGAUGE_BENCH_BACKLOG (1,000,000 records; 0: no backlog), TIDEGAUGE_BENCH_LARGE_BACKLOG
+(4,000,000 records, in one round; 0: none).
 """
 
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import TimeoutExpired
 from typing import Any
@@ -48,7 +51,7 @@ from services.runtime.settings import ROOT, ServiceSettings, load_settings
 from tests.benchmarks._catch_up import catch_up
 from tests.benchmarks._measured import Measured, quotient
 from tests.benchmarks._steady import Stack, running_stack
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 from tests.traffic import STAGES, TRAFFIC
 
 RATE_PER_SECOND = 400
@@ -68,6 +71,8 @@ PLAIN = {"flink": str(ROOT / "examples/plain_flink/pipeline.toml")}
 # They check Tidegauge, or are an example of measuring your own program.
 NO_ENGINES = ("calibration", "external-python", "floor", "socket-python")
 LIMITED = "_heap_limited_runs"
+LARGE = "_large"  # of a cell: from the larger backlog
+LARGE_STAGES = ("parse", "join")
 TRIES = 2  # of an INVALID run
 PERCENTILES = ("p50", "p95", "p99")
 Say = Callable[[str], None]
@@ -83,6 +88,7 @@ class Asked:
     warm_up_s: int
     seconds: int
     backlog: int
+    large_backlog: int
 
     def of_round(self, number: int) -> list[str]:
         """The pipelines in the order of a round: each round begins with another one."""
@@ -176,6 +182,7 @@ def what_is_asked() -> Asked:
         int(get("TIDEGAUGE_BENCH_WARM_UP", "90")),
         int(get("TIDEGAUGE_BENCH_SECONDS", "30")),
         int(get("TIDEGAUGE_BENCH_BACKLOG", "1_000_000")),
+        int(get("TIDEGAUGE_BENCH_LARGE_BACKLOG", "4_000_000")),
     )
 
 
@@ -193,7 +200,7 @@ def installable(say: Say, asked: Asked, settings: ServiceSettings) -> Asked:
             say(f"{name} is left out: it publishes none of {', '.join(asked.stages)}.")
             continue
         files[name] = file
-    return Asked(files, asked.stages, asked.rounds, asked.warm_up_s, asked.seconds, asked.backlog)
+    return replace(asked, files=files)
 
 
 def measure_steady(say: Say, asked: Asked, found: Found, stack: Stack, name: str) -> None:
@@ -246,11 +253,32 @@ def measure_backlogs(say: Say, asked: Asked, found: Found, scratch: Path) -> Non
     """Every stage of every pipeline, on a broker without a stack."""
     home = scratch / "broker"
     home.mkdir()
-    with running_broker(home) as settings:
+    with running_broker(home, options=lasting()) as settings:
         for number in range(asked.rounds):
             for name in asked.of_round(number):
                 for stage in asked.stages_of(name):
-                    measure_backlog(say, asked, found, scratch, settings, name, stage)
+                    backlog = Backlog(name, stage, asked.backlog)
+                    measure_backlog(say, asked, found, scratch, settings, backlog)
+        for name in asked.files if asked.large_backlog else ():
+            for stage in asked.stages_of(name):
+                if stage in LARGE_STAGES:
+                    backlog = Backlog(name, stage, asked.large_backlog, LARGE)
+                    measure_backlog(say, asked, found, scratch, settings, backlog)
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """What one pipeline is to catch up with in one stage. kind: end of the names of its figures."""
+
+    pipeline: str
+    stage: Stage
+    records: int
+    kind: str = ""
+
+    @property
+    def cell(self) -> str:
+        """Begin of the names of its figures."""
+        return f"{self.pipeline}_{self.stage}{self.kind}"
 
 
 def measure_backlog(
@@ -259,29 +287,29 @@ def measure_backlog(
     found: Found,
     scratch: Path,
     settings: ServiceSettings,
-    name: str,
-    stage: Stage,
+    backlog: Backlog,
 ) -> None:
     """One round of one stage."""
-    cell = f"{name}_{stage}"
+    name, stage, cell = backlog.pipeline, backlog.stage, backlog.cell
     if cell in found.failed or name in found.failed:
         return
     try:
         pipeline = for_purpose(load_pipeline(asked.files[name]), "throughput")
         pipeline = compiled_for_long(pipeline)
-        caught = catch_up(settings, scratch, pipeline, stage, asked.backlog)
+        caught = catch_up(settings, scratch, pipeline, stage, backlog.records)
     except (AssertionError, OSError) as error:
-        say(f"{name} {stage} has no backlog figure: {last_line(error)}")
+        say(f"{name} {stage} has no figure for {backlog.records:,} records: {last_line(error)}")
         found.failed.add(cell)
         return
     found.note(f"{cell}_records_per_second", caught.records_per_second)
     found.note(f"{cell}_core_s_per_million", caught.cpu_seconds_per_million)
-    found.note(f"{name}_start_s", caught.start_s)
+    if not backlog.kind:
+        found.note(f"{name}_start_s", caught.start_s)
     if caught.heap is not None and caught.heap["limited"]:
         found.limited[cell] += 1
         say(heap_sentence({f"{name} {stage}": caught.heap}))
     say(
-        f"{name} {stage}: {caught.records_per_second:,.0f} records/s, "
+        f"{name} {stage}, {backlog.records:,}: {caught.records_per_second:,.0f} records/s, "
         f"{caught.cpu_seconds_per_million:.1f} core-seconds per million, "
         f"first output after {caught.start_s:.1f} s, {caught.outputs} of {caught.expected} outputs"
     )
@@ -291,7 +319,8 @@ def is_limited(figures: dict[str, float], name: str) -> bool:
     """Whether the heap of a JVM limited any run of a figure."""
     pipeline, stage, *rest = name.split("_")
     is_backlog = rest[-2:] == ["per", "second"] or rest[-2:] == ["per", "million"]
-    run = f"{pipeline}_{stage}" if is_backlog else pipeline
+    kind = LARGE if is_backlog and rest[0] == LARGE[1:] else ""
+    run = f"{pipeline}_{stage}{kind}" if is_backlog else pipeline
     return f"{run}{LIMITED}" in figures
 
 
@@ -324,4 +353,16 @@ def ratios_of(figures: dict[str, float]) -> dict[str, float]:
                 ratios |= quotient(to_peer.removesuffix("_ms"), figures, theirs, name)
             elif rest.endswith("_records_per_second"):
                 ratios |= quotient(to_peer, figures, name, theirs)
+        ratios |= ratio_to_usual(figures, name)
     return ratios
+
+
+def ratio_to_usual(figures: dict[str, float], name: str) -> dict[str, float]:
+    """The ratio of a rate from a larger backlog to the usual one; none for other figures."""
+    usual = name.replace(LARGE, "")
+    if usual == name or not name.endswith("_records_per_second") or not figures.get(usual):
+        return {}
+    if is_limited(figures, name) or is_limited(figures, usual):
+        return {}
+    pipeline, stage, *_ = name.split("_")
+    return quotient(f"{pipeline}_large_to_usual_{stage}", figures, name, usual)

@@ -30,7 +30,7 @@ from typing import Any
 from services.runtime.settings import ROOT
 from tests.benchmarks._evaluator_topics import PARTITIONS, fill, messages_of
 from tests.benchmarks._measured import Measured, ratio
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 from tests.traffic import STAGES
 
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "3"))
@@ -48,7 +48,7 @@ SHARDS = [f"shard {number}" for number in range(PARTITIONS)]
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Rates in messages/s of one core, medians of the rounds."""
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    with running_broker(scratch, PARTITIONS) as settings:
+    with running_broker(scratch, PARTITIONS, lasting()) as settings:
         say(f"filling topics with {messages_of(STAGES):,} messages …")
         plans = fill(settings, scratch)
         for number in range(ROUNDS):

@@ -38,7 +38,7 @@ from schemas import catalogue
 from services.runtime.kafka import admin_client, ensure_topics
 from services.runtime.settings import ROOT, ServiceSettings
 from tests.benchmarks._measured import Measured, ratio
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 from tests.traffic import input_topics
 
 RECORDS = int(os.environ.get("TIDEGAUGE_BENCH_RECORDS", "10_000_000"))
@@ -64,7 +64,7 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
         rates[name].append(rate)
         say(f"round {len(rates[name])}: {name}: {rate:,.0f} records/s")
 
-    with running_broker(scratch, input_partitions=PARTITIONS // 2) as settings:
+    with running_broker(scratch, PARTITIONS // 2, lasting()) as settings:
         for linger_ms in LINGERS_MS * ROUNDS:
             renew_topics(settings)
             ours = run_ours(settings, linger_ms)

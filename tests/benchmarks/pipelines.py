@@ -29,7 +29,7 @@ from services.definitions.pipelines import load_pipeline
 from tests.benchmarks._catch_up import catch_up, copy
 from tests.benchmarks._measured import Measured
 from tests.benchmarks._steady import Stack, running_stack
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 from tests.traffic import STAGES
 
 RATE_PER_SECOND = 400
@@ -107,7 +107,7 @@ def measure_backlog(say: Say, asked: Asked, found: Found, scratch: Path) -> None
     """Every stage of every pipeline, and the copy."""
     broker = scratch / "broker"
     broker.mkdir()
-    with running_broker(broker) as settings:
+    with running_broker(broker, options=lasting()) as settings:
         note_backlog(say, found, "copy", "ingest", copy(settings, asked.backlog))
         for name, stage in asked.cells(asked.pipelines):
             pipeline = load_pipeline(name).model_copy(update={"quick_compiler": False})

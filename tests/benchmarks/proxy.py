@@ -27,7 +27,7 @@ from services.runtime.kafka import admin_client, ensure_topics, logged
 from services.runtime.settings import ServiceSettings
 from tests.benchmarks._measured import Measured, averaged, ratio
 from tests.benchmarks._watch_load import running_load
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
 SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
@@ -41,7 +41,7 @@ def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Milliseconds of both ways, their difference, and the proxy's cores."""
     found = Measured()
     through, direct, cores = [], [], []
-    with running_broker(scratch) as settings:
+    with running_broker(scratch, options=lasting()) as settings:
         ensure_topics(admin_client(settings, "bench"), [Topic(PROBES, ())])
         with (
             running_load(settings.bootstrap, (LOAD, f"{LOAD}_out"), RATE, "bytes", PARTITIONS),

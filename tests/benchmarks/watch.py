@@ -31,7 +31,7 @@ from services.runtime.settings import ROOT, ServiceSettings
 from services.watcher import position
 from tests.benchmarks._measured import Measured, averaged, ratio
 from tests.benchmarks._watch_load import running_load
-from tests.integration.kafka_broker import running_broker
+from tests.integration.kafka_broker import lasting, running_broker
 
 ROUNDS = int(os.environ.get("TIDEGAUGE_BENCH_ROUNDS", "5"))
 SECONDS = float(os.environ.get("TIDEGAUGE_BENCH_SECONDS", "20"))
@@ -79,7 +79,7 @@ class Used:
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Cores and megabytes of each case, and the ratio of the peer's cores to ours."""
     found = Measured()
-    with running_broker(scratch) as settings:
+    with running_broker(scratch, options=lasting()) as settings:
         for case in CASES:
             _measure_case(case, settings, scratch, say, found)
     return found

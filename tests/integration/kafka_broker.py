@@ -17,6 +17,8 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from deploy.local.broker import jvm_options
+from deploy.local.java import find_java
 from schemas import catalogue
 from services.runtime.kafka import admin_client, ensure_topics, open_client_properties
 from services.runtime.ports import PORT_OFFSETS
@@ -28,7 +30,8 @@ START_DEADLINE_S = 400
 FIRST_PORT, LAST_PORT = 23_000, 32_700
 # It starts often and runs briefly: the first compiler only.
 BRIEFLY = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m")
-JAVA = ["java", *BRIEFLY, "-cp", str(ROOT / ".jars" / "broker" / "*")]
+CLASS_PATH = ("-cp", str(ROOT / ".jars" / "broker" / "*"))
+HEAP_MB = 384  # of a stack's broker
 PROPERTIES = """
 process.roles=broker,controller
 node.id=1
@@ -76,7 +79,8 @@ free_base_port = BasePorts().next
 def _format(properties: Path) -> None:
     """Create the log folder of a broker."""
     told = ["kafka.tools.StorageTool", "format", "-t", "tidegauge-tests", "-c", str(properties)]
-    done = subprocess.run([*JAVA, *told], check=False, capture_output=True, text=True)
+    command = ["java", *BRIEFLY, *CLASS_PATH, *told]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -92,11 +96,22 @@ def _formatted() -> Path:
     return folder / "log"
 
 
+def lasting() -> tuple[str, ...]:
+    """Options of the JVM as in a stack that stays up, for benchmarks."""
+    return jvm_options(HEAP_MB, find_java(ROOT / ".jars"), is_optimised=True)
+
+
 class Broker:
     """A broker that can be killed and restarted on the same data."""
 
-    def __init__(self, settings: ServiceSettings, properties: str = PROPERTIES) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        properties: str = PROPERTIES,
+        options: tuple[str, ...] = BRIEFLY,
+    ) -> None:
         self.settings = settings
+        self._options = options
         self._log = (settings.data / "broker.log").open("a")
         self._properties = settings.data / "server.properties"
         text = properties.format(
@@ -113,7 +128,10 @@ class Broker:
 
     def start(self) -> None:
         """Start it, without waiting until it responds."""
-        command = [*JAVA, "kafka.Kafka", str(self._properties)]
+        temporary = self.settings.data / "tmp"
+        temporary.mkdir(exist_ok=True)
+        options = [*self._options, f"-Djava.io.tmpdir={temporary}", *CLASS_PATH]
+        command = ["java", *options, "kafka.Kafka", str(self._properties)]
         self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log)
 
     def await_answer(self) -> None:
@@ -132,7 +150,9 @@ class Broker:
 
 
 @contextmanager
-def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Broker]:
+def breakable_broker(
+    directory: Path, input_partitions: int = 1, options: tuple[str, ...] = BRIEFLY
+) -> Iterator[Broker]:
     """A running broker with every fixed topic and the inputs of traffic. It has no access
     control."""
     base_port = free_base_port()
@@ -142,7 +162,7 @@ def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Bro
         data=directory,
         input_partitions=input_partitions,
     )
-    broker = Broker(settings)
+    broker = Broker(settings, options=options)
     try:
         broker.await_answer()
         topics = (*catalogue.fixed_topics(), *input_topics(input_partitions))
@@ -153,9 +173,12 @@ def breakable_broker(directory: Path, input_partitions: int = 1) -> Iterator[Bro
 
 
 @contextmanager
-def running_broker(directory: Path, input_partitions: int = 1) -> Iterator[ServiceSettings]:
-    """Settings of a stack with a running broker, every fixed topic and the inputs of traffic."""
-    with breakable_broker(directory, input_partitions) as broker:
+def running_broker(
+    directory: Path, input_partitions: int = 1, options: tuple[str, ...] = BRIEFLY
+) -> Iterator[ServiceSettings]:
+    """Settings of a stack with a running broker, every fixed topic and the inputs of traffic.
+    options: of its JVM."""
+    with breakable_broker(directory, input_partitions, options) as broker:
         yield broker.settings
 
 

@@ -13,6 +13,7 @@ from analysis.intervals import intervals as intervals_of
 from schemas import catalogue, protocol
 from schemas.events import Concluded, RunRequested
 from schemas.percentiles import LEVELS, quantile
+from schemas.study import BY_RATE
 from services.console.report.build import build_report, build_whole_report
 from services.console.report.several import UsageSamples
 from services.readmodel import seconds, timelines
@@ -395,11 +396,12 @@ def test_the_curves_of_latency_are_by_the_minute_when_seconds_have_expired(build
 
 def test_the_curves_of_a_study_are_medians_of_each_second_and_rates(build):
     build(with_processes(EVENTS))
-    names = ("event_time", "pull_rate", "cpu_cores", "scheduler_delay")
+    names = ("event_time", "output_rate", "pull_rate", "cpu_cores", "heap_mb", "scheduler_delay")
     pipeline = "spark-microbatch"
     curves = timelines.read_curves("", RUN_ID, pipeline, names)
-    assert set(curves[""]) == set(names[1:])
-    assert {name for stage, own in curves.items() if stage for name in own} == {"event_time"}
+    assert set(curves[""]) == set(names[2:])
+    of_stages = {name for stage, own in curves.items() if stage for name in own}
+    assert of_stages == {"event_time", "output_rate"}
     latest = timelines.read_curves("", RUN_ID, pipeline, ["latest"])
     expected = timelines.read_timelines("", RUN_ID, expired=False).median_ms[pipeline]
     assert {stage: tuple(own["latest"]) for stage, own in latest.items()} == expected
@@ -410,6 +412,29 @@ def test_the_curves_of_a_study_are_medians_of_each_second_and_rates(build):
     assert {value % 400 for _at_s, value in pulled} == {0}
     assert sum(value for _at_s, value in pulled) >= 400
     assert timelines.read_curves("", RUN_ID, "stranger", names) == {}
+
+
+def test_the_curves_by_rate_of_a_search_have_a_point_for_each_of_its_steps(build):
+    is_request = {"event": RunRequested.name}.items()
+    steps = [
+        (topic, record | {"detail": json.dumps(json.loads(record["detail"]) | {"step_of": "s"})})
+        if topic == catalogue.LIFECYCLE and is_request <= record.items()
+        else (topic, record)
+        for topic, record in EVENTS
+    ]
+    found = build(with_processes(steps))["pipelines"]
+    for pipeline, own in found.items():
+        curves = timelines.read_curves("", "s", pipeline, BY_RATE)
+        rate = 400
+        assert {stage for stage in curves if stage} == {*own["stages"]}
+        for stage, cell in own["stages"].items():
+            median_ms = cell["latency_ms"]["latest"]["p50"]
+            assert curves[stage] == {"latency_by_rate": [(rate, median_ms)]}
+        used = own["resources"]
+        known = {"cpu_by_rate": used["cpu_cores"]}
+        if pipeline == "spark-microbatch":
+            known["heap_by_rate"] = used["heap_used_bytes_mean"] / 1e6
+        assert curves[""] == {name: [(rate, round(value, 2))] for name, value in known.items()}
 
 
 def test_results_of_what_the_plan_does_not_have_are_left_out_and_told(build):

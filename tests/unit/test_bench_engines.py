@@ -50,6 +50,16 @@ def test_a_pipeline_whose_runs_a_heap_limited_is_not_ranked():
     assert "2 / 3 / 5 ² |" in pages.table(figures, MACHINE)
 
 
+def test_a_rate_from_a_larger_backlog_is_compared_with_the_usual_one():
+    figures = FIGURES | {"big-engine_join_large_records_per_second": 80_000.0}
+    assert ratios_of(figures)["big-engine_large_to_usual_join"] == 0.8
+    limited = figures | {"big-engine_join_large_heap_limited_runs": 1.0}
+    assert ratios_of(limited) == ratios_of(FIGURES)
+    assert "| join, k/s | join, large, k/s |" in pages.table(figures, MACHINE)
+    assert "| 100 | 80 |" in pages.table(figures, MACHINE)
+    assert "| 100 | 80 ² |" in pages.table(limited, MACHINE)
+
+
 def test_real_time_spark_is_also_compared_with_its_peers():
     latencies = {"spark-realtime": 4.0, "flink": 8.0, "kafka-streams": 2.0, "storm": 1.0}
     figures = {f"{name}_join_p99_ms": value for name, value in latencies.items()}
@@ -84,7 +94,7 @@ def test_a_figure_is_the_median_of_its_rounds_with_an_interval_and_one_round_has
 
 
 def test_each_round_begins_with_another_pipeline():
-    asked = Asked({"a": "a", "b": "b", "c": "c"}, ("join",), 3, 1, 1, 1)
+    asked = Asked({"a": "a", "b": "b", "c": "c"}, ("join",), 3, 1, 1, 1, 0)
     assert [asked.of_round(number) for number in (0, 1, 3)] == [
         ["a", "b", "c"],
         ["b", "c", "a"],

@@ -31,6 +31,7 @@ from services.definitions.domains import Domain, checked
 from services.definitions.engines import Engine, engine_for
 from services.definitions.pipelines import (
     checked_pipeline,
+    in_workload,
     load_pipeline,
     merged,
     stages_published,
@@ -61,12 +62,13 @@ class PlannedRun:
 
     @property
     def key(self) -> str:
-        """Identifies what is measured, so that another workload or other settings are another
-        run, also for a later version with more settings."""
+        """Identifies what is measured, so that another workload or other settings for its purpose
+        are another run, also for a later version with more settings. Raises DefinitionError."""
+        pipeline = in_workload(self.pipeline, self.workload)
         what = {
             "domain": self.domain.spec.name,
             "workload": self.workload.model_dump(mode="json", exclude_defaults=True),
-            "pipeline": self.pipeline.model_dump(mode="json", exclude_defaults=True),
+            "pipeline": pipeline.model_dump(mode="json", exclude_defaults=True),
             "stages": self.stages,
         }
         digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -52,12 +52,6 @@ OF_SEVERAL = (
     f"brackets; {NEVER}: not before the next fault or the end. Lost, late, repeated, wrong and "
     "aborted are sums over the run."
 )
-# What a curve that is no latency shows, and its unit.
-OVER_TIME: dict[CurveName, tuple[str, str]] = {
-    "pull_rate": ("records handed over per second", "/s"),
-    "cpu_cores": ("processor use", "cores"),
-    "scheduler_delay": ("median scheduler delay of tasks", "ms"),
-}
 MARKED = "¹ Figures of a run that was not steady or was disturbed."
 Row = tuple[str, ...]
 MAY_BE_LEFT_OUT = ("paper", "paper: where", "in the paper", "how they differ", "left out because")
@@ -217,6 +211,35 @@ class MeasuredCell:
         return MARK if self.report is not None and is_doubtful(self.report) else ""
 
 
+@dataclass(frozen=True)
+class CurveKind:
+    """What a curve shows, and its units. is_of_stage: of one stage, not of the pipeline; is_log:
+    with a logarithmic y axis."""
+
+    words: str
+    unit: str
+    x_unit: str = "s"
+    is_of_stage: bool = False
+    is_log: bool = False
+
+
+RATE = "records/s"
+KINDS: dict[CurveName, CurveKind] = {
+    **{
+        name: CurveKind(f"{name.replace('_', ' ')}, median of each second", "ms", is_of_stage=True)
+        for name in PREFIXES.values()
+    },
+    "output_rate": CurveKind("outputs per second", "/s", is_of_stage=True),
+    "pull_rate": CurveKind("records handed over per second", "/s"),
+    "cpu_cores": CurveKind("processor use", "cores"),
+    "heap_mb": CurveKind("used heap", "MB"),
+    "scheduler_delay": CurveKind("median scheduler delay of tasks", "ms"),
+    "latency_by_rate": CurveKind(
+        "median latency by rate", "ms", RATE, is_of_stage=True, is_log=True
+    ),
+    "cpu_by_rate": CurveKind("processor use by rate", "cores", RATE),
+    "heap_by_rate": CurveKind("mean used heap by rate", "MB", RATE),
+}
 # Runs by experiment, system and stage.
 Cells = Mapping[tuple[str, str, Stage], MeasuredCell]
 
@@ -275,17 +298,17 @@ def _section(study: Study, experiment: Experiment, scale: str, cells: Cells) -> 
     words += [experiment.note] if experiment.note else []
     if scale not in experiment.scales:
         words.append(f"At the scale {scale} it is not measured; these are the paper's figures.")
-    header = ["system", "stage"]
-    for name in experiment.figures:
+    header, names = ["system", "stage"], _known_figures(study, experiment, cells)
+    for name in names:
         header += [title_of(name), "paper"]
     header += ["run", "paper: where"]
     rows = [
         row
         for system in study.systems
         for stage in experiment.stages
-        if (row := _row(experiment, system, stage, cells)) is not None
+        if (row := _row(experiment, names, system, stage, cells)) is not None
     ]
-    ranges = _ranges(study, experiment, cells)
+    ranges = _ranges(study, experiment, names, cells)
     pictures = ({"": ranges} if ranges else {}) | _over_time(study, experiment, cells)
     words += _footnote(rows)
     words += [OF_SEVERAL] if set(OF_FAULTS) & set(experiment.figures) and rows else []
@@ -308,8 +331,31 @@ def _told(header: Sequence[str], rows: Sequence[Row]) -> tuple[Row, tuple[Row, .
     return lines[0], tuple(lines[1:])
 
 
+def _known_figures(study: Study, experiment: Experiment, cells: Cells) -> tuple[FigureName, ...]:
+    """The figures of an experiment that a valid run or the paper has; all without such a run."""
+    measured = [
+        (cell, stage)
+        for system in study.systems
+        for stage in experiment.stages
+        if (cell := cells.get((experiment.name, system.name, stage))) is not None and cell.valid
+    ]
+    if not measured:
+        return experiment.figures
+    of_paper = {name for value in experiment.paper_values for name in value.values}
+    known = (
+        name
+        for name in experiment.figures
+        if name in of_paper or any(cell.figure(stage, name) is not None for cell, stage in measured)
+    )
+    return tuple(known) or experiment.figures
+
+
 def _row(
-    experiment: Experiment, system: System, stage: Stage, cells: Cells
+    experiment: Experiment,
+    names: Sequence[FigureName],
+    system: System,
+    stage: Stage,
+    cells: Cells,
 ) -> tuple[str, ...] | None:
     """None if neither this machine nor the paper has a value."""
     measured = cells.get((experiment.name, system.name, stage))
@@ -317,7 +363,7 @@ def _row(
     if measured is None and paper is None:
         return None
     row = [system.name, stage]
-    for name in experiment.figures:
+    for name in names:
         row.append(measured.text(stage, name) if measured else "")
         row.append(shown(paper.values.get(name) if paper else None))
     run = "" if measured is None else measured.run_id
@@ -344,12 +390,14 @@ def shown(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _ranges(study: Study, experiment: Experiment, cells: Cells) -> Picture | None:
+def _ranges(
+    study: Study, experiment: Experiment, names: Sequence[FigureName], cells: Cells
+) -> Picture | None:
     """Chart of the first figure, or of the range to the last one if both are latencies; crosses
     mark the paper's values."""
-    low_name = experiment.figures[0]
-    both = low_name.endswith("_ms") and experiment.figures[-1].endswith("_ms")
-    high_name = experiment.figures[-1] if both else low_name
+    low_name = names[0]
+    both = low_name.endswith("_ms") and names[-1].endswith("_ms")
+    high_name = names[-1] if both else low_name
     groups = []
     for number, stage in enumerate(experiment.stages):
         rows = []
@@ -379,60 +427,57 @@ def _ranges(study: Study, experiment: Experiment, cells: Cells) -> Picture | Non
 
 def _over_time(study: Study, experiment: Experiment, cells: Cells) -> dict[str, Picture]:
     """The experiment's curves by caption: several latencies in a chart for each system and stage,
-    and each other curve in one of all systems."""
+    and each other curve in one of all systems, for each stage if their runs or the curves differ
+    between stages."""
     drawn = {
         (system.name, stage): cell
         for stage in experiment.stages
         for system in study.systems
         if (cell := cells.get((experiment.name, system.name, stage))) is not None and cell.valid
     }
-    places = {place: " ".join(place) if len(experiment.stages) > 1 else place[0] for place in drawn}
-    latencies = [name for name in experiment.curves if name in PREFIXES.values()]
-    charts: dict[str, tuple[str, NamedPoints]] = {}
-    if len(latencies) == 1:
-        words = f"{latencies[0].replace('_', ' ')}, median of each second"
-        charts[words] = (
-            "ms",
-            {
-                places[system, stage]: cell.curves.get(stage, {}).get(latencies[0], ())
-                for (system, stage), cell in drawn.items()
-            },
-        )
-    elif latencies:
+    has_stages = len(experiment.stages) > 1
+    together = {name for name in experiment.curves if name in PREFIXES.values()}
+    charts: dict[str, Picture] = {}
+    if len(together) > 1:
+        kind = CurveKind("median of each second", "ms")
         for (system, stage), cell in drawn.items():
             own = cell.curves.get(stage, {})
-            charts[f"{places[system, stage]}, median of each second"] = (
-                "ms",
-                {name.replace("_", " "): own.get(name, ()) for name in latencies},
-            )
-    for name in experiment.curves:
-        if name not in latencies:
-            words, unit = OVER_TIME[name]
-            charts[words] = (
-                unit,
-                {
-                    system: cell.curves.get("", {}).get(name, ())
-                    for (system, _), cell in drawn.items()
-                },
-            )
-    return {
-        words[:1].upper() + words[1:]: picture
-        for words, (unit, named) in charts.items()
-        if (picture := _chart(f"{experiment.title}: {words}", unit, named)) is not None
-    }
+            named = {
+                name.replace("_", " "): own.get(name, ())
+                for name in experiment.curves
+                if name in together
+            }
+            caption = f"{system} {stage}" if has_stages else system
+            charts |= _chart(experiment, f"{caption}, {kind.words}", kind, named)
+    are_apart = len({cell.run_id for cell in drawn.values()}) > len({name for name, _ in drawn})
+    for name in (name for name in experiment.curves if name not in together or len(together) == 1):
+        kind = KINDS[name]
+        is_split = has_stages and (kind.is_of_stage or are_apart)
+        for stages in [[stage] for stage in experiment.stages] if is_split else [experiment.stages]:
+            named = {
+                system: cell.curves.get(stage if kind.is_of_stage else "", {}).get(name, ())
+                for (system, stage), cell in drawn.items()
+                if stage in stages
+            }
+            caption = f"{stages[0]}: {kind.words}" if is_split else kind.words
+            charts |= _chart(experiment, caption, kind, named)
+    return charts
 
 
-def _chart(label: str, unit: str, named: NamedPoints) -> Picture | None:
-    """A chart over seconds since the first record was due; None without points."""
+def _chart(
+    experiment: Experiment, caption: str, kind: CurveKind, named: NamedPoints
+) -> dict[str, Picture]:
+    """A chart by its caption; none without points."""
     curves = [
         Line(name, tuple(points), number + 1)
         for number, (name, points) in enumerate(named.items())
         if points
     ]
     if not curves:
-        return None
-    end_s = max(curve.points[-1][0] for curve in curves)
-    return line_picture(ChartFrame(label, "s", unit, x_high=end_s), curves)
+        return {}
+    label, x_high = f"{experiment.title}: {caption}", max(each.points[-1][0] for each in curves)
+    frame = ChartFrame(label, kind.x_unit, kind.unit, x_high=x_high, log_y=kind.is_log)
+    return {caption[:1].upper() + caption[1:]: line_picture(frame, curves)}
 
 
 def _growth(growth: Growth, cells: Cells) -> Section | None:

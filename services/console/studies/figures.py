@@ -51,6 +51,10 @@ TITLES: dict[str, str] = {
     "wrong": "wrong",
     "aborted": "aborted",
     "memory_mb": "peak memory, MB",
+    "heap_min_mb": "used heap min, MB",
+    "heap_mean_mb": "used heap mean, MB",
+    "heap_max_mb": "used heap max, MB",
+    "cpu_cores": "cores",
     "core_s_per_million": "core-seconds per million records",
     **{
         f"scheduler_delay_{name}_ms": f"scheduler delay {name}, ms"
@@ -145,9 +149,12 @@ def _of(part: ReportPart | None, name: str) -> Number | None:
     return value
 
 
-def _memory_mb(_report: Report, pipeline: PipelineReport, _cell: StageReport) -> Number | None:
-    most = pipeline.resources.memory_bytes_max
-    return None if most is None else float(most) / 1e6
+def _megabytes(name: str) -> Figure:
+    def find(_report: Report, pipeline: PipelineReport, _cell: StageReport) -> Number | None:
+        size = _of(pipeline.resources, name)
+        return None if size is None else float(size) / 1e6
+
+    return find
 
 
 def _scheduler_delay(name: str) -> Figure:
@@ -182,7 +189,9 @@ FIGURES: dict[str, Figure] = {
     "duplicates": _verdicts("duplicate"),
     "wrong": _verdicts("wrong", "unexpected"),
     "aborted": lambda _report, _pipeline, cell: cell.aborted,
-    "memory_mb": _memory_mb,
+    "memory_mb": _megabytes("memory_bytes_max"),
+    **{f"heap_{each}_mb": _megabytes(f"heap_used_bytes_{each}") for each in ("min", "mean", "max")},
+    "cpu_cores": lambda _report, pipeline, _cell: pipeline.resources.cpu_cores,
     **{
         f"scheduler_delay_{each}_ms": _scheduler_delay(each)
         for each in ("p50", "p99", "max", "mean")

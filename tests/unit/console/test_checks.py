@@ -3,7 +3,7 @@
 import pytest
 
 from services.console.__main__ import main
-from services.console.checks import FOLDERS, SHARED, pytest_arguments
+from services.console.checks import FOLDERS, PROCESSES, SHARED, pytest_arguments
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -23,11 +23,12 @@ def test_a_kind_of_tests_in_front_selects_it(given: list[str], asked: list[str])
     assert pytest_arguments(given) == asked
 
 
-def test_all_tests_run_two_at_a_time_also_with_options() -> None:
+def test_all_tests_share_processes_also_with_options() -> None:
     folders = [f"tests/{folder}" for folder in FOLDERS]
-    assert pytest_arguments([]) == [*SHARED, *folders]
-    assert pytest_arguments(["-x", "--durations=9"]) == [*SHARED, "-x", "--durations=9", *folders]
-    assert pytest_arguments(["faults"]) == ["-m", "faults", *SHARED, "tests"]
+    shared = ["-n", str(PROCESSES), *SHARED]
+    assert pytest_arguments([]) == [*shared, *folders]
+    assert pytest_arguments(["-x", "--durations=9"]) == [*shared, "-x", "--durations=9", *folders]
+    assert pytest_arguments(["faults"]) == ["-m", "faults", "-n", "2", *SHARED, "tests"]
 
 
 @pytest.mark.parametrize("before", [[], ["-q"], ["--data", "up"], ["--no-color"]])

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from services.definitions.engines import Installed, load_engine
-from services.runner.processes import command_of, environment, with_concurrent_collector
+from services.definitions.pipelines import load_pipeline
+from services.runner.processes import (
+    command_of,
+    environment,
+    reap,
+    start_process,
+    with_concurrent_collector,
+)
 
 pytestmark = pytest.mark.unit
 
@@ -39,6 +46,31 @@ def test_an_engine_without_packages_runs_on_the_python_of_the_path() -> None:
     install = faust.spec.install.model_copy(update={"python": ""})
     engine = replace(faust, spec=faust.spec.model_copy(update={"install": install}))
     assert command_of(Installed(engine, Path("x")), {})[0] == "python"
+
+
+def test_a_jvm_has_its_temporary_files_beside_its_plan_and_its_crash_report_beside_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text('#!/bin/sh\nprintf "%s\\n" "$@" >&2\n')
+    java.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
+    streams = load_engine("kafka-streams")
+    install = streams.spec.install.model_copy(update={"jars": "", "sources": ()})
+    engine = replace(streams, spec=streams.spec.model_copy(update={"install": install}))
+    plan, log = tmp_path / "run" / "mine.plan.json", tmp_path / "logs" / "pipeline-mine.log"
+    plan.parent.mkdir()
+    started = start_process(
+        load_pipeline("kafka-streams"), Installed(engine, tmp_path / "x"), plan, log
+    )
+    started.process.wait()
+    reap(started)
+    options = log.read_text().splitlines()
+    assert f"-Djava.io.tmpdir={plan.parent}/mine.plan.tmp" in options
+    assert (plan.parent / "mine.plan.tmp").is_dir()
+    assert f"-XX:ErrorFile={log.parent}/pipeline-mine.crash.log" in options
+    assert options[-2:] == ["tidegauge.KafkaStreamsEngine", str(plan)]
 
 
 @pytest.mark.parametrize("name", ["JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "JDK_JAVA_OPTIONS"])

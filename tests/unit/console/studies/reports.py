@@ -19,6 +19,7 @@ def report(valid: bool = True, clean: bool = True, **stages: Any) -> Report:
                 "stages": stages,
                 "resources": {
                     "memory_bytes_max": 250_000_000,
+                    "heap_used_bytes_mean": 70_000_000,
                     "core_seconds_per_million_records": 31.5,
                 },
             }

@@ -175,6 +175,45 @@ def test_html_stands_alone_and_markdown_says_the_same():
     assert f"![Latency]({name})" in markdown(found, "s-small")
 
 
+def test_curves_of_runs_of_one_stage_each_are_a_chart_for_each_stage():
+    def run(run_id, stage, p50):
+        curves = {
+            stage: {"output_rate": [(0, 9.0)], "latency_by_rate": [(100, p50), (900, 70.0)]},
+            "": {"heap_mb": [(0, 50.0), (3, 70.0)]},
+        }
+        found = report(True, True, **{stage: cell(p50, 9)})
+        return MeasuredCell(run_id, "p", valid=True, report=found, curves=curves)
+
+    names = ["output_rate", "heap_mb", "latency_by_rate"]
+    drawn = experiment(stages=["parse", "join"], curves=names, paper_values=[])
+    apart = {
+        ("latency", "Fast", "parse"): run("run-1", "parse", 2.0),
+        ("latency", "Fast", "join"): run("run-2", "join", 3.0),
+    }
+    pictures = article(study(experiments=[drawn]), Standing("small"), apart).pictures("s").values()
+    assert [each.label for each in pictures] == [
+        "Latency",
+        "Latency: parse: outputs per second",
+        "Latency: join: outputs per second",
+        "Latency: parse: used heap",
+        "Latency: join: used heap",
+        "Latency: parse: median latency by rate",
+        "Latency: join: median latency by rate",
+    ]
+    assert ">records/s<" in str([*pictures][-1].as_file())
+
+
+def test_a_figure_that_neither_a_run_nor_the_paper_has_is_no_column():
+    figures = ["p50_ms", "heap_mean_mb", "scheduler_delay_p50_ms", "cpu_cores", "p99_ms"]
+    found = study(experiments=[experiment(stages=["parse"], figures=figures)])
+    table = article(found, Standing("small"), cells()).sections[1]
+    assert table.header == (
+        *("system", "stage", "p50, ms", "paper", "used heap mean, MB", "p99, ms"),
+        *("run", "paper: where"),
+    )
+    assert table.rows == (("Fast", "parse", "2", "1", "70", "6", "run-1", "§5"),)
+
+
 def test_curves_are_a_chart_of_the_latencies_of_each_system_and_one_of_all_for_each_other():
     latencies = {"event_time": [(0, 2.0), (9, 800.0)], "processing_time": [(0, 1.0), (9, 2.0)]}
     curves = {"parse": latencies, "": {"pull_rate": [(0, 400.0), (9, 200.0)]}}
