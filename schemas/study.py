@@ -124,9 +124,9 @@ class PaperValue(Model):
 class Experiment(Model):
     """One table. asks: the question it answers; paper: where the paper reports it. curves: what its
     pictures show over time. settings: fields of the pipelines that differ in this experiment, by
-    system; `*` for all. rate_of: the earlier experiment whose search has the sustainable rates that
-    its load is a share of; if empty, the newest of the store. It has no runs at a scale missing in
-    `scales`."""
+    system; `*` for all. stage_settings: those of runs of one stage apart, by stage. rate_of: the
+    earlier experiment whose search has the sustainable rates that its load is a share of; if empty,
+    the newest of the store. It has no runs at a scale missing in `scales`."""
 
     name: Name
     title: str
@@ -138,6 +138,7 @@ class Experiment(Model):
     figures: tuple[FigureName, ...] = Field(min_length=1)
     curves: tuple[CurveName, ...] = ()
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    stage_settings: dict[Stage, dict[str, dict[str, Any]]] = Field(default_factory=dict)
     rate_of: Name | Literal[""] = ""
     scales: dict[Name, Scale]
     paper_values: tuple[PaperValue, ...] = ()
@@ -265,6 +266,10 @@ class Study(Model):
     def _check_experiment(self, experiment: Experiment) -> None:
         where = f"experiment {experiment.name}"
         self._check_systems(where, {*experiment.settings} - {EVERY})
+        for stage, settings in experiment.stage_settings.items():
+            if stage not in experiment.stages:
+                raise ValueError(f"{where}: stage_settings: it has no stage {stage!r}")
+            self._check_systems(where, {*settings} - {EVERY})
         for name, scale in experiment.scales.items():
             if name not in self.limits:
                 raise ValueError(f"{where}: limits has no scale {name!r}")

@@ -10,6 +10,9 @@ import java.util.Map;
 
 /** An aggregate function over the values seen so far. */
 public final class Accumulator {
+    private static final List<String> FUNCTIONS =
+        List.of("first", "sum", "mean", "min", "max", "count", "count_distinct");
+
     private final String function;
     private long count;
     private long whole;
@@ -110,31 +113,49 @@ public final class Accumulator {
     }
 
     public void write(DataOutput out) throws IOException {
-        out.writeUTF(function);
+        out.writeByte(FUNCTIONS.indexOf(function));
         out.writeLong(count);
-        out.writeLong(whole);
-        out.writeDouble(fraction);
-        out.writeBoolean(isFraction);
-        Row.writeValue(value, out);
-        out.writeLong(appendedMs);
-        out.writeLong(offset);
-        out.writeInt(distinct == null ? -1 : distinct.size());
-        if (distinct == null) return;
-        for (var one : distinct) Row.writeValue(one, out);
+        switch (function) {
+            case "sum", "mean" -> {
+                out.writeLong(whole);
+                out.writeDouble(fraction);
+                out.writeBoolean(isFraction);
+            }
+            case "count_distinct" -> {
+                out.writeInt(distinct == null ? 0 : distinct.size());
+                if (distinct != null) for (var one : distinct) Row.writeValue(one, out);
+            }
+            case "first" -> {
+                Row.writeValue(value, out);
+                out.writeLong(appendedMs);
+                out.writeLong(offset);
+            }
+            default -> Row.writeValue(value, out);
+        }
     }
 
     public static Accumulator read(DataInput in) throws IOException {
-        var found = new Accumulator(in.readUTF());
+        var found = new Accumulator(FUNCTIONS.get(in.readByte()));
         found.count = in.readLong();
-        found.whole = in.readLong();
-        found.fraction = in.readDouble();
-        found.isFraction = in.readBoolean();
-        found.value = Row.readValue(in);
-        found.appendedMs = in.readLong();
-        found.offset = in.readLong();
-        var size = in.readInt();
-        if (size >= 0) found.distinct = new HashSet<>();
-        for (var i = 0; i < size; i++) found.distinct.add(Row.readValue(in));
+        switch (found.function) {
+            case "sum", "mean" -> {
+                found.whole = in.readLong();
+                found.fraction = in.readDouble();
+                found.isFraction = in.readBoolean();
+            }
+            case "count_distinct" -> {
+                found.distinct = new HashSet<>();
+                for (var left = in.readInt(); left > 0; left--) {
+                    found.distinct.add(Row.readValue(in));
+                }
+            }
+            case "first" -> {
+                found.value = Row.readValue(in);
+                found.appendedMs = in.readLong();
+                found.offset = in.readLong();
+            }
+            default -> found.value = Row.readValue(in);
+        }
         return found;
     }
 }

@@ -17,7 +17,7 @@ final class Change extends Step {
     public void add(Row row, State state, Consumer<Row> out) {
         state.expire(row.appendedMs, keptMs);
         var newest = (Long) row.get("window_start");
-        state.put(State.prefix(newest, spec, row), "", row.only(spec.kept, false));
+        state.put(State.prefix(newest, spec, row), "", spec.narrow(row));
         if (!spec.isCounted()) {
             publish(row, newest, state, out);
             return;
@@ -36,11 +36,11 @@ final class Change extends Step {
 
     private void publish(Row row, long last, State state, Consumer<Row> out) {
         var end = last + spec.slideMs;
-        var newest = state.get(State.prefix(last, spec, row), "");
+        var newest = (Row) state.get(State.prefix(last, spec, row), "");
         var columns = new HashMap<String, Object>();
         for (var one : spec.changes) {
             var at = last - one.back() * spec.slideMs;
-            var before = state.get(State.prefix(at, spec, row), "");
+            var before = (Row) state.get(State.prefix(at, spec, row), "");
             var old = before == null ? null : (Number) before.get(one.of());
             var value = ((Number) newest.get(one.of())).doubleValue();
             var isNull = old == null || old.doubleValue() == 0;

@@ -15,7 +15,7 @@ public final class Clocks {
 
     /** The combined time after a task's clock; empty until each of them has sent one. */
     public OptionalLong merged(Row clock) {
-        read.merge(clock.id, clock.appendedMs, Math::max);
+        read.merge(clock.id(), clock.appendedMs, Math::max);
         if (read.size() < tasks) return OptionalLong.empty();
         return read.values().stream().mapToLong(Long::longValue).min();
     }

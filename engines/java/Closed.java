@@ -1,6 +1,5 @@
 package tidegauge;
 
-import java.util.HashMap;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.function.Consumer;
@@ -49,7 +48,7 @@ final class Closed extends Step {
             var prefix = State.prefix(start, spec, row);
             var isLate = closings.isLate(row, spec, start);
             if (isLate || state.get(prefix, PUBLISHED) != null) continue;
-            state.put(prefix, row.id, row.only(spec.kept, false));
+            state.put(prefix, row.id(), spec.narrow(row));
             note(prefix, start, row);
         }
     }
@@ -57,7 +56,7 @@ final class Closed extends Step {
     private void note(String prefix, long start, Row row) {
         var window = open.computeIfAbsent(Closings.Window.name(row.runId(), start),
             any -> new Open(closings, spec, row.runId(), start));
-        if (row.id.equals(PUBLISHED)) {
+        if (row.id().equals(PUBLISHED)) {
             window.keys.put(prefix, row.appendedMs);
             window.isRestored = true;
         } else {
@@ -71,7 +70,8 @@ final class Closed extends Step {
         if (open != null) return;
         open = new TreeMap<>();
         for (var one : state.all()) {
-            note(State.prefixOf(one.getKey()), State.timeOf(one.getKey()), one.getValue());
+            var key = one.getKey();
+            note(State.prefixOf(key), State.timeOf(key), (Row) one.getValue());
         }
     }
 
@@ -105,10 +105,10 @@ final class Closed extends Step {
     private void publish(String prefix, Open window, long dueMs, long now, State state,
             Consumer<Row> out) {
         var rows = state.group(prefix);
-        rows.removeIf(row -> row.id.equals(PUBLISHED) || row.appendedMs > dueMs);
+        rows.removeIf(row -> row.id().equals(PUBLISHED) || row.appendedMs > dueMs);
         if (rows.isEmpty()) return;
-        var runId = new HashMap<String, Object>(Map.of("run_id", window.runId));
-        state.put(prefix, PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now, 0));
+        Map<String, Object> runId = Map.of("run_id", window.runId);
+        state.put(prefix, PUBLISHED, new Row(runId, "", PUBLISHED, window.start, now));
         // An input that the stage uses must not be missing.
         var isWhole = spec.needed.stream().allMatch(
             name -> rows.stream().anyMatch(row -> row.isOf(name)));

@@ -1,19 +1,19 @@
 package tidegauge;
 
+import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
-import com.fasterxml.jackson.databind.DeserializationFeature;
+import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectReader;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
-import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
 import java.util.Map;
+import java.util.concurrent.ConcurrentHashMap;
 
 /**
  * A record of primitive columns in Avro's single-object encoding: C3 01, the CRC-64-AVRO
@@ -23,8 +23,6 @@ import java.util.Map;
 public final class Codec {
     private static final long EMPTY = 0xc15d213aa4d7a795L;
     private static final int HEADER_BYTES = 10;
-    private static final ObjectReader WHOLE =
-        Plan.JSON.reader().with(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
     /** Avro's primitive types except bytes and null. */
     private enum Type {
@@ -42,6 +40,8 @@ public final class Codec {
     private record Column(String name, Type type, boolean isNullable) {}
 
     private final List<Column> columns = new ArrayList<>();
+    private final Columns own;
+    private final Map<Columns, int[]> places = new ConcurrentHashMap<>();
     private final byte[] header;
 
     public Codec(String text) {
@@ -71,6 +71,7 @@ public final class Codec {
         header = ByteBuffer.allocate(HEADER_BYTES).order(ByteOrder.LITTLE_ENDIAN)
             .put((byte) 0xc3).put((byte) 0x01)
             .putLong(fingerprint(canonical.getBytes(StandardCharsets.UTF_8))).array();
+        own = Columns.of(names());
     }
 
     private static String plain(JsonNode type) {
@@ -92,12 +93,11 @@ public final class Codec {
         return columns.stream().map(Column::name).toList();
     }
 
-    /** The columns of a value, or null if it does not decode. */
-    public Map<String, Object> decode(byte[] value) {
-        return named(decodeValues(value));
+    Columns columns() {
+        return own;
     }
 
-    /** The same as values in the order of the columns. */
+    /** The values of the columns in their order, or null if it does not decode. */
     public Object[] decodeValues(byte[] value) {
         if (value == null || value.length < HEADER_BYTES) return null;
         if (!Arrays.equals(value, 0, HEADER_BYTES, header, 0, HEADER_BYTES)) return null;
@@ -113,13 +113,6 @@ public final class Codec {
         } catch (RuntimeException error) {
             return null;
         }
-    }
-
-    private Map<String, Object> named(Object[] values) {
-        if (values == null) return null;
-        var fields = new HashMap<String, Object>(2 * values.length);
-        for (var i = 0; i < values.length; i++) fields.put(columns.get(i).name, values[i]);
-        return fields;
     }
 
     private static Object read(ByteBuffer data, Type type) {
@@ -161,48 +154,59 @@ public final class Codec {
     }
 
     /** The same for a JSON value: every column has a value of its type. */
-    public Map<String, Object> decodeJson(byte[] value) {
-        return named(decodeJsonValues(value));
-    }
-
-    /** The same as values in the order of the columns. */
     public Object[] decodeJsonValues(byte[] value) {
-        try {
-            var json = value == null ? null : WHOLE.readTree(value);
-            if (json == null || !json.isObject()) return null;
+        if (value == null) return null;
+        try (var json = Plan.JSON.getFactory().createParser(value)) {
+            if (json.nextToken() != JsonToken.START_OBJECT) return null;
             var values = new Object[columns.size()];
-            for (var i = 0; i < values.length; i++) {
-                var column = columns.get(i);
-                values[i] = plainValue(json.path(column.name), column.type);
-                if (values[i] == null) return null;
+            while (json.nextToken() == JsonToken.FIELD_NAME) {
+                var place = own.place(json.currentName());
+                json.nextToken();
+                if (place >= 0) values[place] = plainValue(json, columns.get(place).type);
+                json.skipChildren();
             }
+            if (json.currentToken() != JsonToken.END_OBJECT || json.nextToken() != null) return null;
+            for (var one : values) if (one == null) return null;
             return values;
         } catch (IOException error) {
             return null;
         }
     }
 
-    private static Object plainValue(JsonNode given, Type type) {
+    /** The value at which a parser is; null if it has another type. */
+    private static Object plainValue(JsonParser json, Type type) throws IOException {
+        var token = json.currentToken();
+        var isWhole = token == JsonToken.VALUE_NUMBER_INT;
         return switch (type) {
-            case STRING -> given.isTextual() && isText(given.asText()) ? given.asText() : null;
-            case INT -> given.canConvertToInt() && given.isIntegralNumber()
-                ? (Object) given.asLong() : null;
-            case LONG -> given.canConvertToLong() && given.isIntegralNumber()
-                ? (Object) given.asLong() : null;
-            case DOUBLE, FLOAT -> given.isNumber() ? (Object) given.asDouble() : null;
-            case BOOLEAN -> given.isBoolean() ? (Object) given.asBoolean() : null;
+            case STRING -> token == JsonToken.VALUE_STRING && isText(json.getText())
+                ? json.getText() : null;
+            case INT -> isWhole && json.getNumberType() == JsonParser.NumberType.INT
+                ? (Object) json.getLongValue() : null;
+            case LONG -> isWhole && json.getNumberType() != JsonParser.NumberType.BIG_INTEGER
+                ? (Object) json.getLongValue() : null;
+            case DOUBLE, FLOAT -> isWhole || token == JsonToken.VALUE_NUMBER_FLOAT
+                ? (Object) json.getDoubleValue() : null;
+            case BOOLEAN -> token.isBoolean() ? (Object) json.getBooleanValue() : null;
         };
     }
 
     /** Whether it has no half of a surrogate pair. */
     private static boolean isText(String text) {
-        return StandardCharsets.UTF_8.newEncoder().canEncode(text);
+        for (var i = 0; i < text.length(); i++) {
+            if (!Character.isSurrogate(text.charAt(i))) continue;
+            return StandardCharsets.UTF_8.newEncoder().canEncode(text);
+        }
+        return true;
     }
 
     /** Header and datum. A column missing in the row is null. */
     public byte[] encode(Row row) {
-        var values = new Object[columns.size()];
-        for (var i = 0; i < values.length; i++) values[i] = row.get(columns.get(i).name);
+        var from = places.computeIfAbsent(
+            row.columns, of -> own.names.stream().mapToInt(of::place).toArray());
+        var values = new Object[from.length];
+        for (var i = 0; i < values.length; i++) {
+            values[i] = from[i] < 0 ? null : row.values[from[i]];
+        }
         return encode(values);
     }
 
@@ -236,48 +240,6 @@ public final class Codec {
             case FLOAT -> out.writeLow(
                 Float.floatToRawIntBits(((Number) value).floatValue()), Float.BYTES);
             case BOOLEAN -> out.write((Boolean) value ? 1 : 0);
-        }
-    }
-
-    /** Bytes that grow; for one thread, unlike ByteArrayOutputStream. */
-    private static final class Bytes {
-        private byte[] data;
-        private int size;
-
-        Bytes(int capacity) {
-            data = new byte[capacity];
-        }
-
-        private void reserve(int more) {
-            if (size + more > data.length) {
-                data = Arrays.copyOf(data, Math.max(2 * data.length, size + more));
-            }
-        }
-
-        void write(int one) {
-            reserve(1);
-            data[size++] = (byte) one;
-        }
-
-        void write(byte[] bytes) {
-            reserve(bytes.length);
-            System.arraycopy(bytes, 0, data, size, bytes.length);
-            size += bytes.length;
-        }
-
-        /** The lowest bytes of a number, lowest first. */
-        void writeLow(long bits, int count) {
-            for (var i = 0; i < count; i++) write((int) (bits >>> (8 * i)));
-        }
-
-        void writeZigzag(long value) {
-            var left = (value << 1) ^ (value >> 63);
-            for (; (left & ~0x7fL) != 0; left >>>= 7) write((int) (left & 0x7f | 0x80));
-            write((int) left);
-        }
-
-        byte[] toArray() {
-            return Arrays.copyOf(data, size);
         }
     }
 }

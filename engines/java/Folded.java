@@ -74,7 +74,7 @@ final class Folded extends Step {
     }
 
     private boolean isAgain(Row row) {
-        var partition = row.id.substring(0, row.id.lastIndexOf(':'));
+        var partition = row.source + ":" + row.partition();
         return !seen.computeIfAbsent(partition, any -> new Seen()).isNew(row.offset);
     }
 

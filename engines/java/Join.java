@@ -1,10 +1,14 @@
 package tidegauge;
 
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.function.Consumer;
 
-/** The first record of each input with the same keys and event time. */
+/**
+ * The first record of each input with the same keys and event time. A group is stored under a name
+ * for each of its records, "" first, and once it is complete, as its output alone.
+ */
 final class Join extends Step {
     private final String eventTime;
 
@@ -18,18 +22,30 @@ final class Join extends Step {
         if (!uses(row)) return;
         state.expire(row.appendedMs, keptMs);
         var prefix = State.prefix(row.eventMs, spec, row);
-        var rows = state.group(prefix);
-        var own = rows.stream().filter(one -> one.source.equals(row.source)).findAny();
-        if (own.isPresent()) {
-            var isAgain = own.get().id.equals(row.id) && own.get().completes;
-            if (isAgain) out.accept(joined(prefix, rows));
+        var rows = new ArrayList<Row>(spec.inputs.size());
+        for (var place = 0; place < spec.inputs.size() - 1; place++) {
+            var one = (Row) state.get(prefix, name(place));
+            if (one == null) break;
+            if (one.completes) {
+                if (one.isAgain(row)) out.accept(one.output(outputId(prefix)));
+                return;
+            }
+            if (one.source.equals(row.source)) return;
+            rows.add(one);
+        }
+        if (rows.size() + 1 < spec.inputs.size()) {
+            state.put(prefix, name(rows.size()), spec.narrow(row));
             return;
         }
-        var isLast = rows.size() + 1 == spec.inputs.size();
-        var kept = row.only(spec.kept, isLast);
-        state.put(prefix, row.source, kept);
-        rows.add(kept);
-        if (isLast) out.accept(joined(prefix, rows));
+        rows.add(row);
+        var made = joined(prefix, rows);
+        for (var place = 1; place < rows.size() - 1; place++) state.remove(prefix, name(place));
+        state.replace(prefix, "", made.completedBy(row));
+        out.accept(made);
+    }
+
+    private static String name(int place) {
+        return place == 0 ? "" : String.valueOf(place);
     }
 
     /** The output for one record of each input. */

@@ -164,11 +164,12 @@ public final class Plan {
     /** The same without reporting. */
     Row decoded(String topic, int partition, long offset, long appendedMs, byte[] value) {
         var input = inputOf(topic);
-        var fields = isJson ? input.record().decodeJson(value) : input.record().decode(value);
-        if (fields == null) return null;
-        var eventMs = ((Number) fields.get(input.eventTime())).longValue();
-        var id = input.name() + ":" + partition + ":" + offset;
-        return new Row(fields, input.name(), id, eventMs, appendedMs, offset);
+        var record = input.record();
+        var values = isJson ? record.decodeJsonValues(value) : record.decodeValues(value);
+        if (values == null) return null;
+        var eventMs = ((Number) values[record.columns().place(input.eventTime())]).longValue();
+        return Row.of(
+            record.columns(), values, input.name(), partition, offset, eventMs, appendedMs);
     }
 
     /**

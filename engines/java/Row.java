@@ -1,60 +1,86 @@
 package tidegauge;
 
-import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
 import java.io.DataInput;
-import java.io.DataInputStream;
 import java.io.DataOutput;
-import java.io.DataOutputStream;
 import java.io.IOException;
-import java.io.Serializable;
-import java.io.UncheckedIOException;
-import java.nio.charset.StandardCharsets;
-import java.util.HashMap;
+import java.util.ArrayList;
 import java.util.Map;
-import java.util.Set;
 
 /**
  * A record of an input, or an output of stages over several records (its source is then empty). A
  * recomputed row has the same id. Integers are Long, and times are milliseconds.
  */
-public final class Row implements Serializable {
+public final class Row extends Stored {
     private static final long serialVersionUID = 1;
     /** The source of a clock: everything appended up to its time has been read. */
     public static final String CLOCK = "#clock";
 
-    public final Map<String, Object> fields;
+    final Columns columns;
+    final Object[] values;
     public final String source;
-    public final String id;
+    /** Null for a record of an input: its id is its place. */
+    private final String id;
+    private final int partition;
     public final long eventMs;
     public final long appendedMs;
     public final long offset;
-    /** In a stored row: its group was complete with it. */
-    public final boolean completes;
+    /** In a state: the output of a group; its id is that of the row that completed it. */
+    final boolean completes;
 
-    public Row(Map<String, Object> fields, String source, String id, long eventMs,
-            long appendedMs, long offset) {
-        this(fields, source, id, eventMs, appendedMs, offset, false);
-    }
-
-    private Row(Map<String, Object> fields, String source, String id, long eventMs,
-            long appendedMs, long offset, boolean completes) {
-        this.fields = fields;
+    private Row(Columns columns, Object[] values, String source, String id, int partition,
+            long eventMs, long appendedMs, long offset, boolean completes) {
+        this.columns = columns;
+        this.values = values;
         this.source = source;
         this.id = id;
+        this.partition = partition;
         this.eventMs = eventMs;
         this.appendedMs = appendedMs;
         this.offset = offset;
         this.completes = completes;
     }
 
+    /** A row with an id of its own. */
+    Row(Map<String, Object> fields, String source, String id, long eventMs, long appendedMs) {
+        this(Columns.of(fields.keySet()), fields.values().toArray(), source, id, -1, eventMs,
+            appendedMs, 0, false);
+    }
+
+    /** The record at a place of an input. */
+    static Row of(Columns columns, Object[] values, String input, int partition, long offset,
+            long eventMs, long appendedMs) {
+        return new Row(
+            columns, values, input, null, partition, eventMs, appendedMs, offset, false);
+    }
+
     /** A clock of a task: everything appended up to a time has been read. */
     public static Row clock(int task, long appendedMs) {
-        return new Row(new HashMap<>(), CLOCK, String.valueOf(task), 0, appendedMs, 0);
+        return new Row(Map.of(), CLOCK, String.valueOf(task), 0, appendedMs);
     }
 
     public boolean isClock() {
         return CLOCK.equals(source);
+    }
+
+    public String id() {
+        return id == null ? source + ":" + partition + ":" + offset : id;
+    }
+
+    /** The partition of a record of an input. */
+    int partition() {
+        return partition;
+    }
+
+    /** Whether a row is the same, computed again. */
+    boolean isAgain(Row other) {
+        if (id != null || other.id != null) return id().equals(other.id());
+        return offset == other.offset && partition == other.partition
+            && source.equals(other.source);
+    }
+
+    @Override
+    long appendedMs() {
+        return appendedMs;
     }
 
     /** Whether it is a record of an input, or derived from one. */
@@ -63,76 +89,67 @@ public final class Row implements Serializable {
     }
 
     public Object get(String column) {
-        return fields.get(column);
+        var place = columns.place(column);
+        return place < 0 ? null : values[place];
     }
 
     public String runId() {
-        return (String) fields.get("run_id");
+        return (String) get("run_id");
     }
 
     public Row with(Map<String, Object> more) {
-        var all = new HashMap<>(fields);
-        all.putAll(more);
-        return new Row(all, source, id, eventMs, appendedMs, offset, completes);
+        var names = new ArrayList<>(columns.names);
+        more.keySet().stream().filter(name -> columns.place(name) < 0).forEach(names::add);
+        var all = Columns.of(names);
+        var wide = new Object[names.size()];
+        System.arraycopy(values, 0, wide, 0, values.length);
+        more.forEach((name, value) -> wide[all.place(name)] = value);
+        return with(all, wide);
     }
 
-    /** The same with a subset of its columns. */
-    public Row only(Set<String> columns, boolean isLast) {
-        var some = new HashMap<String, Object>();
-        for (var name : columns) {
-            var value = fields.get(name);
-            if (value != null) some.put(name, value);
-        }
-        return new Row(some, source, id, eventMs, appendedMs, offset, isLast);
+    /** The same with other columns. */
+    Row with(Columns other, Object[] given) {
+        return new Row(
+            other, given, source, id, partition, eventMs, appendedMs, offset, completes);
     }
 
-    /** Java serialization of a row. */
-    private record Packed(byte[] bytes) implements Serializable {
-        private Object readResolve() {
-            return ofBytes(bytes);
-        }
+    /** In a state: the output of a group, and which row completed it. */
+    Row completedBy(Row last) {
+        return new Row(columns, values, source, last.id(), -1, eventMs,
+            Math.max(appendedMs, last.appendedMs), offset, true);
     }
 
-    private Object writeReplace() {
-        return new Packed(toBytes());
+    /** That output. */
+    Row output(String ofId) {
+        return new Row(columns, values, source, ofId, -1, eventMs, appendedMs, offset, false);
     }
 
-    public byte[] toBytes() {
-        var bytes = new ByteArrayOutputStream(256);
-        try (var out = new DataOutputStream(bytes)) {
-            writeText(out, source);
-            writeText(out, id);
-            out.writeLong(eventMs);
-            out.writeLong(appendedMs);
-            out.writeLong(offset);
-            out.writeBoolean(completes);
-            out.writeShort(fields.size());
-            for (var one : fields.entrySet()) {
-                writeText(out, one.getKey());
-                writeValue(one.getValue(), out);
-            }
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
-        return bytes.toByteArray();
+    @Override
+    void write(DataOutput out) throws IOException {
+        writeBytes(out, columns.header);
+        writeText(out, source);
+        out.writeInt(partition);
+        if (partition < 0) writeText(out, id);
+        out.writeLong(eventMs);
+        out.writeLong(appendedMs);
+        out.writeLong(offset);
+        out.writeBoolean(completes);
+        for (var value : values) writeValue(value, out);
     }
 
-    public static Row ofBytes(byte[] bytes) {
-        try (var in = new DataInputStream(new ByteArrayInputStream(bytes))) {
-            var source = readText(in);
-            var id = readText(in);
-            var eventMs = in.readLong();
-            var appendedMs = in.readLong();
-            var offset = in.readLong();
-            var completes = in.readBoolean();
-            var fields = new HashMap<String, Object>();
-            for (var left = in.readShort(); left > 0; left--) {
-                fields.put(readText(in), readValue(in));
-            }
-            return new Row(fields, source, id, eventMs, appendedMs, offset, completes);
-        } catch (IOException error) {
-            throw new UncheckedIOException(error);
-        }
+    static Row read(DataInput in) throws IOException {
+        var columns = Columns.at(readBytes(in));
+        var source = readText(in);
+        var partition = in.readInt();
+        var id = partition < 0 ? readText(in) : null;
+        var eventMs = in.readLong();
+        var appendedMs = in.readLong();
+        var offset = in.readLong();
+        var completes = in.readBoolean();
+        var values = new Object[columns.names.size()];
+        for (var i = 0; i < values.length; i++) values[i] = readValue(in);
+        return new Row(
+            columns, values, source, id, partition, eventMs, appendedMs, offset, completes);
     }
 
     /** Write a value of Avro's primitive types, or null. */
@@ -163,17 +180,5 @@ public final class Row implements Serializable {
             case 'f' -> false;
             default -> readText(in);
         };
-    }
-
-    private static void writeText(DataOutput out, String text) throws IOException {
-        var bytes = text.getBytes(StandardCharsets.UTF_8);
-        out.writeInt(bytes.length);
-        out.write(bytes);
-    }
-
-    private static String readText(DataInput in) throws IOException {
-        var bytes = new byte[in.readInt()];
-        in.readFully(bytes);
-        return new String(bytes, StandardCharsets.UTF_8);
     }
 }

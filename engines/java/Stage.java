@@ -7,6 +7,7 @@ import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 
 /** One stage of a plan (schemas/domain.py). */
 public final class Stage {
@@ -53,6 +54,7 @@ public final class Stage {
     public final String eventTime;
     /** Columns of a row that are kept until its output is made. */
     public final Set<String> kept = new LinkedHashSet<>(List.of("run_id"));
+    private final Map<Columns, Part> parts = new ConcurrentHashMap<>();
 
     Stage(JsonNode json, Plan plan, Map<String, Stage> before) {
         name = json.get("name").asText();
@@ -109,6 +111,27 @@ public final class Stage {
             inputs.clear();  // in the order of the domain
             plan.inputs.keySet().stream().filter(named::contains).forEach(inputs::add);
         }
+    }
+
+    /** Its columns of rows: their places, and whether the rows have all columns of its key. */
+    record Part(Columns columns, int[] places, boolean isUsed) {}
+
+    /** The part of a row that is kept until its output is made. */
+    Part part(Row row) {
+        return parts.computeIfAbsent(row.columns, from -> {
+            var names = kept.stream().filter(name -> from.place(name) >= 0).toList();
+            var places = names.stream().mapToInt(from::place).toArray();
+            var isUsed = keys.stream().allMatch(name -> from.place(name) >= 0);
+            return new Part(Columns.of(names), places, isUsed);
+        });
+    }
+
+    /** A row with that part alone. */
+    public Row narrow(Row row) {
+        var part = part(row);
+        var values = new Object[part.places.length];
+        for (var i = 0; i < values.length; i++) values[i] = row.values[part.places[i]];
+        return row.with(part.columns, values);
     }
 
     private void findKept() {

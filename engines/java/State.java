@@ -11,8 +11,8 @@ import java.util.Map;
 import java.util.TreeMap;
 
 /**
- * The state of a stage: rows by text key. A key begins with the prefix of its group. Rows expire in
- * the order of insertion, by the time at which they were appended.
+ * The state of a stage: values by text key. A key begins with the prefix of its group. Values expire
+ * in the order of insertion, by the time at which they were appended.
  */
 public abstract class State implements Serializable {
     private static final long serialVersionUID = 1;
@@ -22,10 +22,10 @@ public abstract class State implements Serializable {
 
     private record Entry(String prefix, String name, long appendedMs) implements Serializable {}
 
-    /** The row of a group with a name; null if there is none. */
-    public abstract Row get(String prefix, String name);
+    /** The value of a group with a name; null if there is none. */
+    public abstract Stored get(String prefix, String name);
 
-    protected abstract void write(String prefix, String name, Row row);
+    protected abstract void write(String prefix, String name, Stored value);
 
     protected abstract void remove(String prefix, String name);
 
@@ -33,30 +33,38 @@ public abstract class State implements Serializable {
     public abstract List<Row> group(String prefix);
 
     /** All entries, in the order of their prefixes. */
-    public abstract List<Map.Entry<String, Row>> all();
+    public abstract List<Map.Entry<String, Stored>> all();
 
     public abstract long size();
 
-    public final void put(String prefix, String name, Row row) {
-        oldest.add(new Entry(prefix, name, row.appendedMs));
-        write(prefix, name, row);
+    public final void put(String prefix, String name, Stored value) {
+        oldest.add(new Entry(prefix, name, value.appendedMs()));
+        write(prefix, name, value);
     }
 
-    /** Remove rows appended more than keptMs before another row. */
+    /** Put a value in place of another one. */
+    public final void replace(String prefix, String name, Stored value) {
+        write(prefix, name, value);
+    }
+
+    /** Remove values appended more than keptMs before a row. One that was replaced stays longer. */
     public final void expire(long appendedMs, long keptMs) {
         while (!oldest.isEmpty() && oldest.peek().appendedMs < appendedMs - keptMs) {
             var one = oldest.poll();
-            remove(one.prefix, one.name);
+            var value = get(one.prefix, one.name);
+            if (value == null) continue;
+            if (value.appendedMs() < appendedMs - keptMs) remove(one.prefix, one.name);
+            else oldest.add(new Entry(one.prefix, one.name, value.appendedMs()));
         }
     }
 
-    /** Existing rows expire in their turn. */
+    /** Existing values expire in their turn. */
     protected final void restore() {
         var entries = new ArrayList<Entry>();
         for (var one : all()) {
             var prefix = prefixOf(one.getKey());
             var name = one.getKey().substring(prefix.length());
-            entries.add(new Entry(prefix, name, one.getValue().appendedMs));
+            entries.add(new Entry(prefix, name, one.getValue().appendedMs()));
         }
         entries.sort(Comparator.comparingLong(Entry::appendedMs));
         oldest.addAll(entries);
@@ -83,26 +91,33 @@ public abstract class State implements Serializable {
         return key.substring(0, key.indexOf(END_OF_PREFIX) + 1);
     }
 
-    /** A state in the heap. */
+    /** A state in the heap. alone: values without a name, by prefix. */
     public static final class Heap extends State {
         private static final long serialVersionUID = 1;
-        private final Map<String, TreeMap<String, Row>> groups = new HashMap<>();
+        private final Map<String, Stored> alone = new HashMap<>();
+        private final Map<String, TreeMap<String, Stored>> groups = new HashMap<>();
         private long size;
 
         @Override
-        public Row get(String prefix, String name) {
+        public Stored get(String prefix, String name) {
+            if (name.isEmpty()) return alone.get(prefix);
             var group = groups.get(prefix);
             return group == null ? null : group.get(name);
         }
 
         @Override
-        protected void write(String prefix, String name, Row row) {
-            var group = groups.computeIfAbsent(prefix, any -> new TreeMap<>());
-            if (group.put(name, row) == null) size++;
+        protected void write(String prefix, String name, Stored value) {
+            var before = name.isEmpty() ? alone.put(prefix, value)
+                : groups.computeIfAbsent(prefix, any -> new TreeMap<>()).put(name, value);
+            if (before == null) size++;
         }
 
         @Override
         protected void remove(String prefix, String name) {
+            if (name.isEmpty()) {
+                if (alone.remove(prefix) != null) size--;
+                return;
+            }
             var group = groups.get(prefix);
             if (group == null || group.remove(name) == null) return;
             size--;
@@ -111,16 +126,19 @@ public abstract class State implements Serializable {
 
         @Override
         public List<Row> group(String prefix) {
+            var rows = new ArrayList<Row>();
+            if (alone.get(prefix) instanceof Row row) rows.add(row);
             var group = groups.get(prefix);
-            return group == null ? new ArrayList<>() : new ArrayList<>(group.values());
+            if (group != null) group.values().forEach(one -> rows.add((Row) one));
+            return rows;
         }
 
         @Override
-        public List<Map.Entry<String, Row>> all() {
-            var entries = new ArrayList<Map.Entry<String, Row>>();
-            new TreeMap<>(groups).forEach((prefix, group) ->
-                group.forEach((name, row) -> entries.add(Map.entry(prefix + name, row))));
-            return entries;
+        public List<Map.Entry<String, Stored>> all() {
+            var entries = new TreeMap<>(alone);
+            groups.forEach((prefix, group) ->
+                group.forEach((name, value) -> entries.put(prefix + name, value)));
+            return new ArrayList<>(entries.entrySet());
         }
 
         @Override

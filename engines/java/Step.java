@@ -14,6 +14,9 @@ import java.util.function.Consumer;
  * before its state therefore loses nothing.
  */
 public abstract class Step {
+    private static final Comparator<Row> IN_ORDER =
+        Comparator.<Row>comparingLong(row -> row.appendedMs).thenComparingLong(row -> row.offset);
+
     protected final Stage spec;
     protected final long keptMs;
 
@@ -65,15 +68,16 @@ public abstract class Step {
      * stage's inputs or derived from several records.
      */
     protected boolean uses(Row row) {
-        var isOfInput = row.source.isEmpty() || spec.inputs.contains(row.source);
-        return isOfInput && row.fields.keySet().containsAll(spec.keys);
+        return spec.part(row).isUsed() && (row.source.isEmpty() || spec.inputs.contains(row.source));
     }
 
     /** The columns that the stage computes from rows. */
     protected Map<String, Object> aggregates(List<Row> given) {
-        var rows = new ArrayList<>(given);
-        rows.sort(Comparator.<Row>comparingLong(row -> row.appendedMs)
-            .thenComparingLong(row -> row.offset));
+        var rows = given;
+        if (rows.size() > 1) {
+            rows = new ArrayList<>(given);
+            rows.sort(IN_ORDER);
+        }
         var all = Accumulator.of(spec);
         for (var row : rows) Accumulator.add(all, spec, row);
         return Accumulator.results(all, spec);
@@ -88,22 +92,40 @@ public abstract class Step {
         return one.toString().compareTo(other.toString());
     }
 
+    /** The id of the output of a group. */
+    protected final String outputId(String ofGroup) {
+        return spec.name + "/" + ofGroup;
+    }
+
     /** A row derived from others. */
     protected Row made(List<Row> rows, String id, Map<String, Object> columns, long eventMs) {
-        var fields = new HashMap<String, Object>(columns);
-        var first = rows.get(0);
-        fields.put("run_id", first.runId());
-        for (var name : spec.keys) fields.put(name, first.get(name));
-        var appendedMs = rows.stream().mapToLong(row -> row.appendedMs).max().getAsLong();
-        return new Row(fields, "", spec.name + "/" + id, eventMs, appendedMs, 0);
+        var appendedMs = Long.MIN_VALUE;
+        for (var row : rows) appendedMs = Math.max(appendedMs, row.appendedMs);
+        return new Row(withKeys(rows.get(0), columns), "", outputId(id), eventMs, appendedMs);
     }
 
     /** The same for a window. */
     protected Row madeOfWindow(List<Row> rows, String id, Map<String, Object> columns, long start) {
-        var fields = new HashMap<String, Object>(columns);
+        var appendedMs = Long.MIN_VALUE;
+        for (var row : rows) appendedMs = Math.max(appendedMs, row.appendedMs);
+        return madeOfWindow(withKeys(rows.get(0), columns), id, start, appendedMs);
+    }
+
+    /** The same with columns that contain those of the key. */
+    protected Row madeOfWindow(
+            Map<String, Object> columns, String id, long start, long appendedMs) {
+        var fields = new HashMap<>(columns);
         fields.put("window_start", start);
         fields.put("window_end", start + spec.sizeMs);
-        return made(rows, id, fields, start + spec.sizeMs - 1);
+        return new Row(fields, "", outputId(id), start + spec.sizeMs - 1, appendedMs);
+    }
+
+    /** Columns and those of the key, which a row has. */
+    protected final Map<String, Object> withKeys(Row row, Map<String, Object> columns) {
+        var fields = new HashMap<>(columns);
+        fields.put("run_id", row.runId());
+        for (var name : spec.keys) fields.put(name, row.get(name));
+        return fields;
     }
 
     /** copy, decode, filter, lookup. */

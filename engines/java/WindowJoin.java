@@ -16,14 +16,14 @@ final class WindowJoin extends Step {
     public void add(Row row, State state, Consumer<Row> out) {
         if (!uses(row)) return;
         state.expire(row.appendedMs, keptMs);
-        var own = row.only(spec.kept, false);
+        var own = spec.narrow(row);
         for (var start : spec.starts(row.eventMs)) {
             if (Closings.ofProcess().isLate(row, spec, start)) continue;
             var prefix = State.prefix(start, spec, row);
             for (var other : state.group(prefix)) {
                 if (!other.source.equals(row.source)) out.accept(pair(spec, own, other, start));
             }
-            state.put(prefix, row.id, own);
+            state.put(prefix, row.id(), own);
         }
     }
 
@@ -37,8 +37,8 @@ final class WindowJoin extends Step {
         var step = new WindowJoin(spec, 0);
         var pair = List.of(one, other);
         columns.putAll(step.aggregates(pair));
-        var isFirst = one.id.compareTo(other.id) < 0;
-        var id = (isFirst ? one.id + "&" + other.id : other.id + "&" + one.id) + "@" + start;
+        var ids = List.of(one.id(), other.id()).stream().sorted().toList();
+        var id = ids.get(0) + "&" + ids.get(1) + "@" + start;
         return step.madeOfWindow(pair, id, columns, start);
     }
 }

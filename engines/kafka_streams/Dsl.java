@@ -137,7 +137,7 @@ final class Dsl {
     private static KStream<byte[], Row> side(Stage stage, String input, KStream<byte[], Row> from,
             Function<Row, List<String>> keys) {
         return from.filter((any, row) -> row.source.equals(input)).flatMap((any, row) -> {
-            var row2 = row.only(stage.kept, false);
+            var row2 = stage.narrow(row);
             return keys.apply(row).stream()
                 .map(key -> KeyValue.pair(key.getBytes(UTF_8), row2)).toList();
         });
@@ -150,7 +150,7 @@ final class Dsl {
         var columns = plan.inputs.values().stream().map(Plan.Input::key).distinct().toList();
         var isByColumn = columns.size() == 1 && hasKeyOfInput(stage.reads.get(0));
         var rows = from.filter((key, row) -> row.source.isEmpty()
-            || stage.inputs.contains(row.source)).mapValues(row -> row.only(stage.kept, false));
+            || stage.inputs.contains(row.source)).mapValues(stage::narrow);
         if (isByColumn && stage.keys.equals(columns)) return rows.groupByKey(how);
         return rows.groupBy((any, row) -> State.prefix(0, stage, row).getBytes(UTF_8), how);
     }

@@ -44,20 +44,20 @@ final class Group {
                 var prefix = State.prefixOf(key);
                 found.rows.put(prefix, key.substring(prefix.length()), read(in));
             }
-            for (var left = in.readInt(); left > 0; left--) found.made.add(read(in));
+            for (var left = in.readInt(); left > 0; left--) found.made.add((Row) read(in));
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }
         return found;
     }
 
-    private static void write(DataOutputStream out, Row row) throws IOException {
-        var bytes = row.toBytes();
+    private static void write(DataOutputStream out, Stored value) throws IOException {
+        var bytes = value.toBytes();
         out.writeInt(bytes.length);
         out.write(bytes);
     }
 
-    private static Row read(DataInputStream in) throws IOException {
-        return Row.ofBytes(in.readNBytes(in.readInt()));
+    private static Stored read(DataInputStream in) throws IOException {
+        return Stored.ofBytes(in.readNBytes(in.readInt()));
     }
 }

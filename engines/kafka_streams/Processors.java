@@ -36,7 +36,7 @@ import org.apache.kafka.streams.state.KeyValueStore;
 final class Processors {
     private static final Duration LOOK = Duration.ofMillis(20);
     static final Serde<Row> ROWS = Serdes.serdeFrom(
-        (topic, row) -> row.toBytes(), (topic, bytes) -> Row.ofBytes(bytes));
+        (topic, row) -> row.toBytes(), (topic, bytes) -> (Row) Stored.ofBytes(bytes));
 
     /** A stream of rows. column: determines their partition; tasks: number of senders of clocks. */
     private record Flow(KStream<String, Row> rows, String column, int tasks) {}

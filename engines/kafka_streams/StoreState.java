@@ -25,14 +25,14 @@ final class StoreState extends State {
     }
 
     @Override
-    public Row get(String prefix, String name) {
+    public Stored get(String prefix, String name) {
         var value = store.get(prefix + name);
-        return value == null ? null : Row.ofBytes(value);
+        return value == null ? null : Stored.ofBytes(value);
     }
 
     @Override
-    protected void write(String prefix, String name, Row row) {
-        store.put(prefix + name, row.toBytes());
+    protected void write(String prefix, String name, Stored value) {
+        store.put(prefix + name, value.toBytes());
     }
 
     @Override
@@ -43,22 +43,22 @@ final class StoreState extends State {
     @Override
     public List<Row> group(String prefix) {
         var rows = new ArrayList<Row>();
-        range(prefix, prefix + LAST).forEach(one -> rows.add(one.getValue()));
+        range(prefix, prefix + LAST).forEach(one -> rows.add((Row) one.getValue()));
         return rows;
     }
 
     @Override
-    public List<Map.Entry<String, Row>> all() {
+    public List<Map.Entry<String, Stored>> all() {
         return range("", LAST);
     }
 
-    private List<Map.Entry<String, Row>> range(String from, String to) {
-        var rows = new ArrayList<Map.Entry<String, Row>>();
+    private List<Map.Entry<String, Stored>> range(String from, String to) {
+        var found = new ArrayList<Map.Entry<String, Stored>>();
         try (var entries = store.range(from, to)) {
             entries.forEachRemaining(
-                one -> rows.add(Map.entry(one.key, Row.ofBytes(one.value))));
+                one -> found.add(Map.entry(one.key, Stored.ofBytes(one.value))));
         }
-        return rows;
+        return found;
     }
 
     @Override

@@ -6,7 +6,7 @@ import org.apache.storm.generated.GlobalStreamId;
 import org.apache.storm.grouping.CustomStreamGrouping;
 import org.apache.storm.task.WorkerTopologyContext;
 
-/** Rows with the same stage keys go to one task, those of a stage without state to any, a clock to all. */
+/** Rows with the same stage keys go to one task, a clock to all. */
 final class ByKeys implements CustomStreamGrouping {
     private static final long serialVersionUID = 1;
     private final String path;
@@ -29,9 +29,7 @@ final class ByKeys implements CustomStreamGrouping {
     public List<Integer> chooseTasks(int from, List<Object> values) {
         var row = (Row) values.get(0);
         if (row.isClock()) return tasks;
-        if (tasks.size() == 1 || !stage.isStateful()) {
-            return List.of(tasks.get(Math.floorMod(row.id.hashCode(), tasks.size())));
-        }
+        if (tasks.size() == 1) return tasks;
         var hash = Objects.hash(stage.keys.stream().map(row::get).toArray());
         return List.of(tasks.get(Math.floorMod(hash, tasks.size())));
     }

@@ -16,7 +16,7 @@ import org.apache.storm.tuple.Tuple;
 import org.apache.storm.tuple.Values;
 import org.apache.storm.utils.TupleUtils;
 
-/** Decodes, copies and sends clocks. Reports undecodable values. */
+/** Decodes, copies and sends clocks. Reports undecodable values. Processes stages without state. */
 final class Inputs extends BaseRichBolt {
     static final String NAME = "inputs";
     /** Next offset by partition. */
@@ -29,6 +29,7 @@ final class Inputs extends BaseRichBolt {
     private transient Plan plan;
     private transient OutputCollector out;
     private transient List<Stage> copies;
+    private transient Chain chain;
     private transient Pacer pacer;
     private transient Ends ends;
     private transient boolean hasClosed;
@@ -45,6 +46,7 @@ final class Inputs extends BaseRichBolt {
         plan = Plan.of(path);
         pacer = new Pacer(context.getThisTaskId());
         copies = copies(plan);
+        chain = Chain.ofInputs(plan, out);
         hasClosed = plan.hasClosed();
         if (hasClosed) ends = new Ends(Admin.create(plan.kafka()), NEXT.keySet(), ANSWER_MS);
         usesEventTime = plan.usesEventTime();
@@ -66,7 +68,7 @@ final class Inputs extends BaseRichBolt {
 
     @Override
     public void declareOutputFields(OutputFieldsDeclarer declarer) {
-        declarer.declareStream(StageBolt.ROWS, new Fields("row"));
+        Chain.declare(Plan.of(path), null, declarer);
         copies(Plan.of(path)).forEach(
             stage -> declarer.declareStream(stage.name, new Fields("key", "value")));
     }
@@ -94,12 +96,12 @@ final class Inputs extends BaseRichBolt {
         var row = plan.row(at.topic(), at.partition(), tuple.getLong(2), appendedMs, value);
         if (row != null) {
             if (usesEventTime) Closings.ofProcess().seen(row);
-            out.emit(StageBolt.ROWS, tuple, new Values(row));
+            chain.row(tuple, row);
         }
         out.ack(tuple);
     }
 
     private void sayClock(Row clock) {
-        out.emit(StageBolt.ROWS, new Values(clock));
+        chain.clock(clock);
     }
 }

@@ -1,7 +1,5 @@
 package tidegauge;
 
-import static java.nio.charset.StandardCharsets.UTF_8;
-
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.function.Consumer;
@@ -10,14 +8,10 @@ import org.apache.storm.task.OutputCollector;
 import org.apache.storm.task.TopologyContext;
 import org.apache.storm.topology.OutputFieldsDeclarer;
 import org.apache.storm.topology.base.BaseRichBolt;
-import org.apache.storm.tuple.Fields;
 import org.apache.storm.tuple.Tuple;
-import org.apache.storm.tuple.Values;
 
-/** One stage; its state is in the heap and is lost with the worker. */
+/** One stage with state, which is in the heap and is lost with the worker. */
 final class StageBolt extends BaseRichBolt {
-    static final String ROWS = "rows";
-    static final String OUTPUTS = "outputs";
     private static final long serialVersionUID = 1;
     private static final Map<String, Map<Integer, LongSupplier>> ROWS_KEPT =
         new ConcurrentHashMap<>();
@@ -26,12 +20,12 @@ final class StageBolt extends BaseRichBolt {
     private final String name;
     private final int before;
     private transient OutputCollector out;
+    private transient Chain chain;
     private transient Stage stage;
     private transient Step step;
     private transient State state;
     private transient Clocks clocks;
     private transient int task;
-    private transient boolean isPublished;
 
     /** before: number of tasks that send rows to it. */
     StageBolt(String path, String name, int before) {
@@ -54,38 +48,30 @@ final class StageBolt extends BaseRichBolt {
         step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, false));
         state = new State.Heap();
         clocks = new Clocks(before);
-        isPublished = plan.outputs.containsKey(name);
+        chain = Chain.of(plan, stage, out);
         ROWS_KEPT.computeIfAbsent(name, any -> new ConcurrentHashMap<>())
             .put(task, () -> step.rows(state));
     }
 
     @Override
     public void declareOutputFields(OutputFieldsDeclarer declarer) {
-        declarer.declareStream(ROWS, new Fields("row"));
-        declarer.declareStream(OUTPUTS, new Fields("key", "value"));
+        var plan = Plan.of(path);
+        Chain.declare(plan, plan.stages.get(name), declarer);
     }
 
     @Override
     public void execute(Tuple tuple) {
         var row = (Row) tuple.getValue(0);
-        Consumer<Row> made = one -> emit(tuple, one);
+        Consumer<Row> made = one -> chain.row(tuple, one);
         if (row.isClock()) {
             clocks.merged(row).ifPresent(now -> {
                 step.clock(now, state, made);
-                out.emit(ROWS, new Values(Row.clock(task, now)));
+                chain.clock(Row.clock(task, now));
             });
         } else if (stage.takes(row)) {
             Lines.count(name);
             step.add(row, state, made);
         }
         out.ack(tuple);
-    }
-
-    private void emit(Tuple tuple, Row row) {
-        if (isPublished) {
-            out.emit(OUTPUTS, tuple,
-                new Values(stage.keyOf(row).getBytes(UTF_8), stage.record.encode(row)));
-        }
-        out.emit(ROWS, tuple, new Values(row));
     }
 }

@@ -26,9 +26,10 @@ import org.apache.storm.topology.TopologyBuilder;
 import org.apache.storm.tuple.Fields;
 import org.apache.storm.tuple.Values;
 
-/** Runs the stages of a plan as one Storm topology in a local cluster, a bolt per stage. */
+/** Runs the stages of a plan as one Storm topology in a local cluster, a bolt per stage with state. */
 public final class StormEngine {
     private static final String TOPOLOGY = "tidegauge";
+    private static final String RECORDS = "records";
 
     private StormEngine() {}
 
@@ -64,28 +65,34 @@ public final class StormEngine {
     private static StormTopology topology(Plan plan) {
         var builder = new TopologyBuilder();
         var tasks = plan.number("tasks");
-        builder.setSpout("records", new ReadySpout(spout(plan), plan.path), 1);
-        builder.setBolt(Inputs.NAME, new Inputs(plan.path), 1).localOrShuffleGrouping("records");
+        var decoded = Decoded.of(plan);
+        builder.setSpout(RECORDS, new ReadySpout(spout(plan, decoded), plan.path), 1);
+        if (decoded == null) {
+            builder.setBolt(Inputs.NAME, new Inputs(plan.path), 1).localOrShuffleGrouping(RECORDS);
+        }
         for (var stage : plan.stages.values()) {
             var topic = plan.outputs.get(stage.name);
-            var isCopy = stage.kind.equals("copy");
-            if (!isCopy) {
-                var read = plan.stages.get(stage.reads.get(0));
-                var isFirst = read == null || read.kind.equals("copy");
-                var bolt = new StageBolt(plan.path, stage.name, isFirst ? 1 : tasks);
-                builder.setBolt(stage.name, bolt, tasks).customGrouping(
-                    isFirst ? Inputs.NAME : read.name, StageBolt.ROWS,
-                    new ByKeys(plan.path, stage.name));
+            var read = Chain.readBy(plan, stage);
+            if (stage.isStateful()) {
+                var from = Chain.boltOf(plan, read);
+                var isFirst = from.equals(Inputs.NAME);
+                var bolt = builder.setBolt(
+                    stage.name, new StageBolt(plan.path, stage.name, isFirst ? 1 : tasks), tasks);
+                var byKeys = new ByKeys(plan.path, stage.name);
+                if (isFirst && decoded != null) bolt.customGrouping(RECORDS, byKeys);
+                else bolt.customGrouping(from, Chain.rows(read), byKeys);
             }
             if (topic == null) continue;
             var sink = builder.setBolt("to-" + stage.name, sink(plan, topic), 1);
-            if (isCopy) sink.localOrShuffleGrouping(Inputs.NAME, stage.name);
-            else sink.localOrShuffleGrouping(stage.name, StageBolt.OUTPUTS);
+            if (stage.kind.equals("copy")) sink.localOrShuffleGrouping(Inputs.NAME, stage.name);
+            else sink.localOrShuffleGrouping(
+                Chain.boltOf(plan, stage.name), Chain.outputs(stage.name));
         }
         return builder.createTopology();
     }
 
-    private static KafkaSpoutConfig<byte[], byte[]> spout(Plan plan) {
+    /** decoded: makes rows of the records; null to emit the records themselves. */
+    private static KafkaSpoutConfig<byte[], byte[]> spout(Plan plan, Decoded decoded) {
         var isKept = plan.choice("guarantee").equals("at-least-once");
         var topics = plan.topics().toArray(String[]::new);
         var config = new KafkaSpoutConfig.Builder<byte[], byte[]>(plan.text("bootstrap"), topics)
@@ -97,11 +104,12 @@ public final class StormEngine {
             .setPollTimeoutMs(plan.number("poll_timeout_ms"))
             .setOffsetCommitPeriodMs(plan.number("commit_interval_ms"))
             .setProcessingGuarantee(
-                isKept ? ProcessingGuarantee.AT_LEAST_ONCE : ProcessingGuarantee.NO_GUARANTEE)
-            .setRecordTranslator(
-                one -> new Values(one.topic(), one.partition(), one.offset(), one.timestamp(),
-                    one.key(), one.value()),
-                new Fields("topic", "partition", "offset", "timestamp", "key", "value"));
+                isKept ? ProcessingGuarantee.AT_LEAST_ONCE : ProcessingGuarantee.NO_GUARANTEE);
+        if (decoded != null) config.setRecordTranslator(decoded, new Fields("row"));
+        else config.setRecordTranslator(
+            one -> new Values(one.topic(), one.partition(), one.offset(), one.timestamp(),
+                one.key(), one.value()),
+            new Fields("topic", "partition", "offset", "timestamp", "key", "value"));
         return config.build();
     }
 

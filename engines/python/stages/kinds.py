@@ -11,7 +11,7 @@ store. No kind reads the state of other keys, so an engine may keep it anywhere.
 
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
 from stages.event_time import EventTime
@@ -20,6 +20,7 @@ from stages.records import Row
 Spec = dict[str, Any]
 KeptOfKey = MutableMapping[int, Any]
 Address = tuple[Any, ...]
+APPENDED = operator.attrgetter("appended_ms")
 PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -56,20 +57,28 @@ def windows_of(window: Spec, event_ms: int) -> range:
     return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
 
 
-def aggregates(spec: Spec, rows: Iterable[Row]) -> dict[str, Any]:
-    """The aggregate columns of a stage over rows."""
-    found = {}
-    in_order = sorted(rows, key=lambda row: row.appended_ms)
-    for one in spec["aggregates"]:
-        names = [of.rpartition(".") for of in one["of"]]
-        values = [
-            row.fields[column]
-            for row in in_order
-            for source, _, column in names
-            if source in ("", row.source)
+class Aggregates:
+    """The aggregate columns of a stage."""
+
+    def __init__(self, spec: Spec) -> None:
+        self._columns = [
+            (one["column"], FUNCTIONS[one["function"]], [of.rpartition(".") for of in one["of"]])
+            for one in spec["aggregates"]
         ]
-        found[one["column"]] = FUNCTIONS[one["function"]](values) if values else None
-    return found
+
+    def over(self, rows: list[Row]) -> dict[str, Any]:
+        """Their values over rows."""
+        found = {}
+        in_order = sorted(rows, key=APPENDED) if len(rows) > 1 else rows
+        for column, function, names in self._columns:
+            values = [
+                row.fields[name]
+                for row in in_order
+                for source, _, name in names
+                if source in ("", row.source)
+            ]
+            found[column] = function(values) if values else None
+        return found
 
 
 def made(rows: list[Row], columns: dict[str, Any], event_ms: int) -> Row:
@@ -109,6 +118,7 @@ class Keyed:
         self.inputs = [one["name"] for one in inputs]
         self.names = ("run_id", *spec["keys"])
         self._key_columns = frozenset(self.names)
+        self.aggregates = Aggregates(spec)
         self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
 
     def takes(self, row: Row) -> bool:
@@ -141,7 +151,7 @@ class Keyed:
             "window_start": start_ms,
             "window_end": end_ms,
         } | columns
-        return made(rows, {**columns, **aggregates(self.spec, rows)}, end_ms - 1)
+        return made(rows, {**columns, **self.aggregates.over(rows)}, end_ms - 1)
 
 
 class Join(Keyed):
@@ -162,7 +172,7 @@ class Join(Keyed):
         kept[row.event_ms] = PUBLISHED
         rows = list(group.values())
         columns = {**self.keys_of(row), self.event_time: row.event_ms}
-        return [made(rows, columns | aggregates(self.spec, rows), row.event_ms)]
+        return [made(rows, columns | self.aggregates.over(rows), row.event_ms)]
 
 
 class WindowJoin(Keyed):

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import fastavro
 from fastavro.schema import fingerprint, to_parsing_canonical_form
 
+TEXT = (str,)
 JSON_TYPES: dict[str, tuple[type, ...]] = {
-    "string": (str,),
+    "string": TEXT,
     "int": (int,),
     "long": (int,),
     "float": (float, int),
@@ -45,6 +46,10 @@ class Record:
         self.types = {field["name"]: plain(field["type"]) for field in schema["fields"]}
         self.columns = list(self.types)
         self._ints = [name for name, kind in self.types.items() if kind == "int"]
+        self._checks = [
+            (name, JSON_TYPES[kind], BOUNDS.get(kind, 0), kind in ("float", "double"))
+            for name, kind in self.types.items()
+        ]
         self.schema = fastavro.parse_schema(schema)
 
     def decode(self, value: bytes | None) -> dict[str, Any] | None:
@@ -64,11 +69,19 @@ class Record:
 
     def decode_json(self, value: bytes | None) -> dict[str, Any] | None:
         """The same for a JSON value: every column has a value of its type."""
+        fields = {}
         try:
             found = json.loads(value or b"")
-            return {name: value_of(kind, found[name]) for name, kind in self.types.items()}
+            for name, types, bound, is_float in self._checks:
+                given = found[name]
+                if type(given) not in types or (bound and not -bound <= given < bound):
+                    return None
+                if types is TEXT and not given.isascii():
+                    given.encode()  # raises an error for half of a surrogate pair
+                fields[name] = float(given) if is_float else given
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             return None
+        return fields
 
     def encode(self, fields: dict[str, Any]) -> bytes:
         """Header and datum; missing columns become null."""
@@ -89,14 +102,3 @@ def plain(kind: Any) -> str:
 def fits(kind: str, value: int | None) -> bool:
     """Whether an integer, or null, fits into an Avro type."""
     return value is None or -BOUNDS[kind] <= value < BOUNDS[kind]
-
-
-def value_of(kind: str, given: Any) -> Any:
-    """A JSON value as one of an Avro type. Raises TypeError, ValueError or OverflowError."""
-    if type(given) not in JSON_TYPES[kind]:
-        raise TypeError(kind)
-    if kind in BOUNDS and not fits(kind, given):
-        raise OverflowError(kind)
-    if kind == "string":
-        given.encode()  # raises an error for half of a surrogate pair
-    return float(given) if kind in ("float", "double") else given

@@ -106,12 +106,11 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
             pipeline = pipelines.get(system.name)
             if pipeline is None:
                 continue
-            settings = merged(
-                experiment.settings.get(EVERY, {}), experiment.settings.get(system.name, {})
-            )
-            pipeline = _changed(pipeline, system.name, settings)
+            pipeline = _changed(pipeline, system.name, _of(experiment.settings, system))
             for stages in _stage_groups(experiment, scale, domain, pipeline):
-                runs.append(PlannedRun(experiment, system, domain, workload, pipeline, stages))
+                of_stage = experiment.stage_settings.get(stages[0], {}) if scale.apart else {}
+                own = _changed(pipeline, system.name, _of(of_stage, system))
+                runs.append(PlannedRun(experiment, system, domain, workload, own, stages))
     return StudyPlan(tuple(runs), study.limits[scale_name], left_out)
 
 
@@ -128,6 +127,11 @@ def _pipelines(study: Study, scale_name: str) -> tuple[dict[str, Pipeline], dict
         settings = merged(of_scale, system.settings)
         result[system.name] = _changed(result[system.name], system.name, settings)
     return result, left_out
+
+
+def _of(settings: dict[str, dict[str, Any]], system: System) -> dict[str, Any]:
+    """The settings of a system among those by system."""
+    return merged(settings.get(EVERY, {}), settings.get(system.name, {}))
 
 
 def _changed(pipeline: Pipeline, system: str, settings: dict[str, Any]) -> Pipeline:

@@ -89,6 +89,35 @@ def test_a_system_may_have_other_settings_in_a_study():
     assert changed.key != usual.key
 
 
+def test_settings_for_another_purpose_are_the_same_run():
+    def key(purpose, workload="latency"):
+        settings = {"for": {purpose: {"linger_ms": 77}}}
+        systems = [
+            {"name": "A", "pipeline": "kafka-streams", "paper": "Quick", "settings": settings},
+            {"name": "Slow", "pipeline": "spark-microbatch"},
+        ]
+        own = study(systems=systems, experiments=[experiment(workload=workload)])
+        return plan_of(own, "small").runs[0].key
+
+    assert key("throughput") == key("burst")
+    assert key("throughput", "periodic-burst") != key("burst", "periodic-burst")
+
+
+def test_a_stage_that_is_measured_apart_may_have_other_settings():
+    slower = {"join": {"Slow": {"trigger_interval_ms": 3000}}}
+    own = study(experiments=[experiment(stage_settings=slower)])
+    intervals = {
+        (run.system.name, run.stages): run.pipeline.settings.get("trigger_interval_ms")
+        for run in plan_of(own, "full").runs
+    }
+    assert intervals["Slow", ("parse",)] == 1000
+    assert intervals["Slow", ("join",)] == 3000
+    together = plan_of(own, "small").runs[1]
+    assert together.pipeline.settings["trigger_interval_ms"] == 1000
+    with pytest.raises(ValueError, match="stage_settings: it has no stage 'sliding'"):
+        study(experiments=[experiment(stage_settings={"sliding": {}})])
+
+
 def test_an_experiment_may_change_a_system_alone():
     own = experiment(settings={"Slow": {"trigger_interval_ms": 0}})
     usual, changed = plan_of(study(experiments=[own]), "small").runs
