@@ -218,11 +218,16 @@ def command_of(place: Installed, settings: Mapping[str, Any]) -> list[str]:
 
 def _files_of_jvm(plan: Path, log: Path) -> list[str]:
     """Options of a JVM whose temporary files, such as unpacked native libraries, are removed with
-    the plan's folder, also if it is killed, and whose crash report is beside its log."""
+    the plan's folder, also if it is killed, and whose crash report is beside its log. Removes
+    earlier reports, which bounds them: a JVM replaces none."""
     temporary = plan.with_suffix(".tmp")
     temporary.mkdir(mode=0o700, exist_ok=True)
-    report = log.with_suffix(".crash.log")
-    return [f"-Djava.io.tmpdir={temporary}", f"-XX:ErrorFile={report}"]
+    for report in log.parent.glob(f"{log.stem}.crash.*.log"):
+        report.unlink(missing_ok=True)
+    return [
+        f"-Djava.io.tmpdir={temporary}",
+        f"-XX:ErrorFile={log.with_suffix('.crash.%p.log')}",
+    ]
 
 
 def environment(place: Installed, ours: Mapping[str, str]) -> dict[str, str]:

@@ -61,6 +61,12 @@ def test_a_jvm_has_its_temporary_files_beside_its_plan_and_its_crash_report_besi
     engine = replace(streams, spec=streams.spec.model_copy(update={"install": install}))
     plan, log = tmp_path / "run" / "mine.plan.json", tmp_path / "logs" / "pipeline-mine.log"
     plan.parent.mkdir()
+    log.parent.mkdir()
+    earlier, of_another = (
+        log.parent / f"pipeline-{name}.crash.17.log" for name in ("mine", "mine-too")
+    )
+    earlier.touch()
+    of_another.touch()
     started = start_process(
         load_pipeline("kafka-streams"), Installed(engine, tmp_path / "x"), plan, log
     )
@@ -69,7 +75,9 @@ def test_a_jvm_has_its_temporary_files_beside_its_plan_and_its_crash_report_besi
     options = log.read_text().splitlines()
     assert f"-Djava.io.tmpdir={plan.parent}/mine.plan.tmp" in options
     assert (plan.parent / "mine.plan.tmp").is_dir()
-    assert f"-XX:ErrorFile={log.parent}/pipeline-mine.crash.log" in options
+    assert f"-XX:ErrorFile={log.parent}/pipeline-mine.crash.%p.log" in options
+    assert not earlier.exists()
+    assert of_another.exists()
     assert options[-2:] == ["tidegauge.KafkaStreamsEngine", str(plan)]
 
 
