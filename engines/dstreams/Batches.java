@@ -51,7 +51,6 @@ final class Batches {
             var plan = Plan.of(path);
             var row = plan.row(
                 one.topic(), one.partition(), one.offset(), one.timestamp(), one.value());
-            if (row != null && plan.usesEventTime()) Closings.ofProcess().seen(row);
             return row == null ? Collections.emptyIterator() : List.of(row).iterator();
         }).cache();
         JavaDStream<Output> all = null;

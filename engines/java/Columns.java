@@ -7,13 +7,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
-import java.util.concurrent.CopyOnWriteArrayList;
 
 /** The names of the columns of rows. There is one instance for the same names in the same order. */
 final class Columns {
     private static final Map<List<String>, Columns> ALL = new ConcurrentHashMap<>();
-    /** The same, for finding one by its header. */
-    private static final List<Columns> KNOWN = new CopyOnWriteArrayList<>();
 
     final List<String> names;
     /** The names as bytes, with which the bytes of a row begin. */
@@ -28,16 +25,12 @@ final class Columns {
 
     static Columns of(Collection<String> names) {
         var key = List.copyOf(names);
-        return ALL.computeIfAbsent(key, any -> {
-            var made = new Columns(key);
-            KNOWN.add(made);
-            return made;
-        });
+        return ALL.computeIfAbsent(key, Columns::new);
     }
 
     /** Those with a header. */
     static Columns at(byte[] header) {
-        for (var one : KNOWN) if (Arrays.equals(one.header, header)) return one;
+        for (var one : ALL.values()) if (Arrays.equals(one.header, header)) return one;
         var text = new String(header, StandardCharsets.UTF_8);
         return of(text.isEmpty() ? List.of() : List.of(text.split("\u0001")));
     }

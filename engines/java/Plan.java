@@ -37,6 +37,7 @@ public final class Plan {
     public final Map<String, String> outputs = new LinkedHashMap<>();
     /** The published stages and those they depend on, in order. */
     public final Map<String, Stage> stages = new LinkedHashMap<>();
+    private final boolean usesEventTime;
 
     private Plan(String path) throws IOException {
         this.path = path;
@@ -66,6 +67,7 @@ public final class Plan {
         all.forEach((name, stage) -> {
             if (needed.contains(name)) stages.put(name, stage);
         });
+        usesEventTime = stages.values().stream().anyMatch(Stage::usesEventTime);
     }
 
     private static void chain(String name, Map<String, Stage> all, Set<String> found) {
@@ -145,14 +147,18 @@ public final class Plan {
 
     /** Whether `Closings` must see the records of the inputs. */
     public boolean usesEventTime() {
-        return stages.values().stream().anyMatch(Stage::usesEventTime);
+        return usesEventTime;
     }
 
-    /** The row of a Kafka record; null, after reporting it, if it does not decode. */
+    /**
+     * The row of a Kafka record, which advances event time; null, after reporting it, if it does not
+     * decode.
+     */
     public Row row(String topic, int partition, long offset, long appendedMs, byte[] value) {
         throwIfDue();
         var row = decoded(topic, partition, offset, appendedMs, value);
         if (row == null) Lines.undecodable(topic, partition, offset, value);
+        else if (usesEventTime) Closings.ofProcess().seen(row);
         return row;
     }
 

@@ -114,15 +114,15 @@ public final class Stage {
     }
 
     /** Its columns of rows: their places, and whether the rows have all columns of its key. */
-    record Part(Columns columns, int[] places, boolean isUsed) {}
+    record Part(Columns columns, int[] places, boolean hasKey) {}
 
     /** The part of a row that is kept until its output is made. */
     Part part(Row row) {
         return parts.computeIfAbsent(row.columns, from -> {
             var names = kept.stream().filter(name -> from.place(name) >= 0).toList();
             var places = names.stream().mapToInt(from::place).toArray();
-            var isUsed = keys.stream().allMatch(name -> from.place(name) >= 0);
-            return new Part(Columns.of(names), places, isUsed);
+            var hasKey = keys.stream().allMatch(name -> from.place(name) >= 0);
+            return new Part(Columns.of(names), places, hasKey);
         });
     }
 

@@ -57,6 +57,13 @@ public abstract class Step {
         return state.size();
     }
 
+    /** Process a row of what the stage reads, and count it, if the stage accepts it. */
+    public final void take(Row row, State state, Consumer<Row> out) {
+        if (!spec.takes(row)) return;
+        if (!spec.kind.equals("copy")) Lines.count(spec.name);
+        add(row, state, out);
+    }
+
     /** Process one row; outputs go to out. */
     public abstract void add(Row row, State state, Consumer<Row> out);
 
@@ -68,7 +75,7 @@ public abstract class Step {
      * stage's inputs or derived from several records.
      */
     protected boolean uses(Row row) {
-        return spec.part(row).isUsed() && (row.source.isEmpty() || spec.inputs.contains(row.source));
+        return spec.part(row).hasKey() && (row.source.isEmpty() || spec.inputs.contains(row.source));
     }
 
     /** The columns that the stage computes from rows. */
@@ -99,16 +106,19 @@ public abstract class Step {
 
     /** A row derived from others. */
     protected Row made(List<Row> rows, String id, Map<String, Object> columns, long eventMs) {
-        var appendedMs = Long.MIN_VALUE;
-        for (var row : rows) appendedMs = Math.max(appendedMs, row.appendedMs);
-        return new Row(withKeys(rows.get(0), columns), "", outputId(id), eventMs, appendedMs);
+        return new Row(
+            withKeys(rows.get(0), columns), "", outputId(id), eventMs, newestMs(rows));
     }
 
     /** The same for a window. */
     protected Row madeOfWindow(List<Row> rows, String id, Map<String, Object> columns, long start) {
-        var appendedMs = Long.MIN_VALUE;
-        for (var row : rows) appendedMs = Math.max(appendedMs, row.appendedMs);
-        return madeOfWindow(withKeys(rows.get(0), columns), id, start, appendedMs);
+        return madeOfWindow(withKeys(rows.get(0), columns), id, start, newestMs(rows));
+    }
+
+    private static long newestMs(List<Row> rows) {
+        var found = Long.MIN_VALUE;
+        for (var row : rows) found = Math.max(found, row.appendedMs);
+        return found;
     }
 
     /** The same with columns that contain those of the key. */

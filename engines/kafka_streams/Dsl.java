@@ -38,13 +38,11 @@ final class Dsl {
     private static final Serde<byte[]> BYTES = Serdes.ByteArray();
 
     private final Plan plan;
-    private final boolean usesEventTime;
     private final Duration kept;
     private final Map<String, KStream<byte[], Row>> flows = new HashMap<>();
 
     Dsl(Plan plan) {
         this.plan = plan;
-        usesEventTime = plan.usesEventTime();
         kept = Duration.ofSeconds(plan.number("kept_s"));
     }
 
@@ -199,7 +197,6 @@ final class Dsl {
             var row = plan.row(
                 at.topic(), at.partition(), at.offset(), record.timestamp(), record.value());
             if (row != null) {
-                if (usesEventTime) Closings.ofProcess().seen(row);
                 context().forward(record.withValue(row).withTimestamp(Math.max(0, row.eventMs)));
             }
         }

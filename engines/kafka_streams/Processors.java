@@ -43,7 +43,6 @@ final class Processors {
 
     private final Plan plan;
     private final boolean hasClosed;
-    private final boolean usesEventTime;
     private final int partitions;
     private final Map<String, Flow> flows = new HashMap<>();
     private final Map<String, Map<Integer, State>> states = new ConcurrentHashMap<>();
@@ -57,7 +56,6 @@ final class Processors {
         this.next = new ConcurrentHashMap<>(next);
         partitions = plan.partitions();
         hasClosed = plan.hasClosed();
-        usesEventTime = plan.usesEventTime();
     }
 
     long stateRows(String stage) {
@@ -170,9 +168,7 @@ final class Processors {
             }
             var row = plan.row(
                 at.topic(), at.partition(), at.offset(), record.timestamp(), record.value());
-            if (row == null) return;
-            if (usesEventTime) Closings.ofProcess().seen(row);
-            forward(row, record.timestamp());
+            if (row != null) forward(row, record.timestamp());
         }
 
         private void forward(Row row, long timeMs) {
@@ -218,9 +214,7 @@ final class Processors {
                 });
                 return;
             }
-            if (!stage.takes(row)) return;
-            if (!stage.kind.equals("copy")) Lines.count(stage.name);
-            step.add(row, state, out);
+            step.take(row, state, out);
         }
     }
 }

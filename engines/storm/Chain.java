@@ -27,24 +27,19 @@ final class Chain {
     private final Step step;
 
     /** stage: null for the inputs. */
-    private Chain(Plan plan, Stage stage, OutputCollector out) {
+    Chain(Plan plan, Stage stage, OutputCollector out) {
         name = stage == null ? INPUTS : stage.name;
         this.out = out;
         this.stage = stage;
         isPublished = plan.outputs.containsKey(name);
         isRead = isRead(plan, name);
-        step = stage == null || stage.isStateful() ? null : Step.of(stage, new Step.Setup(0, 0, false));
+        step = stage == null || stage.isStateful() ? null : stepOf(stage);
         for (var one : chained(plan, name)) next.add(new Chain(plan, one, out));
     }
 
-    /** Of the rows of a stage with state. */
-    static Chain of(Plan plan, Stage stage, OutputCollector out) {
-        return new Chain(plan, stage, out);
-    }
-
-    /** Of the records of the inputs. */
-    static Chain ofInputs(Plan plan, OutputCollector out) {
-        return new Chain(plan, null, out);
+    /** The step of a stage without state. */
+    static Step stepOf(Stage stage) {
+        return Step.of(stage, new Step.Setup(0, 0, false));
     }
 
     /** The name of what a stage reads: a stage with rows of its own, or the inputs. */
@@ -97,11 +92,7 @@ final class Chain {
                 new Values(stage.keyOf(row).getBytes(UTF_8), stage.record.encode(row)));
         }
         if (isRead) out.emit(rows(name), from, new Values(row));
-        for (var one : next) {
-            if (!one.stage.takes(row)) continue;
-            Lines.count(one.name);
-            one.step.add(row, null, made -> one.row(from, made));
-        }
+        for (var one : next) one.step.take(row, null, made -> one.row(from, made));
     }
 
     /** Tell the stages with state how far the inputs have been read. */

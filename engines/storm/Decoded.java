@@ -14,13 +14,10 @@ import org.apache.storm.tuple.Values;
 final class Decoded implements Func<ConsumerRecord<byte[], byte[]>, List<Object>> {
     private static final long serialVersionUID = 1;
 
-    /** A stage without state. */
-    private record Link(Stage stage, Step step) {}
-
     private final String path;
     private final String until;
     private transient Plan plan;
-    private transient List<Link> links;
+    private transient List<Step> steps;
 
     private Decoded(String path, String until) {
         this.path = path;
@@ -44,10 +41,10 @@ final class Decoded implements Func<ConsumerRecord<byte[], byte[]>, List<Object>
 
     private void open() {
         plan = Plan.of(path);
-        links = new ArrayList<>();
+        steps = new ArrayList<>();
         for (var stage = plan.stages.get(until); stage != null;
                 stage = plan.stages.get(Chain.readBy(plan, stage))) {
-            links.add(0, new Link(stage, Step.of(stage, new Step.Setup(0, 0, false))));
+            steps.add(0, Chain.stepOf(stage));
         }
     }
 
@@ -57,14 +54,12 @@ final class Decoded implements Func<ConsumerRecord<byte[], byte[]>, List<Object>
         Inputs.NEXT.put(new TopicPartition(record.topic(), record.partition()), record.offset() + 1);
         var row = plan.row(record.topic(), record.partition(), record.offset(), record.timestamp(),
             record.value());
-        if (row != null && plan.usesEventTime()) Closings.ofProcess().seen(row);
         var made = new Row[] {row};
-        for (var link : links) {
+        for (var step : steps) {
             var given = made[0];
-            if (given == null || !link.stage.takes(given)) return null;
-            Lines.count(link.stage.name);
+            if (given == null) return null;
             made[0] = null;
-            link.step.add(given, null, one -> made[0] = one);
+            step.take(given, null, one -> made[0] = one);
         }
         return made[0] == null ? null : new Values(made[0]);
     }

@@ -33,7 +33,6 @@ final class Inputs extends BaseRichBolt {
     private transient Pacer pacer;
     private transient Ends ends;
     private transient boolean hasClosed;
-    private transient boolean usesEventTime;
     private transient Map<TopicPartition, String> names;
 
     Inputs(String path) {
@@ -46,10 +45,9 @@ final class Inputs extends BaseRichBolt {
         plan = Plan.of(path);
         pacer = new Pacer(context.getThisTaskId());
         copies = copies(plan);
-        chain = Chain.ofInputs(plan, out);
+        chain = new Chain(plan, null, out);
         hasClosed = plan.hasClosed();
         if (hasClosed) ends = new Ends(Admin.create(plan.kafka()), NEXT.keySet(), ANSWER_MS);
-        usesEventTime = plan.usesEventTime();
         names = new HashMap<>();
     }
 
@@ -94,10 +92,7 @@ final class Inputs extends BaseRichBolt {
             pacer.before(name, appendedMs, now, this::sayClock);
         }
         var row = plan.row(at.topic(), at.partition(), tuple.getLong(2), appendedMs, value);
-        if (row != null) {
-            if (usesEventTime) Closings.ofProcess().seen(row);
-            chain.row(tuple, row);
-        }
+        if (row != null) chain.row(tuple, row);
         out.ack(tuple);
     }
 

@@ -21,7 +21,6 @@ final class StageBolt extends BaseRichBolt {
     private final int before;
     private transient OutputCollector out;
     private transient Chain chain;
-    private transient Stage stage;
     private transient Step step;
     private transient State state;
     private transient Clocks clocks;
@@ -44,11 +43,11 @@ final class StageBolt extends BaseRichBolt {
         var plan = Plan.of(path);
         out = given;
         task = context.getThisTaskId();
-        stage = plan.stages.get(name);
+        var stage = plan.stages.get(name);
         step = Step.of(stage, new Step.Setup(1000L * plan.number("kept_s"), 0, false));
         state = new State.Heap();
         clocks = new Clocks(before);
-        chain = Chain.of(plan, stage, out);
+        chain = new Chain(plan, stage, out);
         ROWS_KEPT.computeIfAbsent(name, any -> new ConcurrentHashMap<>())
             .put(task, () -> step.rows(state));
     }
@@ -68,9 +67,8 @@ final class StageBolt extends BaseRichBolt {
                 step.clock(now, state, made);
                 chain.clock(Row.clock(task, now));
             });
-        } else if (stage.takes(row)) {
-            Lines.count(name);
-            step.add(row, state, made);
+        } else {
+            step.take(row, state, made);
         }
         out.ack(tuple);
     }
