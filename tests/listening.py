@@ -8,7 +8,7 @@ from ipaddress import IPv6Address, ip_address
 
 import psutil
 
-LOOK_INTERVAL_S = 1.0
+LOOK_INTERVAL_S = 0.5
 
 
 def tree(pid: int) -> list[psutil.Process]:

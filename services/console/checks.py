@@ -42,7 +42,7 @@ CHECKS = (
 # Tests of services mostly wait for one, so one process more than there are cores shares them.
 # tests/conftest.py defines which tests stay together. Tests of whole stacks come first because they
 # take longest.
-PROCESSES = min(limits().whole_cores + 1, 6)
+MOST_PROCESSES = 6
 SHARED = ("--dist", "loadfile", "--no-loadscope-reorder")
 FOLDERS = ("end_to_end", "integration", "security", "unit", "contract")
 BENCHMARKS_DIR = ROOT / "tests" / "benchmarks"
@@ -76,8 +76,13 @@ def pytest_arguments(arguments: list[str]) -> list[str]:
         return ["-m", "faults", "-n", "2", *SHARED, "tests"]
     if all(each.startswith("-") for each in arguments):
         folders = (f"tests/{folder}" for folder in FOLDERS)
-        return ["-n", str(PROCESSES), *SHARED, *arguments, *folders]
+        return ["-n", str(processes()), *SHARED, *arguments, *folders]
     return ["-m", *arguments] if arguments[0] in _kinds() else arguments
+
+
+def processes() -> int:
+    """Number of processes that share all tests."""
+    return min(limits().whole_cores + 1, MOST_PROCESSES)
 
 
 def _kinds() -> list[str]:

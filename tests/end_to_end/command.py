@@ -19,7 +19,7 @@ from tests.listening import tree
 ROOT = Path(__file__).resolve().parents[2]
 
 LIMIT_S = 1_500  # shorter than pytest's limit of a test, far above what any command needs
-WATCH_INTERVAL_S = 0.25
+WATCH_INTERVAL_S = 0.1
 MOST_RUNS = 3
 
 

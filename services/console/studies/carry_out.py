@@ -106,10 +106,10 @@ def plan_of(study: Study, scale_name: str) -> StudyPlan:
             pipeline = pipelines.get(system.name)
             if pipeline is None:
                 continue
-            pipeline = _changed(pipeline, system.name, _of(experiment.settings, system))
+            pipeline = _changed(pipeline, system.name, _settings_of(experiment.settings, system))
             for stages in _stage_groups(experiment, scale, domain, pipeline):
                 of_stage = experiment.stage_settings.get(stages[0], {}) if scale.apart else {}
-                own = _changed(pipeline, system.name, _of(of_stage, system))
+                own = _changed(pipeline, system.name, _settings_of(of_stage, system))
                 runs.append(PlannedRun(experiment, system, domain, workload, own, stages))
     return StudyPlan(tuple(runs), study.limits[scale_name], left_out)
 
@@ -129,7 +129,7 @@ def _pipelines(study: Study, scale_name: str) -> tuple[dict[str, Pipeline], dict
     return result, left_out
 
 
-def _of(settings: dict[str, dict[str, Any]], system: System) -> dict[str, Any]:
+def _settings_of(settings: dict[str, dict[str, Any]], system: System) -> dict[str, Any]:
     """The settings of a system among those by system."""
     return merged(settings.get(EVERY, {}), settings.get(system.name, {}))
 

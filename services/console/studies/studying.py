@@ -14,6 +14,7 @@ from services.console.files import remove_files, write_file
 from services.console.remote_stack import answering
 from services.console.report.build import build_report
 from services.console.run_command import BusyError
+from services.console.studies.article import html, markdown
 from services.console.studies.carry_out import (
     Interrupted,
     Notebook,
@@ -29,8 +30,6 @@ from services.console.studies.content import (
     MeasuredCell,
     Standing,
     article,
-    html,
-    markdown,
     remaining,
 )
 from services.console.studies.results import (

@@ -3,7 +3,7 @@
 import pytest
 
 from services.console.__main__ import main
-from services.console.checks import FOLDERS, PROCESSES, SHARED, pytest_arguments
+from services.console.checks import FOLDERS, SHARED, processes, pytest_arguments
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
@@ -25,7 +25,7 @@ def test_a_kind_of_tests_in_front_selects_it(given: list[str], asked: list[str])
 
 def test_all_tests_share_processes_also_with_options() -> None:
     folders = [f"tests/{folder}" for folder in FOLDERS]
-    shared = ["-n", str(PROCESSES), *SHARED]
+    shared = ["-n", str(processes()), *SHARED]
     assert pytest_arguments([]) == [*shared, *folders]
     assert pytest_arguments(["-x", "--durations=9"]) == [*shared, "-x", "--durations=9", *folders]
     assert pytest_arguments(["faults"]) == ["-m", "faults", "-n", "2", *SHARED, "tests"]

@@ -5,14 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from services.console.studies.content import (
-    MeasuredCell,
-    Standing,
-    article,
-    html,
-    markdown,
-    scores_of,
-)
+from services.console.studies.article import html, markdown
+from services.console.studies.content import MeasuredCell, Standing, article, scores_of
 from tests.unit.console.studies.reports import cell, experiment, report, study
 
 pytestmark = pytest.mark.unit
