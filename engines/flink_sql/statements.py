@@ -107,6 +107,8 @@ class Statements:
             "topic": self._plan["outputs"][stage],
             "sink.delivery-guarantee": guarantee,
             "properties.linger.ms": str(self._settings["linger_ms"]),
+            "properties.batch.size": str(1024 * self._settings["batch_kb"]),
+            "properties.compression.type": self._settings["compression"],
             "properties.acks": "1" if guarantee == "none" else "all",
             "properties.enable.idempotence": str(guarantee != "none").lower(),
             "properties.register.producer.metrics": "false",

@@ -122,7 +122,7 @@ public final class PlainFlink {
 
     private static <T> void publish(DataStream<T> stream, Plan plan, Encoder encoder,
             Columns<T> columns, Text<T> key) {
-        stream.sinkTo(KafkaSink.<T>builder().setKafkaProducerConfig(plan.kafka())
+        stream.sinkTo(KafkaSink.<T>builder().setKafkaProducerConfig(plan.producer())
             .setDeliveryGuarantee(DeliveryGuarantee.AT_LEAST_ONCE)
             .setRecordSerializer(new KafkaRecordSerializationSchema<T>() {
                 @Override

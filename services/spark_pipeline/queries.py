@@ -42,9 +42,6 @@ STOPPING = (
     "Exit as unable to send heartbeats",
 )
 MESSAGE_ENDS = ("at ", "===", "JVM stacktrace", "Driver stacktrace")
-# Twice the default, which fills up in a backlog long before the broker accepts the batch; otherwise
-# a batch is sent at once. With 64 KB parse gains a little more, and tumbling loses.
-PRODUCER_BATCH_BYTES = 32 * 1024
 
 
 @dataclass(frozen=True)
@@ -161,8 +158,7 @@ def start_query(
         .outputMode("append" if pipeline.closes_windows else "update")
         .option("checkpointLocation", f"{place.checkpoints}/{pipeline.name}/{stage}")
         .format("kafka")
-        .option("kafka.batch.size", PRODUCER_BATCH_BYTES)
-        .options(**place.kafka)
+        .options(**pipeline.producer, **place.kafka)
     )
     if "topic" not in rows.columns:
         writer = writer.option("topic", catalogue.output_topic(pipeline.name, stage))

@@ -103,6 +103,9 @@ class SparkPipeline(Pipeline):
     workers: int = 0
     standalone: bool = False
     state_store: Literal["rocksdb", "hdfs"] = "rocksdb"
+    linger_ms: int = 0
+    batch_kb: int = 32
+    compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = "none"
     driver_memory_mb: int = 1024
     quick_compiler: bool = False
     jvm_options: tuple[str, ...] = ()
@@ -112,6 +115,15 @@ class SparkPipeline(Pipeline):
     def has_own_cluster(self) -> bool:
         """Whether its executors are separate processes of its own cluster on this machine."""
         return self.standalone and self.mode == "micro-batch"
+
+    @property
+    def producer(self) -> dict[str, str]:
+        """Options of a sink for its Kafka producers."""
+        return {
+            "kafka.linger.ms": str(self.linger_ms),
+            "kafka.batch.size": str(1024 * self.batch_kb),
+            "kafka.compression.type": self.compression,
+        }
 
     @property
     def starts_python(self) -> bool:
