@@ -18,7 +18,13 @@ from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.unit
 
-SETTINGS = {"guarantee": "at-least-once", "linger_ms": 0, "checkpoint_interval_ms": 5_000}
+SETTINGS = {
+    "guarantee": "at-least-once",
+    "linger_ms": 0,
+    "batch_kb": 16,
+    "compression": "none",
+    "checkpoint_interval_ms": 5_000,
+}
 
 
 @pytest.fixture
