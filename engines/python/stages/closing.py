@@ -27,6 +27,7 @@ class Closed(Aggregate):
         self.times = times
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
+        row = self.narrow(row)
         for start_ms, group in self.open_windows(kept, row):
             if not self.times.is_late(row, self.inputs, start_ms + self.size_ms):
                 self.times.used(self._window(start_ms, row), row.appended_ms)

@@ -23,6 +23,7 @@ Address = tuple[Any, ...]
 APPENDED = operator.attrgetter("appended_ms")
 PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
+SEQUENCE = "sequence"  # what counts once unless a stage says otherwise
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -55,6 +56,18 @@ def windows_of(window: Spec, event_ms: int) -> range:
     """Starts of the windows that contain an event time, newest first."""
     slide_ms = 1000 * window["slide_s"]
     return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
+
+
+def kept_columns(spec: Spec) -> tuple[str, ...]:
+    """The columns of a row that a stage needs until its output is made."""
+    sources = [*spec["columns"].values(), *(of for one in spec["aggregates"] for of in one["of"])]
+    names = ["run_id", *spec["keys"], *(source.rpartition(".")[2] for source in sources)]
+    names += [one["of"] for one in spec["changes"]]
+    if spec["kind"] == "change":
+        names.append("window_start")
+    if spec["complete"]:
+        names += [*(spec["once_per"] or [SEQUENCE]), spec["complete"]["column"]]
+    return tuple(dict.fromkeys(names))
 
 
 class Aggregates:
@@ -118,6 +131,7 @@ class Keyed:
         self.inputs = [one["name"] for one in inputs]
         self.names = ("run_id", *spec["keys"])
         self._key_columns = frozenset(self.names)
+        self._kept_columns = kept_columns(spec)
         self.aggregates = Aggregates(spec)
         self.size_ms = 1000 * spec["window"]["size_s"] if spec["window"] else 0
 
@@ -138,6 +152,12 @@ class Keyed:
     def keys_of(self, row: Row) -> dict[str, Any]:
         """The columns of the key."""
         return {name: row.fields[name] for name in self.spec["keys"]}
+
+    def narrow(self, row: Row) -> Row:
+        """A row with the columns that are kept: engines may write the state with every record."""
+        fields = row.fields
+        few = {name: fields[name] for name in self._kept_columns if name in fields}
+        return Row(few, *row[1:])
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         """The rows due after one more row."""
@@ -165,7 +185,7 @@ class Join(Keyed):
         group = kept.get(row.event_ms) or {}
         if group is PUBLISHED or row.source in group:
             return []
-        group[row.source] = row
+        group[row.source] = self.narrow(row)
         if len(group) < len(self.inputs):
             kept[row.event_ms] = group
             return []
@@ -186,6 +206,7 @@ class WindowJoin(Keyed):
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         found = []
+        row = self.narrow(row)
         for start_ms in windows_of(self.spec["window"], row.event_ms):
             if self.times.is_late(row, self.inputs, start_ms + self.size_ms):
                 continue
@@ -234,11 +255,12 @@ class Counted(Aggregate):
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
         self.every_ms = 1000 * spec["complete"]["every_s"]
-        self.once_per = spec["once_per"] or ["sequence"]
+        self.once_per = spec["once_per"] or [SEQUENCE]
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         found = []
         identity = self.identity(row)
+        row = self.narrow(row)
         for start_ms, group in self.open_windows(kept, row):
             if identity in group:
                 continue
@@ -278,7 +300,7 @@ class Change(Keyed):
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         newest_ms = row.fields["window_start"]
-        kept[newest_ms] = row
+        kept[newest_ms] = self.narrow(row)
         if not self.spec["complete"]:
             return [self.change(kept, newest_ms)]
         ends = range(newest_ms, newest_ms + self.size_ms, self.part_ms)

@@ -253,6 +253,21 @@ def test_what_is_kept_of_a_key_can_go_through_a_topic_and_back(
         assert repr(restored) == repr(kept) != "{}"
 
 
+def test_what_is_kept_of_a_record_is_what_the_output_needs(tmp_path: Path) -> None:
+    kind, kept = kind_of(TRAFFIC, tmp_path, "tumbling"), Kept()
+    kind.add(kept, observed("flow", 1, 0, flow_vehicles_per_hour=100, latitude=51.4))
+    (group,) = kept.values()
+    (row,) = group.values()
+    assert row.fields == {
+        "run_id": "r",
+        "measurement_id": "A",
+        "lane": 1,
+        "flow_vehicles_per_hour": 100,
+        "num_lanes": 2,
+    }
+    assert row[1:] == flow(1, 0, 100)[1:]
+
+
 def test_a_mark_is_the_same_one_after_it_went_through_a_topic() -> None:
     assert unpacked(packed(PUBLISHED)) is PUBLISHED
 
