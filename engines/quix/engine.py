@@ -131,12 +131,13 @@ class Flow:
             if spec["kind"] not in ("copy", "decode"):
                 rows = rows.apply(kind.add, expand=True)
         else:
+            rows = rows.filter(kind.takes)
             if not keyed_by or not keyed_by <= set(spec["keys"]):
                 codec = {
                     "value_serializer": RowSerializer(),
                     "value_deserializer": RowDeserializer(),
                 }
-                rows = rows.filter(kind.takes).group_by(
+                rows = rows.group_by(
                     kind.key_of, name, key_serializer="str", key_deserializer="str", **codec
                 )
                 keyed_by = frozenset(spec["keys"])
@@ -148,8 +149,6 @@ class Flow:
         kept_for = IDLE_FOR + timedelta(milliseconds=kind.size_ms)
 
         def add(row: Row, state: State) -> list[Row]:
-            if not kind.takes(row):
-                return []
             return kind.add(KeptInState(state, f"{name}/{kind.key_of(row)}", kept_for), row)
 
         return add

@@ -23,7 +23,6 @@ Address = tuple[Any, ...]
 APPENDED = operator.attrgetter("appended_ms")
 PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
-SEQUENCE = "sequence"  # what counts once unless a stage says otherwise
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
@@ -58,6 +57,11 @@ def windows_of(window: Spec, event_ms: int) -> range:
     return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
 
 
+def once_per(spec: Spec) -> list[str]:
+    """The columns by which a record counts once in a window."""
+    return spec["once_per"] or ["sequence"]
+
+
 def kept_columns(spec: Spec) -> tuple[str, ...]:
     """The columns of a row that a stage needs until its output is made."""
     sources = [*spec["columns"].values(), *(of for one in spec["aggregates"] for of in one["of"])]
@@ -66,7 +70,7 @@ def kept_columns(spec: Spec) -> tuple[str, ...]:
     if spec["kind"] == "change":
         names.append("window_start")
     if spec["complete"]:
-        names += [*(spec["once_per"] or [SEQUENCE]), spec["complete"]["column"]]
+        names += [*once_per(spec), spec["complete"]["column"]]
     return tuple(dict.fromkeys(names))
 
 
@@ -255,7 +259,7 @@ class Counted(Aggregate):
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
         self.every_ms = 1000 * spec["complete"]["every_s"]
-        self.once_per = spec["once_per"] or [SEQUENCE]
+        self.once_per = once_per(spec)
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         found = []
