@@ -6,7 +6,7 @@ judged(observation, search).sustained
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from analysis.steadiness import risen, slope
+from analysis.steadiness import LEAST_VALUES, risen, slope
 from schemas.observation import Second, StageObserved, StepObservation
 from schemas.search import QueueThresholds, Search, SteadyLatency
 from services.conductor.search.own_policy import Policy
@@ -154,8 +154,9 @@ def _rises(medians_ms: dict[int, float], max_rise: float, *, final: bool) -> str
     for part, of in ((whole, medians_ms), (rest, later)):
         if part.low / 1000 > max_rise and _has_risen(of):
             return f"median latency rises by {part.value:.0f} ms a second."
-    if final:
-        too_fast = whole.value / 1000 > max_rise and has_risen
+    if final:  # a pipeline with long batches has so few medians that they show only a clear rise
+        is_shown = has_risen and len(medians_ms) >= LEAST_VALUES
+        too_fast = is_shown and whole.value / 1000 > max_rise
         return f"median latency rises by {whole.value:.0f} ms a second." if too_fast else ""
     is_sure = whole.high / 1000 <= max_rise
     return "" if is_sure or not (has_risen or whole.value / 1000 > max_rise) else None

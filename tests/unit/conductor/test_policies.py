@@ -78,6 +78,18 @@ def test_noise_does_not_decide() -> None:
     assert rising.refusals == ("parse: median latency rises by 50 ms a second.",)
 
 
+def test_the_medians_of_a_few_batches_show_only_a_clear_rise() -> None:
+    """Batches of 3 s, in a step of 10 s: 49 ms a second are noise between -148 and 215."""
+    batches = {0: 1_900.0, 3: 2_545.0, 6: 2_100.0, 9: 2_480.0}
+    assert judged(observed(batches), Search(), final=False) == StepVerdict((), undecided=True)
+    assert judged(observed(batches), Search(), final=True) == StepVerdict()
+    behind = {0: 2_000.0, 3: 3_500.0, 6: 5_100.0, 9: 6_700.0}
+    for final in (False, True):
+        assert judged(observed(behind), Search(), final=final).refusals == (
+            "parse: median latency rises by 528 ms a second.",
+        )
+
+
 def test_a_slope_without_a_level_is_no_rise() -> None:
     """40 ms a second for ten seconds at 4 s: the last third is 7 % above the first."""
     high = {at: 4_000.0 + 40 * at for at in range(10)}
