@@ -71,23 +71,31 @@ def decoded(record: str, records: RecordSchemas) -> Column:
     return F.when(has_header, from_avro(datum, schema, {"mode": "PERMISSIVE"}))
 
 
-def decoded_json(record: str, records: RecordSchemas) -> Column:
+def parsed_json(record: str, records: RecordSchemas) -> Column:
+    """`value` as a struct of the record's columns, for `whole_json`; times are integers. What is
+    missing, or has another type, is null."""
+    kinds = fields_of(record, records)
+    ddl = ", ".join(f"{name} {_TYPES[_plain(_branch(kind))]}" for name, kind in kinds.items())
+    return F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
+
+
+def whole_json(parsed: Column, record: str, records: RecordSchemas) -> Column:
     """The record as a struct, or null if `value` is not a JSON object with all its fields.
 
-    Accepts integers for fractional fields, and ignores anything after the object.
+    parsed: a column that contains the result of `parsed_json`. Spark would parse the text once for
+    each use of an expression, of which there are more than fields. Accepts integers for fractional
+    fields, and ignores anything after the object.
     """
     kinds = fields_of(record, records)
-    # Times are first read as integers.
-    ddl = ", ".join(f"{name} {_TYPES[_plain(_branch(kind))]}" for name, kind in kinds.items())
-    result = F.from_json(F.col("value").cast("string"), ddl, {"mode": "PERMISSIVE"})
     needed = [name for name, kind in kinds.items() if not is_nullable(kind)]
-    is_whole = reduce(and_, (result.getField(name).isNotNull() for name in needed))
+    is_whole = reduce(and_, (parsed.getField(name).isNotNull() for name in needed))
+    result = parsed
     for name, kind in kinds.items():
         unit = _logical_type(_branch(kind))
         if unit == "timestamp-millis":
-            result = result.withField(name, F.timestamp_millis(result.getField(name)))
+            result = result.withField(name, F.timestamp_millis(parsed.getField(name)))
         elif unit == "timestamp-micros":
-            result = result.withField(name, F.timestamp_micros(result.getField(name)))
+            result = result.withField(name, F.timestamp_micros(parsed.getField(name)))
     return F.when(is_whole, result)
 
 

@@ -21,12 +21,13 @@ from schemas.domain import RUN_ID, DomainSpec, InputSpec, StageSpec, Table
 from services.spark_pipeline.wire import (
     datum_of,
     decoded,
-    decoded_json,
     fields_of,
     is_nullable,
     key_of,
     line_of,
+    parsed_json,
     spark_type,
+    whole_json,
 )
 
 INPUT = "_input"  # input of a row, in rows of several inputs
@@ -145,8 +146,8 @@ def records(
     The topic determines the input; for records copied into one topic, their schema does.
     wire_format: `avro` or `json`. A value that is not a record of its topic gives no row.
     """
-    attempts = _attempts(inputs, wire_format, is_copied)
-    result = raw.select(F.col("topic").alias("kafka:topic"), *attempts)
+    kept = [F.col("topic").alias("kafka:topic")]
+    result = _attempted(raw, kept, inputs, wire_format, is_copied)
     times = [F.col(_attempt(spec.name))[spec.event_time] for spec in inputs.specs]
     columns = _merged(inputs) | {INPUT: _input(inputs, is_copied), EVENT_TIME: _coalesced(times)}
     rows = result.select(*(column.alias(name) for name, column in columns.items()))
@@ -179,8 +180,8 @@ def decode_or_refuse(
     stage's output, undecodable values as lines for the driver."""
     refusal = line_of(*(F.col(f"kafka:{name}") for name in _KAFKA if name != "key"))
     # Renamed, because domain columns may have the same names.
-    kafka = {name: F.col(name).alias(f"kafka:{name}") for name in _KAFKA}
-    result = raw.select(*kafka.values(), *_attempts(inputs, wire_format, is_copied)).select(
+    kafka = [F.col(name).alias(f"kafka:{name}") for name in _KAFKA]
+    result = _attempted(raw, kafka, inputs, wire_format, is_copied).select(
         *(f"kafka:{name}" for name in _KAFKA),
         *(column.alias(name) for name, column in _merged(inputs).items()),
     )
@@ -196,13 +197,26 @@ def decode_or_refuse(
     )
 
 
-def _attempts(inputs: Inputs, wire_format: str, is_copied: bool) -> list[Column]:
-    """The decoded struct for each input, null if the value is not its record."""
-    decode = decoded_json if wire_format == "json" else decoded
-    result = {spec: decode(spec.record, inputs.domain.codec) for spec in inputs.specs}
-    if len(result) > 1 and not is_copied:
-        result = {item: F.when(F.col("topic") == item.topic, each) for item, each in result.items()}
-    return [each.alias(_attempt(item.name)) for item, each in result.items()]
+def _attempted(
+    raw: DataFrame, kept: list[Column], inputs: Inputs, wire_format: str, is_copied: bool
+) -> DataFrame:
+    """Kafka rows → the kept columns, and a decoded struct for each input, null if the value is not
+    its record."""
+    codec, is_json = inputs.domain.codec, wire_format == "json"
+    attempts = {}
+    for each in inputs.specs:
+        attempt = (parsed_json if is_json else decoded)(each.record, codec)
+        if len(inputs.specs) > 1 and not is_copied:
+            attempt = F.when(F.col("topic") == each.topic, attempt)
+        attempts[_attempt(each.name)] = attempt
+    result = raw.select(*kept, *(value.alias(name) for name, value in attempts.items()))
+    if not is_json:
+        return result
+    whole = {
+        _attempt(each.name): whole_json(F.col(_attempt(each.name)), each.record, codec)
+        for each in inputs.specs
+    }
+    return result.withColumns(whole)
 
 
 def _attempt(name: str) -> str:

@@ -54,13 +54,17 @@ def record(kind, **fields):
 
 def rows_published(spark, stage, raw, wire_format="avro", **fields):
     """Published rows of a stage for (topic, key, value), the first of them at offset 0."""
+    return frame_published(spark, stage, raw, wire_format, **fields).collect()
+
+
+def frame_published(spark, stage, raw, wire_format="avro", **fields):
     full = [(*each, 0, offset, at(60)) for offset, each in enumerate(raw)]
     frame = spark.createDataFrame(full, RAW)
     given = {"name": "p", "summary": "-", "engine": "spark", "mode": "micro-batch"} | fields
     pipeline = SparkPipeline.model_validate(given)
     read = lambda topics: frame.where(frame["topic"].isin(*topics))  # noqa: E731
     source = StageSource(read, UNDECODABLE, wire_format)
-    return outputs(source, TRAFFIC, stage, pipeline).collect()
+    return outputs(source, TRAFFIC, stage, pipeline)
 
 
 def published(spark, stage, raw, **fields):
@@ -235,6 +239,18 @@ def test_a_value_that_is_no_record_of_its_topic_is_passed_over(spark):
     assert [CODEC.decode(value)[1]["sequence"] for _, value in published(spark, "parse", raw)] == [
         7
     ]
+
+
+@pytest.mark.parametrize("stage", ["parse", "join", "tumbling", "sliding"])
+@pytest.mark.parametrize("implementation", ["customised", "built-in"])
+def test_a_json_value_is_parsed_once(spark, stage, implementation):
+    """Spark evaluates an expression as often as the plan repeats it."""
+    raw = [(TRAFFIC.topics[0], b"s", b"{}")]
+    frame = frame_published(spark, stage, raw, "json", implementation=implementation)
+    spark.conf.set("spark.sql.maxPlanStringLength", 10_000_000)
+    plan = frame._jdf.queryExecution().optimizedPlan().toString()
+    spark.conf.unset("spark.sql.maxPlanStringLength")
+    assert plan.count("from_json(") == len(TRAFFIC.inputs)
 
 
 def test_parse_takes_json_too_and_refuses_what_lacks_a_field(spark):
