@@ -4,14 +4,14 @@
         kept = states[kind.key_of(row)]
         rows = kind.add(kept, row)
 
-The state of a key maps an event time, or the start of a window, to a row, rows, rows by what counts
-once, or a mark (stages/packing.py). A kind writes back what it changes, so the mapping may be a
-store. No kind reads the state of other keys, so an engine may keep it anywhere.
+The state of a key maps an event time, or the start of a window, to a row, rows, rows by input, a
+counted window or a mark (stages/packing.py). A kind writes back what it changes, so the mapping may
+be a store. No kind reads the state of other keys, so an engine may keep it anywhere.
 """
 
-import json
 import operator
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
+from dataclasses import dataclass
 from typing import Any
 
 from stages.event_time import EventTime
@@ -20,7 +20,6 @@ from stages.records import Row
 Spec = dict[str, Any]
 KeptOfKey = MutableMapping[int, Any]
 Address = tuple[Any, ...]
-APPENDED = operator.attrgetter("appended_ms")
 PUBLISHED = True  # mark of a published group or window
 MOST_KEPT = 200
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -31,14 +30,40 @@ COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
 }
-FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
-    "first": lambda values: values[0],
-    "sum": sum,
-    "mean": lambda values: sum(values) / len(values),
-    "min": min,
-    "max": max,
-    "count": len,
-    "count_distinct": lambda values: len(set(values)),
+
+
+def first(kept: list[Any] | None, value: Any, appended_ms: int) -> list[Any]:
+    """The value appended first, with that time."""
+    return [appended_ms, value] if kept is None or appended_ms < kept[0] else kept
+
+
+def mean(kept: list[Any] | None, value: Any, _appended_ms: int) -> list[Any]:
+    """The sum and the number of values."""
+    return [value, 1] if kept is None else [kept[0] + value, kept[1] + 1]
+
+
+def distinct(kept: set[Any] | None, value: Any, _appended_ms: int) -> set[Any]:
+    """The distinct values."""
+    kept = set() if kept is None else kept
+    kept.add(value)
+    return kept
+
+
+# What is kept of values so far (None before the first), one more value, and when it was appended.
+FUNCTIONS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "first": first,
+    "sum": lambda kept, value, _: value if kept is None else kept + value,
+    "mean": mean,
+    "min": lambda kept, value, _: value if kept is None else min(kept, value),
+    "max": lambda kept, value, _: value if kept is None else max(kept, value),
+    "count": lambda kept, _value, _: 1 if kept is None else kept + 1,
+    "count_distinct": distinct,
+}
+# The result of a function whose result is not what is kept.
+RESULTS: dict[str, Callable[[Any], Any]] = {
+    "first": lambda kept: kept[1],
+    "mean": lambda kept: kept[0] / kept[1],
+    "count_distinct": len,
 }
 
 
@@ -57,11 +82,6 @@ def windows_of(window: Spec, event_ms: int) -> range:
     return range(event_ms // slide_ms * slide_ms, event_ms - 1000 * window["size_s"], -slide_ms)
 
 
-def once_per(spec: Spec) -> list[str]:
-    """The columns by which a record counts once in a window."""
-    return spec["once_per"] or ["sequence"]
-
-
 def kept_columns(spec: Spec) -> tuple[str, ...]:
     """The columns of a row that a stage needs until its output is made."""
     sources = [*spec["columns"].values(), *(of for one in spec["aggregates"] for of in one["of"])]
@@ -69,33 +89,68 @@ def kept_columns(spec: Spec) -> tuple[str, ...]:
     names += [one["of"] for one in spec["changes"]]
     if spec["kind"] == "change":
         names.append("window_start")
-    if spec["complete"]:
-        names += [*once_per(spec), spec["complete"]["column"]]
     return tuple(dict.fromkeys(names))
 
 
 class Aggregates:
-    """The aggregate columns of a stage."""
+    """The aggregate columns of a stage. What is kept of the rows so far is a list with an item for
+    each column."""
 
     def __init__(self, spec: Spec) -> None:
-        self._columns = [
-            (one["column"], FUNCTIONS[one["function"]], [of.rpartition(".") for of in one["of"]])
-            for one in spec["aggregates"]
+        self._results = [
+            (one["column"], RESULTS.get(one["function"])) for one in spec["aggregates"]
         ]
+        self._functions = [
+            (place, FUNCTIONS[one["function"]], *of.rpartition(".")[::2])
+            for place, one in enumerate(spec["aggregates"])
+            for of in one["of"]
+        ]
+        self._of_source: dict[str, list[tuple[int, Callable[..., Any], str]]] = {}
 
-    def over(self, rows: list[Row]) -> dict[str, Any]:
-        """Their values over rows."""
-        found = {}
-        in_order = sorted(rows, key=APPENDED) if len(rows) > 1 else rows
-        for column, function, names in self._columns:
-            values = [
-                row.fields[name]
-                for row in in_order
-                for source, _, name in names
+    def none(self) -> list[Any]:
+        """What is kept of no rows."""
+        return [None] * len(self._results)
+
+    def add(self, kept: list[Any], row: Row) -> None:
+        """Change what is kept by one more row; null values do not count."""
+        functions = self._of_source.get(row.source)
+        if functions is None:
+            functions = self._of_source[row.source] = [
+                (place, function, name)
+                for place, function, source, name in self._functions
                 if source in ("", row.source)
             ]
-            found[column] = function(values) if values else None
-        return found
+        for place, function, name in functions:
+            value = row.fields[name]
+            if value is not None:
+                kept[place] = function(kept[place], value, row.appended_ms)
+
+    def results(self, kept: list[Any]) -> dict[str, Any]:
+        """The values of the columns; null without values."""
+        return {
+            column: value if value is None or result is None else result(value)
+            for (column, result), value in zip(self._results, kept, strict=True)
+        }
+
+    def over(self, rows: Iterable[Row]) -> dict[str, Any]:
+        """The values of the columns over rows."""
+        kept = self.none()
+        for row in rows:
+            self.add(kept, row)
+        return self.results(kept)
+
+
+@dataclass
+class CountedRows:
+    """The rows of a counted window so far. identities: what counts once, in order; counts: rows by
+    input; most: the largest number that one announces; values: see Aggregates."""
+
+    identities: dict[str, None]
+    counts: list[int]
+    most: int
+    appended_ms: int
+    due_ms: float
+    values: list[Any]
 
 
 def made(rows: list[Row], columns: dict[str, Any], event_ms: int) -> Row:
@@ -151,7 +206,7 @@ class Keyed:
 
     def key_of(self, row: Row) -> str:
         """The same as text."""
-        return json.dumps(self.address_of(row))
+        return repr(self.address_of(row))
 
     def keys_of(self, row: Row) -> dict[str, Any]:
         """The columns of the key."""
@@ -167,15 +222,15 @@ class Keyed:
         """The rows due after one more row."""
         raise NotImplementedError
 
+    def window_of(self, row: Row, start_ms: int) -> dict[str, Any]:
+        """The columns of the key and of a window."""
+        end_ms = start_ms + self.size_ms
+        return {**self.keys_of(row), "window_start": start_ms, "window_end": end_ms}
+
     def of_window(self, rows: list[Row], start_ms: int, columns: dict[str, Any]) -> Row:
         """An output row of a window."""
-        end_ms = start_ms + self.size_ms
-        columns = {
-            **self.keys_of(rows[0]),
-            "window_start": start_ms,
-            "window_end": end_ms,
-        } | columns
-        return made(rows, {**columns, **self.aggregates.over(rows)}, end_ms - 1)
+        columns = {**self.window_of(rows[0], start_ms), **columns, **self.aggregates.over(rows)}
+        return made(rows, columns, start_ms + self.size_ms - 1)
 
 
 class Join(Keyed):
@@ -189,12 +244,11 @@ class Join(Keyed):
         group = kept.get(row.event_ms) or {}
         if group is PUBLISHED or row.source in group:
             return []
-        group[row.source] = self.narrow(row)
-        if len(group) < len(self.inputs):
-            kept[row.event_ms] = group
+        if len(group) + 1 < len(self.inputs):
+            kept[row.event_ms] = {**group, row.source: self.narrow(row)}
             return []
         kept[row.event_ms] = PUBLISHED
-        rows = list(group.values())
+        rows = [*group.values(), row]
         columns = {**self.keys_of(row), self.event_time: row.event_ms}
         return [made(rows, columns | self.aggregates.over(rows), row.event_ms)]
 
@@ -225,73 +279,56 @@ class WindowJoin(Keyed):
         return found
 
 
-class Aggregate(Keyed):
-    """Groups rows by keys and window; a subclass decides when a window is due. empty: makes the
-    state of a window without rows."""
-
-    empty: Callable[[], Any]
-
-    def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
-        super().__init__(spec, inputs)
-        sources = [of.rpartition(".")[0] for one in spec["aggregates"] for of in one["of"]]
-        self.needed = {source for source in sources if source}
-
-    def open_windows(self, kept: KeptOfKey, row: Row) -> Iterator[tuple[int, Any]]:
-        """The unpublished windows of a row: start and state."""
-        for start_ms in windows_of(self.spec["window"], row.event_ms):
-            group = kept.get(start_ms)
-            if group is not PUBLISHED:
-                yield start_ms, self.empty() if group is None else group
-
-    def publish(self, kept: KeptOfKey, start_ms: int, rows: list[Row]) -> list[Row]:
-        """The output of a window, if each of its inputs has a row in it."""
-        kept[start_ms] = PUBLISHED
-        if not rows or not self.needed <= {row.source for row in rows}:
-            return []
-        return [self.of_window(rows, start_ms, {})]
-
-
-class Counted(Aggregate):
+class Counted(Keyed):
     """A window is due when it has as many records as the records themselves announce."""
-
-    empty = dict
 
     def __init__(self, spec: Spec, inputs: list[Spec]) -> None:
         super().__init__(spec, inputs)
         self.every_ms = 1000 * spec["complete"]["every_s"]
-        self.once_per = once_per(spec)
+        self.once_per = spec["once_per"] or ["sequence"]
+        self.announced = spec["complete"]["column"]
+        self.parts = self.size_ms // self.every_ms
 
     def add(self, kept: KeptOfKey, row: Row) -> list[Row]:
         found = []
         identity = self.identity(row)
-        row = self.narrow(row)
-        for start_ms, group in self.open_windows(kept, row):
-            if identity in group:
+        for start_ms in windows_of(self.spec["window"], row.event_ms):
+            window = kept.get(start_ms)
+            if window is PUBLISHED:
                 continue
-            group[identity] = row
-            if self.is_complete(group):
-                found += self.publish(kept, start_ms, list(group.values()))
-            else:
-                kept[start_ms] = group
+            if window is None:
+                window = CountedRows({}, [0] * len(self.inputs), 0, 0, 0, self.aggregates.none())
+            elif identity in window.identities:
+                continue
+            self.count(window, identity, row)
+            if min(window.counts) < window.most * self.parts:
+                kept[start_ms] = window
+                continue
+            kept[start_ms] = PUBLISHED
+            if all(window.counts):
+                found.append(self.output(window, start_ms, row))
         return found
 
-    def identity(self, row: Row) -> tuple[Any, ...]:
-        """The values by which a row counts once."""
+    def identity(self, row: Row) -> str:
+        """The values by which a row counts once, as text."""
         part = row.event_ms // self.every_ms
-        return row.source, part, *(row.fields[name] for name in self.once_per)
+        return repr((row.source, part, *[row.fields[name] for name in self.once_per]))
 
-    def is_complete(self, group: dict[tuple[Any, ...], Row]) -> bool:
-        """Whether each input has as many rows as the largest announced count. A row derived from
-        several records counts for each input."""
-        column = self.spec["complete"]["column"]
-        parts = self.size_ms // self.every_ms
-        rows = group.values()
-        first = next(iter(rows))
-        due = parts * first.fields[column]  # the largest count is at least this one
-        if len(rows) < due * (len(self.inputs) if first.source else 1):
-            return False
-        due = parts * max(row.fields[column] for row in rows)
-        return all(sum(row.source in ("", one) for row in rows) >= due for one in self.inputs)
+    def count(self, window: CountedRows, identity: str, row: Row) -> None:
+        """Add a row to a window. One derived from several records counts for each input."""
+        window.identities[identity] = None
+        for place, name in enumerate(self.inputs):
+            window.counts[place] += row.source in ("", name)
+        window.most = max(window.most, row.fields[self.announced])
+        window.appended_ms = max(window.appended_ms, row.appended_ms)
+        window.due_ms = max(window.due_ms, row.due_ms)
+        self.aggregates.add(window.values, row)
+
+    def output(self, window: CountedRows, start_ms: int, row: Row) -> Row:
+        """The output of a window that a row completes."""
+        columns = self.window_of(row, start_ms) | self.aggregates.results(window.values)
+        fields = {"run_id": row.fields["run_id"], **columns}
+        return Row(fields, "", start_ms + self.size_ms - 1, window.appended_ms, window.due_ms)
 
 
 class Change(Keyed):

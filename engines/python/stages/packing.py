@@ -8,16 +8,27 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from stages.kinds import CountedRows
 from stages.records import Row
 
 
+def _distinct(values: set[Any]) -> dict[str, list[Any]]:
+    return {"distinct": list(values)}
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), default=_distinct)
+
+
 def packed(kept: Any) -> bytes:
-    """Serialise a row, rows, rows by what counts once, or a mark."""
-    if isinstance(kept, list):
+    """Serialise a row, rows, rows by input, a counted window, or a mark."""
+    if isinstance(kept, CountedRows):
+        identities, *others = vars(kept).values()
+        kept = {"counted": [list(identities), *others]}
+    elif isinstance(kept, list):
         kept = {"rows": _table(kept)}
     elif isinstance(kept, dict):
-        kept = {"identities": list(kept), "rows": _table(kept.values())}
-    return json.dumps(kept, separators=(",", ":")).encode()
+        kept = {"inputs": list(kept), "rows": _table(kept.values())}
+    return _ENCODER.encode(kept).encode()
 
 
 def unpacked(data: bytes) -> Any:
@@ -28,14 +39,16 @@ def unpacked(data: bytes) -> Any:
         return Row(*found)
     if not isinstance(found, dict):
         return found
+    if "counted" in found:
+        identities, *rest, values = found["counted"]
+        values = [set(kept["distinct"]) if isinstance(kept, dict) else kept for kept in values]
+        return CountedRows(dict.fromkeys(identities), *rest, values)
     columns, cells = found["rows"]
     rows = [
         Row(dict(zip(columns[number], values, strict=True)), *place)
         for number, values, *place in cells
     ]
-    if "identities" not in found:
-        return rows
-    return dict(zip(map(_identity, found["identities"]), rows, strict=True))
+    return dict(zip(found["inputs"], rows, strict=True)) if "inputs" in found else rows
 
 
 def _table(rows: Iterable[Row]) -> tuple[list[tuple[str, ...]], list[list[Any]]]:
@@ -47,7 +60,3 @@ def _table(rows: Iterable[Row]) -> tuple[list[tuple[str, ...]], list[list[Any]]]
         number = numbers.setdefault(tuple(fields), len(numbers))
         cells.append([number, list(fields.values()), *place])
     return list(numbers), cells
-
-
-def _identity(at: Any) -> Any:
-    return tuple(at) if isinstance(at, list) else at

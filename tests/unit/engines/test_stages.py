@@ -10,7 +10,17 @@ import pytest
 from stages.closing import Closed
 from stages.event_time import GRACE_MS, EventTime
 from stages.flow import IDLE_MS, Flow, InMemory
-from stages.kinds import MOST_KEPT, PUBLISHED, Change, Counted, Join, Kept, PerRow, WindowJoin
+from stages.kinds import (
+    MOST_KEPT,
+    PUBLISHED,
+    Aggregates,
+    Change,
+    Counted,
+    Join,
+    Kept,
+    PerRow,
+    WindowJoin,
+)
 from stages.packing import packed, unpacked
 from stages.reading import READ_MS, Reading
 from stages.records import Row
@@ -254,7 +264,7 @@ def test_what_is_kept_of_a_key_can_go_through_a_topic_and_back(
 
 
 def test_what_is_kept_of_a_record_is_what_the_output_needs(tmp_path: Path) -> None:
-    kind, kept = kind_of(TRAFFIC, tmp_path, "tumbling"), Kept()
+    kind, kept = kind_of(TRAFFIC, tmp_path, "join"), Kept()
     kind.add(kept, observed("flow", 1, 0, flow_vehicles_per_hour=100, latitude=51.4))
     (group,) = kept.values()
     (row,) = group.values()
@@ -262,10 +272,46 @@ def test_what_is_kept_of_a_record_is_what_the_output_needs(tmp_path: Path) -> No
         "run_id": "r",
         "measurement_id": "A",
         "lane": 1,
-        "flow_vehicles_per_hour": 100,
         "num_lanes": 2,
+        "flow_vehicles_per_hour": 100,
     }
     assert row[1:] == flow(1, 0, 100)[1:]
+
+
+def test_a_counted_window_keeps_sums_and_not_records(tmp_path: Path) -> None:
+    kind, kept = kind_of(TRAFFIC, tmp_path, "tumbling"), Kept()
+    for row in (flow(1, 0, 100), speed(2, 0, 80.0), flow(2, 0, 50)):
+        kind.add(kept, row._replace(fields={**row.fields, "latitude": 51.4}))
+    (window,) = kept.values()
+    second = BASE_MS // 1000
+    assert list(window.identities) == [
+        f"('flow', {second}, 1)",
+        f"('speed', {second}, 2)",
+        f"('flow', {second}, 2)",
+    ]
+    assert (window.counts, window.most) == ([2, 1], 2)
+    assert window.values == [{1, 2}, 150, [80.0, 1]]
+    assert window.appended_ms == max(row.appended_ms for row in (flow(1, 0, 1), speed(2, 0, 1.0)))
+
+
+@pytest.mark.parametrize(
+    ("function", "result"),
+    [
+        *(("first", 7), ("sum", 19), ("mean", 4.75), ("min", 2)),
+        *(("max", 7), ("count", 4), ("count_distinct", 3)),
+    ],
+)
+def test_an_aggregate_of_rows_one_by_one(function: str, result: float) -> None:
+    aggregates = Aggregates(
+        {"aggregates": [{"column": "c", "function": function, "of": ["a.x", "b.y"]}]}
+    )
+    rows = [("a", 5, 2), ("b", 7, 1), ("a", None, 0), ("b", 2, 3), ("a", 5, 4)]
+    kept = aggregates.none()
+    assert aggregates.results(kept) == {"c": None}
+    for source, value, appended_ms in rows:
+        aggregates.add(kept, Row({"x": value, "y": value}, source, BASE_MS, appended_ms))
+    aggregates.add(kept, Row({"x": 99, "y": 99}, "c", BASE_MS, 0))
+    assert aggregates.results(kept) == {"c": result}
 
 
 def test_a_mark_is_the_same_one_after_it_went_through_a_topic() -> None:
