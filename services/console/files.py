@@ -17,15 +17,27 @@ if TYPE_CHECKING:
     from services.console.watching import WatchOptions
 
 _JUNIT: Final = "--junit"
+_FORMATS: Final = {".json": "JSON", ".md": "Markdown", ".xml": "JUnit XML", ".html": "HTML"}
 _UNFINISHED: Final = "The command did not finish: it was stopped, or it still runs."
 _UNDONE: Final = "The command could not be executed; its output has the reason."
 
 
 class FileToWrite(click.Path):
-    """The type of an option that names a file to write."""
+    """The type of an option that names a file to write. suffix: that of its format; a name with the
+    suffix of another format is refused."""
 
-    def __init__(self) -> None:
+    def __init__(self, suffix: str = "") -> None:
         super().__init__(path_type=Path, readable=False)
+        self._suffix = suffix
+
+    def check_format(self, option: str, path: Path) -> None:
+        """Raises DefinitionError if the name of the file promises another format."""
+        suffix = path.suffix.lower()
+        if self._suffix and suffix in _FORMATS and suffix != self._suffix:
+            raise _refusal(
+                f"{option} {path}: it writes {_FORMATS[self._suffix]}, so the name of the file may "
+                f"not end in {suffix}."
+            )
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, _ctx: object
@@ -44,8 +56,10 @@ def begin_files(verbs: Mapping[str, click.Command], arguments: Sequence[str]) ->
     verb = next((verbs[word] for word in words if word in verbs), None)
     if verb is None or {"-h", "--help"} & {*arguments}:
         return None
-    named = _named(verb, arguments)
+    types = {each.opts[0]: each.type for each in verb.params if isinstance(each.type, FileToWrite)}
+    named = _named(types, arguments)
     for option, path in named.items():
+        types[option].check_format(option, path)
         if sum(_is_same(path, value) for value in _values(arguments)) > 1:
             raise _refusal(f"{option} {path}: the command names this file twice.")
     remove_files(named.values())
@@ -69,9 +83,8 @@ def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:
             path.write_bytes(junit_error(reason))
 
 
-def _named(verb: click.Command, arguments: Sequence[str]) -> dict[str, Path]:
-    """The files that options of a verb name, although the other arguments may be wrong."""
-    options = [each.opts[0] for each in verb.params if isinstance(each.type, FileToWrite)]
+def _named(options: Iterable[str], arguments: Sequence[str]) -> dict[str, Path]:
+    """The files that options name, although the other arguments may be wrong."""
     params = [click.Option([option], type=click.Path(path_type=Path)) for option in options]
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     reader = click.Command("files", settings, params=[*params], add_help_option=False)

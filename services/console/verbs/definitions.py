@@ -171,7 +171,13 @@ def new(session: ConsoleSession, kind: str, name: str, folder: Path | None) -> N
     details=_benchmarks,
 )
 @argument("names", nargs=-1, metavar="[NAME]…", shell_complete=names_of("benchmark"))
-@option("--json", "path", type=FileToWrite(), metavar="FILE", help="also write the figures as JSON")
+@option(
+    "--json",
+    "path",
+    type=FileToWrite(".json"),
+    metavar="FILE.json",
+    help="also write the figures as JSON",
+)
 @option(
     "--baseline",
     type=click.Path(path_type=Path),

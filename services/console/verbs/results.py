@@ -112,8 +112,15 @@ def sql(
 @argument("run_id", required=False, metavar="[RUN_ID]")
 @option("--json", "as_json", is_flag=True, help="as JSON")
 @option("--markdown", "as_markdown", is_flag=True, help="as Markdown")
-@option("--html", type=FileToWrite(), metavar="FILE", help="write one HTML page with charts")
-@option("--junit", type=FileToWrite(), metavar="FILE.xml", help="write its checks as JUnit XML")
+@option(
+    "--html",
+    type=FileToWrite(".html"),
+    metavar="FILE.html",
+    help="write one HTML page with charts",
+)
+@option(
+    "--junit", type=FileToWrite(".xml"), metavar="FILE.xml", help="write its checks as JUnit XML"
+)
 @with_session
 def report(
     session: ConsoleSession,

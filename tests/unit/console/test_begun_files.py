@@ -66,10 +66,32 @@ def test_the_reason_why_a_command_could_not_be_done_is_in_junit(old, capsys) -> 
     ],
 )
 def test_files_of_other_verbs_are_removed_too(tmp_path: Path, command: list[str]) -> None:
-    path = tmp_path / "page.html"
+    path = tmp_path / "page"
     path.write_text("old")
     begin_files(VERBS, [str(path) if word == "F" else word for word in command])
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("command", "name", "written"),
+    [
+        (["run", "--report"], "page.html", "JSON"),
+        (["run", "--benchmark"], "README.md", "JSON"),
+        (["run", "--markdown"], "junit.XML", "Markdown"),
+        (["watch", "--junit"], "now.json", "JUnit XML"),
+        (["report", "--html"], "README.md", "HTML"),
+        (["bench", "--json"], "page.html", "JSON"),
+    ],
+)
+def test_a_name_that_promises_another_format_is_refused_and_the_file_kept(
+    tmp_path: Path, command: list[str], name: str, written: str, capsys
+) -> None:
+    path = tmp_path / name
+    path.write_text("mine")
+    assert main([*command, str(path)]) == 2
+    refusal = f"{path}: it writes {written}, so the name of the file may not end in "
+    assert refusal in capsys.readouterr().err
+    assert path.read_text() == "mine"
 
 
 @pytest.mark.parametrize("read", ["--baseline", "--input", "--domain", ""])
