@@ -23,21 +23,11 @@ _UNDONE: Final = "The command could not be executed; its output has the reason."
 
 
 class FileToWrite(click.Path):
-    """The type of an option that names a file to write. suffix: that of its format; a name with the
-    suffix of another format is refused."""
+    """The type of an option that names a file to write. Its metavar, such as FILE.json, has the
+    suffix of the format."""
 
-    def __init__(self, suffix: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__(path_type=Path, readable=False)
-        self._suffix = suffix
-
-    def check_format(self, option: str, path: Path) -> None:
-        """Raises DefinitionError if the name of the file promises another format."""
-        suffix = path.suffix.lower()
-        if self._suffix and suffix in _FORMATS and suffix != self._suffix:
-            raise _refusal(
-                f"{option} {path}: it writes {_FORMATS[self._suffix]}, so the name of the file may "
-                f"not end in {suffix}."
-            )
 
     def convert(
         self, value: str | os.PathLike[str], param: click.Parameter | None, _ctx: object
@@ -56,10 +46,14 @@ def begin_files(verbs: Mapping[str, click.Command], arguments: Sequence[str]) ->
     verb = next((verbs[word] for word in words if word in verbs), None)
     if verb is None or {"-h", "--help"} & {*arguments}:
         return None
-    types = {each.opts[0]: each.type for each in verb.params if isinstance(each.type, FileToWrite)}
-    named = _named(types, arguments)
+    suffixes = {
+        each.opts[0]: Path(each.metavar or "").suffix
+        for each in verb.params
+        if isinstance(each.type, FileToWrite)
+    }
+    named = _named(suffixes, arguments)
     for option, path in named.items():
-        types[option].check_format(option, path)
+        _check_format(option, path, suffixes[option])
         if sum(_is_same(path, value) for value in _values(arguments)) > 1:
             raise _refusal(f"{option} {path}: the command names this file twice.")
     remove_files(named.values())
@@ -72,6 +66,17 @@ def _refusal(text: str) -> Exception:
     from schemas.validation_errors import DefinitionError
 
     return DefinitionError(text)
+
+
+def _check_format(option: str, path: Path, suffix: str) -> None:
+    """Raises DefinitionError if the name of a file promises another format than that with this
+    suffix; an empty one accepts every name."""
+    given = path.suffix.lower()
+    if suffix and given in _FORMATS and given != suffix:
+        raise _refusal(
+            f"{option} {path}: it writes {_FORMATS[suffix]}, so the name of the file may not end "
+            f"in {given}."
+        )
 
 
 def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:

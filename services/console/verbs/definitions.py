@@ -174,7 +174,7 @@ def new(session: ConsoleSession, kind: str, name: str, folder: Path | None) -> N
 @option(
     "--json",
     "path",
-    type=FileToWrite(".json"),
+    type=FileToWrite(),
     metavar="FILE.json",
     help="also write the figures as JSON",
 )

@@ -31,8 +31,7 @@ def judging(function: Callable[..., Any]) -> Callable[..., Any]:
         ("--markdown", "FILE.md", "also write it as Markdown, such as a CI job summary"),
         ("--report", "FILE.json", "also write the report as JSON"),
     ):
-        kind = FileToWrite(Path(metavar).suffix)
-        function = option(name, type=kind, metavar=metavar, help=text)(function)
+        function = option(name, type=FileToWrite(), metavar=metavar, help=text)(function)
     return option(
         "--threshold",
         "thresholds",

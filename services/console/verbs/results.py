@@ -114,13 +114,11 @@ def sql(
 @option("--markdown", "as_markdown", is_flag=True, help="as Markdown")
 @option(
     "--html",
-    type=FileToWrite(".html"),
+    type=FileToWrite(),
     metavar="FILE.html",
     help="write one HTML page with charts",
 )
-@option(
-    "--junit", type=FileToWrite(".xml"), metavar="FILE.xml", help="write its checks as JUnit XML"
-)
+@option("--junit", type=FileToWrite(), metavar="FILE.xml", help="write its checks as JUnit XML")
 @with_session
 def report(
     session: ConsoleSession,
