@@ -131,12 +131,12 @@ class Install(Model):
     note: description. packages: required packages of Tidegauge's own environment. versions:
     packages or jars whose version is the engine's. The remaining fields are for an engine that is
     installed at first use into a folder of its own; they name files in the engine's folder. python:
-    packages with hashes, in pip's format, for its virtual environment. jars: an Ivy file with a
-    configuration `run`, for the class path, and `compiler`, if there are sources; its lock is
-    beside it. jars_of: packages of its environment whose folder `jars` or `lib` is also on the
-    class path. python_below: first Python, such as 3.13, for which its packages have no wheels.
-    sources: folders with Java, which is compiled into `classes`, and with Python
-    modules, which are on PYTHONPATH. size_mb: disk space of the installation.
+    packages with hashes, in pip's format, for its virtual environment. jars: a lock of jars, those
+    in the folder `run` for the class path, and in `compiler` if there are sources. jars_of:
+    packages of its environment whose folder `jars` or `lib` is also on the class path.
+    python_below: first Python, such as 3.13, for which its packages have no wheels. sources:
+    folders with Java, which is compiled into `classes`, and with Python modules, which are on
+    PYTHONPATH. size_mb: disk space of the installation.
     """
 
     note: str

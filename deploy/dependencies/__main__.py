@@ -27,6 +27,7 @@ from deploy.dependencies.bill import (
     vendored_scripts,
 )
 from deploy.dependencies.lock import Pin, read_lock
+from deploy.local.jars import BENCH_FILE, LOCK_FILE
 from services.runtime.version import version
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,8 +62,8 @@ def components() -> Iterator[Component]:
     yield from packages(locked(), licences, contents)
     for tools in ("uv.lock", "build.lock"):
         yield from packages(read_lock((DEPLOY / "local" / tools).read_text()), reviewed, {})
-    for ivy_file in ("ivy.xml", "bench.xml"):
-        yield from fetched_jars(DEPLOY / "local" / ivy_file, reviewed)
+    for jars in (LOCK_FILE, BENCH_FILE):
+        yield from fetched_jars(jars, reviewed)
     for folder in sorted({file.parent for file in ROOT.glob("engines/*/*.lock")}):
         yield engine(folder, version(), reviewed | licences)
     yield from vendored_scripts(ROOT / "services/store/viewer/vendor", reviewed)

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.dependencies.lock import DIRECT, Pin, needs, read_lock
-from deploy.local.jars import ivy_dependencies, read_jars_lock
+from deploy.local.jars import read_jars_lock
 
 ROOT_REF = "tidegauge"
 FILE = Path(__file__).with_name("licences.json")
@@ -253,24 +253,29 @@ def engine(folder: Path, version: str, licences: Mapping[str, str]) -> Component
     parts: list[Component] = []
     if (lock := folder / "requirements.lock").is_file():
         parts += packages(read_lock(lock.read_text()), licences, {})
-    for ivy_file in sorted(folder.glob("ivy*.xml")):  # of its versions
-        place = folder.name + ivy_file.stem.removeprefix("ivy")
-        parts += fetched_jars(ivy_file, licences, f"{place}/jars")
+    for lock_file in sorted(folder.glob("jars*.lock")):  # of its versions
+        place = folder.name + lock_file.stem.removeprefix("jars")
+        parts += fetched_jars(lock_file, licences, f"{place}/jars")
     base = f"pkg:generic/tidegauge-engine-{folder.name}"
     return Component("application", base, folder.name, version, licence=OWN, parts=tuple(parts))
 
 
 def fetched_jars(
-    ivy_file: Path, licences: Mapping[str, str], folder: str = ".jars"
+    lock_file: Path, licences: Mapping[str, str], folder: str = ".jars"
 ) -> Iterator[Component]:
-    """The jars listed in an Ivy file, with the SHA-256 of its lock. folder: their installation
-    folder."""
-    lock = read_jars_lock(ivy_file.with_suffix(".lock").read_text())
-    for path, group, name, version in ivy_dependencies(ivy_file):
-        purl = f"pkg:maven/{group}/{name}"
-        notes = {"path": f"{folder}/{path.as_posix()}"}
-        licence = licences.get(purl, UNKNOWN)
-        yield Component("library", purl, name, version, group, licence, lock[path], notes=notes)
+    """The jars of a lock. folder: their installation folder."""
+    for path, jar in read_jars_lock(lock_file.read_text()).items():
+        purl = f"pkg:maven/{jar.group}/{jar.name}"
+        yield Component(
+            "library",
+            purl,
+            jar.name,
+            jar.version,
+            jar.group,
+            licences.get(purl, UNKNOWN),
+            jar.sha256,
+            notes={"path": f"{folder}/{path.as_posix()}"},
+        )
 
 
 def bundled_jars(package: Path, licences: Mapping[str, str]) -> Iterator[Component]:

@@ -50,7 +50,7 @@ from confluent_kafka.admin import (
 )
 from pydantic import Field
 
-from deploy.local.jars import IVY_FILE, STAMP, jar_paths
+from deploy.local.jars import STAMP, jars_lock
 from deploy.local.java import Java, accepts
 from deploy.local.state import UMASK
 from schemas.catalogue import ENGINE_PREFIX, fixed_topics, output_topic
@@ -366,7 +366,7 @@ def _temporary(settings: ServiceSettings) -> Path:
 
 def _metrics_agent(settings: ServiceSettings) -> str:
     """The option that exports the broker's metrics for Prometheus."""
-    (jar,) = (path for path in jar_paths(IVY_FILE) if path.parent.name == "agent")
+    (jar,) = (path for path in jars_lock() if path.parent.name == "agent")
     address = f"{settings.host}:{settings.port('kafka_metrics')}"
     return f"-javaagent:{settings.jars / jar}={address}:{METRICS_CONFIG}"
 

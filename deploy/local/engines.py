@@ -3,8 +3,8 @@
     python -m deploy.local.engines lock FOLDER   write the locks of an engine's folder
 
 Everything is verified against the locks in the engine's folder: packages against
-`requirements.lock`, jars against `ivy.lock`, and those of other versions likewise. Java is compiled
-with the compiler listed in the Ivy file, so a Java runtime is enough. An interrupted installation
+`requirements.lock`, jars against `jars.lock`, and those of other versions likewise. Java is
+compiled with the compiler among the jars, so a Java runtime is enough. An interrupted installation
 is resumed: parts without a stamp are rebuilt.
 """
 
@@ -80,7 +80,8 @@ def _install(place: Installed, settings: ServiceSettings, say: Callable[[str], N
         if "packages" in lacking:
             _install_packages(place)
         if "jars" in lacking:
-            fetch(place.jars, place.engine.folder / place.engine.spec.install.jars)
+            assert place.jars_lock is not None
+            fetch(place.jars, place.jars_lock)
         if place.java_sources and place.lacking():
             _compile(place, settings)
         close_to_writers(place.folder)
@@ -170,8 +171,8 @@ def _stamp(path: Path, text: str) -> None:
 
 
 def write_locks(folder: Path) -> None:
-    """Write the locks of an engine's folder, from `requirements.in` and `ivy.xml`. Raises
-    InstallError and FetchError."""
+    """Write the locks of an engine's folder: `requirements.lock` from `requirements.in`, and the
+    SHA-256 of the jars that the others name. Raises InstallError and FetchError."""
     if (folder / REQUIREMENTS).is_file():
         lock = folder / "requirements.lock"
         with tempfile.TemporaryDirectory() as name:
@@ -180,8 +181,8 @@ def write_locks(folder: Path) -> None:
             command += ["--universal", "--generate-hashes", "--no-emit-index-url", "--no-header"]
             run("locking", [*command, "-o", str(new), str(folder / REQUIREMENTS)], folder)
             lock.write_text(HEAD + new.read_text())
-    for ivy in sorted(folder.glob("ivy*.xml")):
-        write_lock(ROOT / ".jars", ivy)
+    for lock in sorted(folder.glob("jars*.lock")):
+        write_lock(lock)
 
 
 def main(arguments: list[str]) -> int:
@@ -191,7 +192,7 @@ def main(arguments: list[str]) -> int:
         return 2
     try:
         write_locks(Path(arguments[1]).resolve())
-    except (InstallError, FetchError, JavaMissingError, OSError) as error:
+    except (InstallError, FetchError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

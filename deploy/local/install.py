@@ -1,4 +1,4 @@
-"""Install `.venv` from `requirements.lock` and `.jars` from `ivy.lock`; idempotent.
+"""Install `.venv` from `requirements.lock` and `.jars` from `jars.lock`; idempotent.
 
     python3 -m deploy.local.install
     python3 -m deploy.local.install watch    for `watch --export` alone: .venv-watch, and no jars
@@ -24,8 +24,8 @@ import shutil
 import stat
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -106,10 +106,12 @@ def install(root: Path) -> None:
         stamp = root / ".venv" / "installed.lock"
         if not has_python(root / ".venv"):
             stamp.unlink(missing_ok=True)
-        if not same(root / "requirements.lock", stamp):
-            install_packages(root)
-        if not same(root / "deploy/local/ivy.lock", root / ".jars" / "installed.lock"):
-            run("fetching the jars", [str(venv_python(root)), "-m", "deploy.local.jars"], root)
+        jars = [sys.executable, "-m", "deploy.local.jars"]
+        with ExitStack() as steps:
+            if not same(root / "deploy/local/jars.lock", root / ".jars" / "installed.lock"):
+                steps.enter_context(meanwhile("fetching the jars", jars, root))
+            if not same(root / "requirements.lock", stamp):
+                install_packages(root)
         for folder in (root / ".venv", root / ".jars"):
             close_to_writers(folder)
 
@@ -278,10 +280,12 @@ def check_room(root: Path, free_bytes: int) -> None:
         )
 
 
-def run(step: str, command: Sequence[str], root: Path) -> None:
-    """Run one tool in the root folder. Raises InstallError with the last line of its output."""
+@contextmanager
+def meanwhile(step: str, command: Sequence[str], root: Path) -> Iterator[None]:
+    """A tool that runs in the root folder during the block, which waits for it at its end, and
+    ends it if the block fails. Raises InstallError with the last line of its output."""
     try:
-        done = subprocess.run(
+        tool = subprocess.Popen(
             command,
             cwd=root,
             env=tool_environment(os.environ),
@@ -291,12 +295,24 @@ def run(step: str, command: Sequence[str], root: Path) -> None:
             close_fds=False,
             text=True,
             errors="replace",
-            check=False,
         )
     except OSError as error:
         raise InstallError(f"{step} failed: {error}") from error
-    if done.returncode != 0:
-        raise InstallError(f"{step} failed: {reason(done.stdout, done.returncode)}")
+    with tool:
+        try:
+            yield
+            output = tool.communicate()[0]
+        except BaseException:
+            tool.kill()
+            raise
+    if tool.returncode != 0:
+        raise InstallError(f"{step} failed: {reason(output, tool.returncode)}")
+
+
+def run(step: str, command: Sequence[str], root: Path) -> None:
+    """Run one tool in the root folder. Raises InstallError with the last line of its output."""
+    with meanwhile(step, command, root):
+        pass
 
 
 def reason(output: str, code: int) -> str:

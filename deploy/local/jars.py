@@ -1,91 +1,132 @@
-"""Fetch the jars listed in `ivy.xml` into `.jars`, a folder per use, and verify them.
+"""Fetch the jars of a lock, each into the folder of its use, and verify them.
 
-    python -m deploy.local.jars           fetch missing jars
-    python -m deploy.local.jars lock      write both locks, after a change of an Ivy file
+    python -m deploy.local.jars          fetch missing jars into `.jars`
+    python -m deploy.local.jars lock     write the SHA-256 of each jar, after a change of a lock
 
-Ivy is part of pyspark. Its cache in `.jars/.ivy` is kept until everything is fetched, so an
-interrupted fetch is resumed. The new folders replace the old ones when they are complete and every
-jar has the SHA-256 of `ivy.lock`. Java gets the certificates that Python trusts and the proxies of
-the environment, so that a mirror or proxy for packages also works for jars.
+A lock names each jar on a line, so that nothing has to be resolved: its folder, its Maven
+coordinates (`group:name:version` or `group:name:version:classifier`) and its SHA-256.
 
-`ivy.lock` has the SHA-256 of every jar: it is to `ivy.xml` what requirements.lock is to packages.
+    broker org.apache.kafka:kafka-clients:4.3.1 52501b7b47510c66…
 
-The format is that of sha256sum, so the same check works without Tidegauge:
+Jars come from Maven Central or the repository in TIDEGAUGE_MAVEN_REPOSITORY, by the proxies and the
+certificates of Python's environment. What is complete of an interrupted fetch is kept in `.new`.
+The new folders replace the old ones when every jar has the SHA-256 of the lock.
 
-    cd .jars && sha256sum --check ../deploy/local/ivy.lock
+Standard library only, since the system's Python fetches the jars while packages are installed.
 """
 
 import hashlib
-import importlib.util
+import http.client
 import os
+import re
 import shutil
-import ssl
-import struct
-import subprocess
 import sys
 import tempfile
+import time
+import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from http import HTTPStatus
 from pathlib import Path
-from urllib.parse import urlsplit
-from xml.etree import ElementTree
+from typing import IO
+from urllib.parse import unquote, urlsplit
 
 from deploy.local.install import MIRROR, insecure, is_secure
-from deploy.local.java import Java, JavaMissingError, find_java
-from services.runtime.before_install import without_jvm_options
 
 HERE = Path(__file__).resolve().parent
-LOCK_FILE = HERE / "ivy.lock"
+ROOT = HERE.parents[1]
+LOCK_FILE = HERE / "jars.lock"
+BENCH_FILE = HERE / "bench-jars.lock"
 STAMP = "installed.lock"
-HEAD = """\
-# SHA-256 of the jars of {ivy_file}. Written by the following command:
-#    .venv/bin/python -m deploy.local.jars lock
-"""
-ROOT = Path(__file__).resolve().parents[2]
-IVY_FILE = HERE / "ivy.xml"
-BENCH_FILE = HERE / "bench.xml"
+CENTRAL = "https://repo1.maven.org/maven2"
+AT_ONCE = 8
+TRIES = 3
+ANSWER_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 1800
-STORE_PASSWORD = "changeit"
-_HEAD = struct.Struct(">III")
-_MAGIC = 0xFEEDFEED
-_VERSION = 2
-_TRUSTED = 2
+MOST_BYTES = 1024**3
+CHUNK_BYTES = 1024**2
+_WORD = r"[A-Za-z0-9_][\w.-]*"
+_LINE = re.compile(
+    rf"({_WORD}) +({_WORD}):({_WORD}):({_WORD})(?::({_WORD}))?(?: +([0-9a-f]{{64}}))?", re.ASCII
+)
 
 
 class JarsError(Exception):
     """The jars differ from the lock; the text is one sentence."""
 
 
-def read_jars_lock(text: str) -> dict[Path, str]:
-    """The SHA-256 by path, such as `broker/kafka_2.13-4.3.1.jar`."""
-    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
-    return {Path(path): digest for digest, _, path in (line.partition("  ") for line in lines)}
+class FetchError(Exception):
+    """The jars cannot be fetched; the text is one sentence."""
 
 
-def jars_lock_text(jars: Path, paths: Iterable[Path], ivy_file: str) -> str:
-    """A lock of files below `jars`; ivy_file: name of the file that lists them."""
-    lines = (f"{_sha256(jars / path)}  {path.as_posix()}\n" for path in sorted(paths))
-    return HEAD.format(ivy_file=ivy_file) + "".join(lines)
+@dataclass(frozen=True)
+class Jar:
+    """A line of a lock. folder: of its use, such as `broker`. sha256: empty if it is not known."""
+
+    folder: str
+    group: str
+    name: str
+    version: str
+    classifier: str
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """Its Maven coordinates, for example `org.apache.kafka:kafka-clients:3.9.1`."""
+        return ":".join(filter(None, (self.group, self.name, self.version, self.classifier)))
+
+    @property
+    def path(self) -> Path:
+        """Its place below the folders, for example `broker/kafka_2.13-4.3.1.jar`."""
+        return Path(self.folder, self._file)
+
+    @property
+    def address(self) -> str:
+        """Its place in a Maven repository."""
+        return "/".join((*self.group.split("."), self.name, self.version, self._file))
+
+    @property
+    def _file(self) -> str:
+        return "-".join(filter(None, (self.name, self.version, self.classifier))) + ".jar"
 
 
-def verify_jars(jars: Path, lock: Mapping[Path, str]) -> None:
+def read_jars_lock(text: str) -> dict[Path, Jar]:
+    """The jars of a lock by their paths. Raises FetchError, which has the line."""
+    result: dict[Path, Jar] = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            jar = _jar(line)
+            if jar.path in result:
+                raise FetchError(f"a lock names {jar.path} twice")
+            result[jar.path] = jar
+    return result
+
+
+def _jar(line: str) -> Jar:
+    match = _LINE.fullmatch(line.strip())
+    if match is None:
+        raise FetchError(f"a lock of jars has lines FOLDER GROUP:NAME:VERSION SHA256, not {line!r}")
+    return Jar(*(each or "" for each in match.groups()))
+
+
+def jars_lock() -> dict[Path, Jar]:
+    """The lock of this repository's jars."""
+    return read_jars_lock(LOCK_FILE.read_text())
+
+
+def verify_jars(jars: Path, lock: Mapping[Path, Jar]) -> None:
     """Raise JarsError unless the folders of the lock contain exactly its jars, byte for byte."""
-    for path, digest in lock.items():
+    for path, jar in lock.items():
         if not (jars / path).is_file():
             raise JarsError(f"{jars / path} is missing")
-        if _sha256(jars / path) != digest:
-            raise JarsError(
-                f"{jars / path} is truncated or modified: its SHA-256 is not the pinned one"
-            )
+        if _sha256(jars / path) != jar.sha256:
+            raise JarsError(_modified(jars / path))
     for folder in sorted({path.parent for path in lock}):
         for result in sorted((jars / folder).iterdir()):
             if result.relative_to(jars) not in lock:
                 raise JarsError(f"{result} is not in the lock of the jars")
-
-
-def jars_lock() -> dict[Path, str]:
-    """The lock of this repository's jars."""
-    return read_jars_lock(LOCK_FILE.read_text())
 
 
 def mend(jars: Path) -> str:
@@ -93,201 +134,184 @@ def mend(jars: Path) -> str:
     return f"remove {jars / STAMP} and start ./tidegauge again, which downloads the jars again"
 
 
+def fetch(jars: Path, lock_file: Path) -> None:
+    """Make `jars` contain the folders of a lock, and the stamp, which is a copy of it. Only jars
+    that are missing or wrong are fetched. Raises FetchError; existing jars are then kept, without
+    the stamp."""
+    text = lock_file.read_text()
+    lock = read_jars_lock(text)
+    for jar in lock.values():
+        if not jar.sha256:
+            raise FetchError(f"{lock_file.name} has no SHA-256 of {jar.coordinates}")
+    jars.mkdir(parents=True, exist_ok=True)
+    (jars / STAMP).unlink(missing_ok=True)
+    try:
+        verify_jars(jars, lock)
+    except JarsError:
+        _replace(jars, lock)
+    (jars / f".{STAMP}").write_text(text)
+    (jars / f".{STAMP}").replace(jars / STAMP)
+
+
+def _replace(jars: Path, lock: Mapping[Path, Jar]) -> None:
+    """Complete all jars in a separate folder, verify them, and replace the existing ones."""
+    new = jars / ".new"
+    for path in [each for each in new.rglob("*") if each.is_file()]:
+        if not _is_right(path, lock.get(path.relative_to(new))):
+            path.unlink()
+    for path, jar in lock.items():
+        (new / path).parent.mkdir(parents=True, exist_ok=True)
+        if not (new / path).exists() and _is_right(jars / path, jar):
+            shutil.copyfile(jars / path, new / path)
+    try:
+        download([jar for path, jar in lock.items() if not (new / path).exists()], new)
+        verify_jars(new, lock)
+    except JarsError as error:
+        shutil.rmtree(new)
+        raise FetchError(f"{error}; no jar was installed") from error
+    for folder in sorted({path.parent for path in lock}):
+        shutil.rmtree(jars / folder, ignore_errors=True)
+        (new / folder).rename(jars / folder)
+    shutil.rmtree(new)
+
+
+def _is_right(path: Path, jar: Jar | None) -> bool:
+    return jar is not None and path.is_file() and _sha256(path) == jar.sha256
+
+
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def trusted_certificates() -> list[bytes]:
-    """The authorities that Python trusts, in DER (SSL_CERT_FILE overrides them)."""
-    return ssl.create_default_context().get_ca_certs(binary_form=True)
+def _modified(path: Path) -> str:
+    return f"{path} is truncated or modified: its SHA-256 is not the pinned one"
 
 
-def trust_store(certificates: Sequence[bytes], password: str) -> bytes:
-    """A JKS file with the certificates, protected against change by `password`.
+def download(jars: Iterable[Jar], folder: Path) -> None:
+    """Download jars below a folder, several at once. Raises FetchError, and JarsError for a jar
+    that has not its SHA-256; a file has its name when it is complete."""
+    base, opener = _repository(os.environ.get(MIRROR, ""))
+    until = time.monotonic() + FETCH_TIMEOUT_S
 
-    The format is JKS version 2, integers big-endian: the magic FEEDFEED, the version, the count;
-    per entry the tag 2 (trusted certificate), an alias, a time in ms, "X.509" and the certificate
-    in DER; finally the SHA-1 of password (UTF-16), the phrase "Mighty Aphrodite" and everything
-    before.
-    """
-    entries = b"".join(_entry(index, data) for index, data in enumerate(certificates))
-    store = _HEAD.pack(_MAGIC, _VERSION, len(certificates)) + entries
-    key = password.encode("utf-16-be") + b"Mighty Aphrodite"
-    return store + hashlib.sha1(key + store, usedforsecurity=False).digest()
+    def one(jar: Jar) -> None:
+        part = (folder / jar.path).with_suffix(".part")
+        part.parent.mkdir(parents=True, exist_ok=True)
+        _with_retries(jar, lambda: _copy(opener, f"{base}/{jar.address}", part, until))
+        if jar.sha256 and _sha256(part) != jar.sha256:
+            raise JarsError(_modified(folder / jar.path))
+        part.replace(folder / jar.path)
 
-
-def _entry(index: int, certificate: bytes) -> bytes:
-    head = struct.pack(">I", _TRUSTED) + _text(f"authority-{index}") + struct.pack(">Q", 0)
-    return head + _text("X.509") + struct.pack(">I", len(certificate)) + certificate
-
-
-def _text(value: str) -> bytes:
-    data = value.encode()
-    return struct.pack(">H", len(data)) + data
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        try:
+            for _ in pool.map(one, jars):
+                pass
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
-class FetchError(Exception):
-    """The jars cannot be fetched; the text is one sentence."""
+def _with_retries(jar: Jar, attempt: Callable[[], None]) -> None:
+    """Repeat what failed for a reason that may pass. Raises FetchError."""
+    for number in range(1, TRIES + 1):
+        try:
+            attempt()
+            return
+        except urllib.error.HTTPError as error:
+            error.close()
+            if error.code == HTTPStatus.NOT_FOUND:
+                raise FetchError(f"not found: {jar.coordinates}") from error
+            reason = f"the repository answers {error.code} {error.reason}"
+            may_pass = error.code >= 500 or error.code == HTTPStatus.TOO_MANY_REQUESTS
+        except (OSError, http.client.HTTPException) as error:
+            cause = getattr(error, "reason", error)
+            if isinstance(cause, FileNotFoundError):  # of a repository in a folder
+                raise FetchError(f"not found: {jar.coordinates}") from error
+            reason, may_pass = str(cause), True
+        if number == TRIES or not may_pass:
+            raise FetchError(f"{jar.coordinates} cannot be downloaded: {reason}")
+        time.sleep(number)
+
+
+def _copy(opener: urllib.request.OpenerDirector, address: str, to: Path, until: float) -> None:
+    """Raises OSError, HTTPException and FetchError."""
+    request = urllib.request.Request(address, headers={"User-Agent": "tidegauge"})
+    with opener.open(request, timeout=ANSWER_TIMEOUT_S) as answer, to.open("wb") as file:
+        while data := answer.read(CHUNK_BYTES):
+            file.write(data)
+            if file.tell() > MOST_BYTES:
+                raise FetchError(f"{address.rpartition('/')[2]} has more than {MOST_BYTES} bytes")
+            if time.monotonic() > until:
+                minutes = FETCH_TIMEOUT_S // 60
+                raise FetchError(f"the jars were not downloaded within {minutes} minutes")
+        length = answer.headers.get("Content-Length")
+        if length is not None and int(length) != file.tell():
+            raise ConnectionError("the connection ended early")
+
+
+class _Redirections(urllib.request.HTTPRedirectHandler):
+    """Follows those to secure addresses."""
+
+    def redirect_request(  # noqa: PLR0917
+        self,
+        req: urllib.request.Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: http.client.HTTPMessage,
+        newurl: str,
+    ) -> urllib.request.Request | None:
+        if not is_secure(newurl):
+            raise FetchError("the repository redirects to an address that is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _repository(mirror: str) -> tuple[str, urllib.request.OpenerDirector]:
+    """The address of the repository, and what opens the addresses below it, with the user and
+    password in that of a mirror. Raises FetchError for an insecure one."""
+    if mirror and not is_secure(mirror):
+        raise FetchError(insecure(MIRROR))
+    base = (mirror or CENTRAL).rstrip("/")
+    url = urlsplit(base)
+    passwords = urllib.request.HTTPPasswordMgrWithPriorAuth()
+    if url.username is not None:
+        base = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        password = unquote(url.password or "")
+        passwords.add_password(None, base, unquote(url.username), password, is_authenticated=True)
+    proxies = urllib.request.getproxies()
+    of_all = proxies.get("all", "")
+    if of_all.startswith("http"):
+        proxies = {"http": of_all, "https": of_all, **proxies}
+    basic = urllib.request.HTTPBasicAuthHandler(passwords)
+    proxy = urllib.request.ProxyHandler(proxies)
+    return base, urllib.request.build_opener(_Redirections, basic, proxy)
+
+
+def write_lock(lock_file: Path) -> None:
+    """Fetch the jars of a lock again and write the SHA-256 of each. Raises FetchError."""
+    lines = lock_file.read_text().splitlines()
+    lock = read_jars_lock("\n".join(lines))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        download([replace(jar, sha256="") for jar in lock.values()], folder)
+        for number, line in enumerate(lines):
+            if line and not line.startswith("#"):
+                jar = _jar(line)
+                lines[number] = f"{jar.folder} {jar.coordinates} {_sha256(folder / jar.path)}"
+    lock_file.write_text("\n".join(lines) + "\n")
 
 
 def main(arguments: list[str]) -> int:
     """Fetch the jars of the repository, or write its locks."""
     try:
         if arguments == ["lock"]:
-            for ivy_file in (IVY_FILE, BENCH_FILE):
-                write_lock(ROOT / ".jars", ivy_file)
+            for lock_file in (LOCK_FILE, BENCH_FILE):
+                write_lock(lock_file)
         else:
-            fetch(ROOT / ".jars", IVY_FILE)
-    except (FetchError, JavaMissingError, OSError) as error:
+            fetch(ROOT / ".jars", LOCK_FILE)
+    except (FetchError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
-
-
-def fetch(jars: Path, ivy_file: Path) -> None:
-    """Make `jars` contain one folder per configuration of `ivy_file`, as in its lock, and the
-    stamp.
-
-    Correct existing jars are not fetched again. Raises FetchError; existing jars are then kept,
-    without the stamp.
-    """
-    lock_file = ivy_file.with_suffix(".lock")
-    lock = read_jars_lock(lock_file.read_text())
-    if set(lock) != set(jar_paths(ivy_file)):
-        raise FetchError(
-            f"{lock_file.name} is not the lock of {ivy_file.name};"
-            " run: .venv/bin/python -m deploy.local.jars lock"
-        )
-    jars.mkdir(parents=True, exist_ok=True)
-    (jars / STAMP).unlink(missing_ok=True)
-    try:
-        verify_jars(jars, lock)
-    except JarsError:
-        _replace(jars, ivy_file, lock)
-    shutil.copyfile(lock_file, jars / f".{STAMP}")
-    (jars / f".{STAMP}").replace(jars / STAMP)
-
-
-def _replace(jars: Path, ivy_file: Path, lock: dict[Path, str]) -> None:
-    """Fetch all jars into a separate folder, verify them, and replace the existing ones."""
-    new, cache = jars / ".new", jars / ".ivy"
-    shutil.rmtree(new, ignore_errors=True)
-    _run_ivy(find_java(jars), cache, ivy_file, new)
-    try:
-        verify_jars(new, lock)
-        for folder in sorted({path.parent for path in lock}):
-            shutil.rmtree(jars / folder, ignore_errors=True)
-            (new / folder).rename(jars / folder)
-    except JarsError as error:
-        raise FetchError(f"{error}; no jar was installed") from error
-    finally:
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(cache, ignore_errors=True)
-
-
-def write_lock(jars: Path, ivy_file: Path) -> None:
-    """Fetch the jars of an Ivy file again and write its lock. Raises FetchError."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        _run_ivy(find_java(jars), folder / ".ivy", ivy_file, folder)
-        text = jars_lock_text(folder, jar_paths(ivy_file), ivy_file.name)
-    ivy_file.with_suffix(".lock").write_text(text)
-
-
-def jar_paths(ivy_file: Path) -> tuple[Path, ...]:
-    """Path of each jar of an Ivy file, for example `broker/kafka_2.13-4.3.1.jar`."""
-    return tuple(path for path, *_coordinates in ivy_dependencies(ivy_file))
-
-
-def ivy_dependencies(ivy_file: Path) -> tuple[tuple[Path, str, str, str], ...]:
-    """Every jar of an Ivy file: path, group, name and version."""
-    result = []
-    for dependency in ElementTree.parse(ivy_file).getroot().iter("dependency"):
-        group, name, version, conf = (
-            dependency.attrib[key] for key in ("org", "name", "rev", "conf")
-        )
-        path = Path(conf.partition("->")[0], f"{name}-{version}.jar")
-        result.append((path, group, name, version))
-    return tuple(result)
-
-
-def _run_ivy(
-    java: Java, cache: Path, ivy_file: Path, new: Path, timeout_s: float = FETCH_TIMEOUT_S
-) -> None:
-    cache.mkdir(exist_ok=True)
-    pattern = f"{new}/[conf]/[artifact]-[revision].[ext]"
-    options = [*_trust_options(cache), *_proxy_options(), *_mirror_options()]
-    command = [str(java.executable), *options, "-cp", str(_ivy_jar()), "org.apache.ivy.Main"]
-    command += ["-settings", str(HERE / "ivysettings.xml"), "-cache", str(cache)]
-    command += ["-ivy", str(ivy_file), "-retrieve", pattern]
-    try:
-        done = subprocess.run(
-            command,
-            env=without_jvm_options(os.environ),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise FetchError(f"no jars were downloaded within {timeout_s / 60:.0f} minutes") from error
-    if done.returncode != 0:
-        raise FetchError(ivy_reason(done.stdout + done.stderr))
-
-
-def ivy_reason(output: str) -> str:
-    """The line of Ivy's output with the error."""
-    lines = [line.strip() for line in output.splitlines() if line.strip(" :\t")]
-    for telling in ("No space left", "Server access error", "Host ", "not found", "Exception"):
-        result = [line for line in lines if telling in line]
-        if result:
-            return result[0].strip(": ")
-    return lines[-1] if lines else "no output from Ivy"
-
-
-def _ivy_jar() -> Path:
-    package = importlib.util.find_spec("pyspark")
-    if package is None or package.origin is None:
-        raise FetchError("the package pyspark, which contains Ivy, is not installed")
-    result = sorted((Path(package.origin).parent / "jars").glob("ivy-*.jar"))
-    if not result:
-        raise FetchError("the package pyspark contains no Ivy jar")
-    return result[-1]
-
-
-def _trust_options(folder: Path) -> list[str]:
-    """Options that make Java trust Python's certificates; none if Python has none."""
-    certificates = trusted_certificates()
-    if not certificates:
-        return []
-    path = folder / "trusted.jks"
-    path.write_bytes(trust_store(certificates, STORE_PASSWORD))
-    return [
-        f"-Djavax.net.ssl.trustStore={path}",
-        "-Djavax.net.ssl.trustStoreType=JKS",
-        f"-Djavax.net.ssl.trustStorePassword={STORE_PASSWORD}",
-    ]
-
-
-def _proxy_options() -> list[str]:
-    """The proxies of the environment (`https_proxy` etc.) as Java options."""
-    options = []
-    for scheme in ("http", "https"):
-        proxy = urlsplit(urllib.request.getproxies().get(scheme, ""))
-        if proxy.hostname:
-            options.append(f"-D{scheme}.proxyHost={proxy.hostname}")
-            options.append(f"-D{scheme}.proxyPort={proxy.port or 80}")
-    return options
-
-
-def _mirror_options() -> list[str]:
-    mirror = os.environ.get(MIRROR)
-    if not mirror:
-        return []
-    if not is_secure(mirror):
-        raise FetchError(insecure(MIRROR))
-    return ["-Dtidegauge.resolver=mirror", f"-Dtidegauge.repository={mirror.rstrip('/')}/"]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Selects the Java for the broker, Spark and Ivy: the system's, 17 or newer, or the packaged one.
+"""Selects the Java for the broker and Spark: the system's, 17 or newer, or the packaged one.
 
     python -m deploy.local.java      prints the JAVA_HOME that would be used
 

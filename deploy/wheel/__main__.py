@@ -41,20 +41,18 @@ def main() -> None:
 
 def _fetch_jars(jars: Path) -> None:
     from deploy.local.install import InstallError, check_addresses, locked, same, say
-    from deploy.local.jars import IVY_FILE, STAMP, FetchError, fetch
-    from deploy.local.java import JavaMissingError
+    from deploy.local.jars import LOCK_FILE, STAMP, FetchError, fetch
 
-    lock_file = IVY_FILE.with_suffix(".lock")
-    if same(lock_file, jars / STAMP):
+    if same(LOCK_FILE, jars / STAMP):
         return
     try:
         check_addresses(os.environ)
         jars.mkdir(parents=True, exist_ok=True)
         with closing(locked(jars / "install.lock")):
-            if not same(lock_file, jars / STAMP):
+            if not same(LOCK_FILE, jars / STAMP):
                 say(f"fetching the jars into {jars} (first use)")
-                fetch(jars, IVY_FILE)
-    except (FetchError, InstallError, JavaMissingError, OSError) as error:
+                fetch(jars, LOCK_FILE)
+    except (FetchError, InstallError, OSError) as error:
         say(str(error))
         sys.exit(EXIT_FAILED)
 

@@ -6,7 +6,7 @@ several.
 An engine that is installed at first use has a folder:
 
     <installed_engines>/NAME/venv      Python packages; `installed.lock` is their lock
-    <installed_engines>/NAME/jars      jars, a folder per configuration, and `installed.lock`
+    <installed_engines>/NAME/jars      jars, a folder per use, and `installed.lock`
     <installed_engines>/NAME/classes   compiled Java; `installed.sha256` is that of the sources
 
 of another version than its default NAME-VERSION.
@@ -41,7 +41,7 @@ FOLDERS = "TIDEGAUGE_ENGINES"
 STAMP = "installed.lock"
 CLASSES_STAMP = "installed.sha256"
 JAR_FOLDERS = ("jars", "lib")  # subfolders of a package that contains jars
-RUN, COMPILER = "run", "compiler"  # configurations of an engine's Ivy file
+RUN, COMPILER = "run", "compiler"  # folders of an engine's jars
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Installed:
     def jars_lock(self) -> Path | None:
         """The lock of its jars."""
         name = self.engine.spec.install.jars
-        return (self.engine.folder / name).with_suffix(".lock") if name else None
+        return self.engine.folder / name if name else None
 
     @property
     def sources(self) -> tuple[Path, ...]:
@@ -224,7 +224,8 @@ class Installed:
         its own; empty if there is neither."""
         texts = [path.read_text() for path in (self.python_lock, self.jars_lock) if path]
         for name in self.engine.spec.install.versions:
-            pattern = rf"(?m)(?:^|/){re.escape(name)}(?:==|-)(\d[^\s;\\]*?)(?:\.jar)?(?=[\s;\\]|$)"
+            # NAME==VERSION is a package, GROUP:NAME:VERSION a jar.
+            pattern = rf"(?m)(?:^{re.escape(name)}==|:{re.escape(name)}:)(\d[^\s;\\:]*)"
             result = (re.search(pattern, text) for text in texts)
             version = next((match[1] for match in result if match), "")
             if version:

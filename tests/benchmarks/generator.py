@@ -54,7 +54,7 @@ BENCH_JARS = ROOT / ".jars" / "bench"
 
 def measure(say: Callable[[str], None], scratch: Path) -> Measured:
     """Run both with every setting alternately; figures are records per second."""
-    if not same(BENCH_FILE.with_suffix(".lock"), BENCH_JARS / STAMP):
+    if not same(BENCH_FILE, BENCH_JARS / STAMP):
         say("fetching Kafka's tools")
         fetch(BENCH_JARS, BENCH_FILE)
     rates: dict[str, list[float]] = defaultdict(list)

@@ -74,7 +74,7 @@ def _http(client: Client) -> list[str]:
 
 def _java(client: Client) -> list[str]:
     folder, source = INSTALLED / "java", SOURCES / "java" / "JdbcClient.java"
-    fetch(folder, SOURCES / "java" / "ivy.xml")
+    fetch(folder, SOURCES / "java" / "jars.lock")
     version = client.variant.split()[0]
     java = str(find_java(ROOT / ".jars").executable)
     classes = folder / "classes"

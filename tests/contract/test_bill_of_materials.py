@@ -86,7 +86,7 @@ def test_every_jar_of_the_lock_is_in_the_bill_with_its_hash(listed: list[dict[st
     }
     kafka_tools = fetched.pop(".jars/tools/kafka-tools-4.3.1.jar")
     assert len(kafka_tools) == 1
-    assert fetched == {f".jars/{path}": [digest] for path, digest in jars_lock().items()}
+    assert fetched == {f".jars/{path}": [jar.sha256] for path, jar in jars_lock().items()}
 
 
 def test_every_package_has_the_hashes_of_its_files(listed: list[dict[str, Any]]) -> None:
@@ -126,9 +126,9 @@ def test_an_engine_has_the_packages_and_jars_of_its_locks_with_their_licences(
     for name, parts in engines.items():
         folder = ROOT / "engines" / name
         jars = {
-            f"{name}{lock.stem.removeprefix('ivy')}/jars/{path}": [digest]
-            for lock in folder.glob("ivy*.lock")
-            for path, digest in read_jars_lock(lock.read_text()).items()
+            f"{name}{lock.stem.removeprefix('jars')}/jars/{path}": [jar.sha256]
+            for lock in folder.glob("jars*.lock")
+            for path, jar in read_jars_lock(lock.read_text()).items()
         }
         assert bool(jars) == (name in WITH_JARS)
         found = {

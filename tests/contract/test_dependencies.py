@@ -1,21 +1,18 @@
 """Dependencies of Tidegauge: pinned, listed with licences; and no code is executed from data."""
 
 import ast
-import re
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterable
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from deploy.dependencies.__main__ import locked
 from deploy.dependencies.bill import UNKNOWN, current, declared, listed
 from deploy.dependencies.lock import IMAGE_EXTRAS, needed_lock, needs, read_lock
-from deploy.local.jars import BENCH_FILE, IVY_FILE, jar_paths, read_jars_lock
+from deploy.local.jars import BENCH_FILE, LOCK_FILE, read_jars_lock
 from services.runtime.settings import ROOT
 
 pytestmark = pytest.mark.contract
@@ -64,19 +61,14 @@ def test_every_package_is_pinned_with_a_hash() -> None:
     assert "--index-url" not in text
 
 
-@pytest.mark.parametrize("ivy_file", [IVY_FILE, BENCH_FILE])
-def test_every_jar_is_pinned_by_its_sha_256(ivy_file: Path) -> None:
-    lock = read_jars_lock(ivy_file.with_suffix(".lock").read_text())
-    assert set(lock) == set(jar_paths(ivy_file)), "run: .venv/bin/python -m deploy.local.jars lock"
-    assert [path for path in lock if not re.fullmatch("[0-9a-f]{64}", lock[path])] == []
+LOCKS = [LOCK_FILE, BENCH_FILE, *sorted(ROOT.glob("*/*/jars*.lock"))]
 
 
-def test_ivy_asks_its_default_repository_by_https() -> None:
-    (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    resolver = zipfile.ZipFile(ivy).read("org/apache/ivy/plugins/resolver/IBiblioResolver.class")
-    assert b"https://" in resolver
-    assert b"http://" not in resolver
-    assert "http:" not in (IVY_FILE.parent / "ivysettings.xml").read_text()
+@pytest.mark.parametrize("lock_file", LOCKS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_jar_is_pinned_by_its_sha_256(lock_file: Path) -> None:
+    lock = read_jars_lock(lock_file.read_text())
+    assert lock
+    assert [jar.coordinates for jar in lock.values() if not jar.sha256] == []
 
 
 def test_the_list_of_licences_is_current_and_whole() -> None:

@@ -21,13 +21,11 @@ OF_SPARK = (
     "services/spark_pipeline/",
     "domains/traffic/",
     # Files that install it or describe where it runs.
-    "deploy/local/ivy",
     "deploy/local/build.lock",
     "deploy/images/",
     "deploy/compose/",
     "deploy/kubernetes/",
     "deploy/dependencies/",
-    "deploy/local/jars.py",  # Ivy is bundled with it
     "deploy/local/java.py",
     "pipelines/",
     "services/store/policy/functions.toml",  # names of ClickHouse's functions

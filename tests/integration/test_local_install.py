@@ -1,5 +1,6 @@
 """The launcher, the selection of Java and the download of jars, with real tools and no network."""
 
+import base64
 import fcntl
 import functools
 import http.server
@@ -9,11 +10,13 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
+from urllib.parse import urlsplit
 
 import pytest
 
 from deploy.local.install import locked
-from deploy.local.jars import FetchError, fetch, jars_lock, read_jars_lock, write_lock
+from deploy.local.jars import FetchError, fetch, jars_lock, write_lock
 from deploy.local.java import Java, JavaMissingError, find_java
 from deploy.local.stack import Stack, StackError
 from deploy.local.startup import check_jars
@@ -95,11 +98,11 @@ def installed(tmp_path: Path) -> Path:
     (root / "deploy" / "local").mkdir(parents=True)
     shutil.copy(ROOT / "tidegauge", root)
     (root / "requirements.lock").write_text("tide==1\n")
-    (root / "deploy" / "local" / "ivy.lock").write_text("# no jars\n")
+    (root / "deploy" / "local" / "jars.lock").write_text("# no jars\n")
     script(root / ".venv" / "bin" / "python", 'echo "$PYTHONPATH"\nprintf "[%s]\\n" "$@"\nexit 7\n')
     shutil.copy(root / "requirements.lock", root / ".venv" / "installed.lock")
     (root / ".jars").mkdir()
-    shutil.copy(root / "deploy" / "local" / "ivy.lock", root / ".jars" / "installed.lock")
+    shutil.copy(root / "deploy" / "local" / "jars.lock", root / ".jars" / "installed.lock")
     return root
 
 
@@ -164,58 +167,87 @@ def test_a_tool_that_outlives_a_killed_installation_still_holds_the_lock(tmp_pat
 HIGH_WATER = "b997736f73e60bdfc6fde41d9f7746383168e7468ae085ac77fa9dd829c6c39a"
 
 
+class Repository(http.server.SimpleHTTPRequestHandler):
+    """A Maven repository in a folder, also as the proxy of another one. Answers the first requests
+    with `failures`, an error code or a number of bytes after which the connection ends."""
+
+    failures: ClassVar[list[int]] = []
+    authorization: ClassVar[list[str | None]] = []
+    location = ""
+
+    def do_GET(self) -> None:
+        self.authorization.append(self.headers.get("Authorization"))
+        self.path = urlsplit(self.path).path
+        failure = self.failures.pop(0) if self.failures else None
+        if self.location:
+            self.send_response(302)
+            self.send_header("Location", self.location)
+            self.end_headers()
+        elif failure is None:
+            super().do_GET()
+        elif failure >= 400:
+            self.send_error(failure)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Length", "10")
+            self.end_headers()
+            self.wfile.write(b"high water"[:failure])
+
+    def log_message(self, *_arguments: object) -> None:
+        pass
+
+
 @pytest.fixture
-def mirror(tmp_path: Path, monkeypatch) -> Iterator[Path]:
-    """A Maven repository on loopback with one jar, org.example:tide:1.2."""
+def repository(tmp_path: Path) -> Iterator[type[Repository]]:
+    """A repository on loopback with one jar, org.example:tide:1.2. `address` is its own."""
     folder = tmp_path / "maven" / "org" / "example" / "tide" / "1.2"
     folder.mkdir(parents=True)
     (folder / "tide-1.2.jar").write_text("high water")
 
-    class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *_arguments: object) -> None:
-            pass
+    class Handler(Repository):
+        failures: ClassVar[list[int]] = []
+        authorization: ClassVar[list[str | None]] = []
+        address = ""
 
-    handler = functools.partial(Quiet, directory=tmp_path / "maven")
+    handler = functools.partial(Handler, directory=tmp_path / "maven")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
-        address = f"http://127.0.0.1:{server.server_port}"
-        monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", address)
-        yield tmp_path / "maven"
+        Handler.address = f"http://127.0.0.1:{server.server_port}"
+        yield Handler
         server.shutdown()
 
 
-def ivy_file(folder: Path, *names: str, digest: str = HIGH_WATER) -> Path:
-    """An Ivy file and its lock, with the same digest for every jar."""
-    rows = "".join(
-        f'<dependency org="org.example" name="{name}" rev="1.2" conf="broker->default"/>'
-        for name in names
-    )
-    path = folder / "ivy.xml"
-    path.write_text(
-        '<ivy-module version="2.0"><info organisation="tidegauge" module="jars"/>'
-        '<configurations><conf name="broker"/></configurations>'
-        f"<dependencies>{rows}</dependencies></ivy-module>"
-    )
-    lock = "".join(f"{digest}  broker/{name}-1.2.jar\n" for name in names)
-    path.with_suffix(".lock").write_text("# a comment\n" + lock)
+@pytest.fixture
+def mirror(tmp_path: Path, repository: type[Repository], monkeypatch) -> Path:
+    """The folder of a repository that is the mirror."""
+    for name in ("http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", repository.address)
+    return tmp_path / "maven"
+
+
+def lock_of(folder: Path, *names: str, digest: str = HIGH_WATER) -> Path:
+    """A lock with the same digest for every jar."""
+    path = folder / "jars.lock"
+    lines = "".join(f"broker org.example:{name}:1.2 {digest}\n" for name in names)
+    path.write_text("# a comment\n" + lines)
     return path
 
 
 def test_jars_come_from_the_mirror_and_leave_a_stamp_and_no_cache(tmp_path: Path, mirror: Path):
-    jars, wanted = tmp_path / "jars", ivy_file(tmp_path, "tide")
+    jars, wanted = tmp_path / "jars", lock_of(tmp_path, "tide")
     (jars / "broker").mkdir(parents=True)
     (jars / "broker" / "of-an-older-list.jar").touch()
     fetch(jars, wanted)
-    assert (
-        jars / "installed.lock"
-    ).read_text() == f"# a comment\n{HIGH_WATER}  broker/tide-1.2.jar\n"
+    assert (jars / "installed.lock").read_text() == wanted.read_text()
     assert [path.name for path in (jars / "broker").iterdir()] == ["tide-1.2.jar"]
     assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
-    assert {path.name for path in jars.iterdir()} <= {"broker", "installed.lock", "java-home"}
+    assert {path.name for path in jars.iterdir()} == {"broker", "installed.lock"}
 
 
 def test_jars_that_are_there_and_right_are_not_fetched_again(tmp_path: Path, mirror: Path):
-    jars, wanted = tmp_path / "jars", ivy_file(tmp_path, "tide")
+    jars, wanted = tmp_path / "jars", lock_of(tmp_path, "tide")
     fetch(jars, wanted)
     (jars / "installed.lock").unlink()
     shutil.rmtree(mirror)
@@ -223,40 +255,83 @@ def test_jars_that_are_there_and_right_are_not_fetched_again(tmp_path: Path, mir
     assert (jars / "installed.lock").is_file()
 
 
+def test_a_longer_list_fetches_what_is_new(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    jars = tmp_path / "jars"
+    fetch(jars, lock_of(tmp_path, "tide"))
+    (mirror / "org/example/tide").rename(mirror / "org/example/ebb")
+    served = mirror / "org/example/ebb/1.2"
+    (served / "tide-1.2.jar").rename(served / "ebb-1.2.jar")
+    fetch(jars, lock_of(tmp_path, "tide", "ebb"))
+    names = {path.name for path in (jars / "broker").iterdir()}
+    assert names == {"tide-1.2.jar", "ebb-1.2.jar"}
+    assert len(repository.authorization) == 2
+
+
 def test_a_jar_that_is_not_there_is_named_and_what_was_there_stays(tmp_path: Path, mirror: Path):
     jars = tmp_path / "jars"
-    fetch(jars, ivy_file(tmp_path, "tide"))
-    with pytest.raises(FetchError, match=r"not found: org\.example#ebb;1\.2"):
-        fetch(jars, ivy_file(tmp_path, "tide", "ebb"))
+    fetch(jars, lock_of(tmp_path, "tide"))
+    with pytest.raises(FetchError, match=r"^not found: org\.example:ebb:1\.2$"):
+        fetch(jars, lock_of(tmp_path, "tide", "ebb"))
     assert (jars / "broker" / "tide-1.2.jar").is_file()
     assert not (jars / "installed.lock").exists()
 
 
-def test_a_jar_whose_checksum_is_wrong_is_refused(tmp_path: Path, mirror: Path):
-    (mirror / "org/example/tide/1.2/tide-1.2.jar.sha1").write_text("0" * 40)
-    with pytest.raises(FetchError):
-        fetch(tmp_path / "jars", ivy_file(tmp_path, "tide"))
+def test_what_an_interrupted_fetch_completed_is_kept_and_the_rest_is_not(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    jars = tmp_path / "jars"
+    (jars / ".new" / "broker").mkdir(parents=True)
+    (jars / ".new" / "broker" / "ebb-1.2.jar").write_text("high water")
+    (jars / ".new" / "broker" / "tide-1.2.jar").write_text("high wat")
+    (jars / ".new" / "broker" / "flood-1.2.part").write_text("high wat")
+    fetch(jars, lock_of(tmp_path, "tide", "ebb"))
+    names = {path.name for path in (jars / "broker").iterdir()}
+    assert names == {"tide-1.2.jar", "ebb-1.2.jar"}
+    assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
+    assert len(repository.authorization) == 1
+
+
+@pytest.mark.parametrize("failure", [503, 429, 4])
+def test_a_failure_that_may_pass_is_tried_again(
+    tmp_path: Path, mirror: Path, repository: type[Repository], failure: int
+):
+    repository.failures.append(failure)
+    fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+    assert (tmp_path / "jars" / "broker" / "tide-1.2.jar").read_text() == "high water"
+
+
+def test_a_repository_that_refuses_is_told_at_once(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    repository.failures.append(403)
+    expected = (
+        r"^org\.example:tide:1\.2 cannot be downloaded: the repository answers 403 Forbidden$"
+    )
+    with pytest.raises(FetchError, match=expected):
+        fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+    assert len(repository.authorization) == 1
 
 
 def test_a_repository_that_serves_another_jar_changes_nothing(tmp_path: Path, mirror: Path):
-    jars, wanted = tmp_path / "jars", ivy_file(tmp_path, "tide")
+    jars, wanted = tmp_path / "jars", lock_of(tmp_path, "tide")
     served = mirror / "org/example/tide/1.2/tide-1.2.jar"
     served.write_text("high wat")
     with pytest.raises(
         FetchError, match=r"tide-1\.2\.jar is truncated or modified: .*no jar was inst"
     ):
         fetch(jars, wanted)
-    assert {path.name for path in jars.iterdir()} <= {"java-home"}
+    assert list(jars.iterdir()) == []
     # A rejected jar is not kept: the next start downloads it again.
     served.write_text("high water")
     fetch(jars, wanted)
     assert (jars / "broker" / "tide-1.2.jar").read_text() == "high water"
 
 
-def test_jars_without_a_lock_of_their_own_are_not_fetched(tmp_path: Path, mirror: Path):
-    wanted = ivy_file(tmp_path, "tide", "ebb")
-    wanted.with_suffix(".lock").write_text(f"{HIGH_WATER}  broker/tide-1.2.jar\n")
-    with pytest.raises(FetchError, match=r"^ivy\.lock is not the lock of ivy\.xml; run: "):
+def test_a_lock_without_the_sha_256_of_a_jar_is_refused(tmp_path: Path, mirror: Path):
+    wanted = lock_of(tmp_path, "tide", digest="")
+    with pytest.raises(FetchError, match=r"^jars\.lock has no SHA-256 of org\.example:tide:1\.2$"):
         fetch(tmp_path / "jars", wanted)
 
 
@@ -266,16 +341,52 @@ def test_a_mirror_elsewhere_must_be_https(tmp_path: Path, monkeypatch):
         "TIDEGAUGE_MAVEN_REPOSITORY must begin with https:// (http:// serves on loopback only)"
     )
     with pytest.raises(FetchError) as refused:
-        fetch(tmp_path / "jars", ivy_file(tmp_path, "tide"))
+        fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
     assert str(refused.value) == expected
 
 
+def test_so_must_be_what_it_redirects_to(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    repository.location = "http://repository.example/maven/tide-1.2.jar"
+    expected = "^the repository redirects to an address that is not https$"
+    with pytest.raises(FetchError, match=expected):
+        fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+
+
+def test_a_mirror_gets_the_user_and_password_of_its_address(
+    tmp_path: Path, mirror: Path, repository: type[Repository], monkeypatch
+):
+    address = repository.address.replace("://", "://user:s%40cret@")
+    monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", address)
+    fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+    assert repository.authorization == ["Basic " + base64.b64encode(b"user:s@cret").decode()]
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "ALL_PROXY"])
+def test_a_proxy_is_asked(
+    tmp_path: Path, mirror: Path, repository: type[Repository], monkeypatch, name: str
+):
+    monkeypatch.setenv(name, repository.address)
+    monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", "http://localhost:9/")
+    monkeypatch.setenv("no_proxy", "")
+    fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+    assert (tmp_path / "jars" / "broker" / "tide-1.2.jar").read_text() == "high water"
+
+
+def test_a_mirror_may_be_a_folder(tmp_path: Path, mirror: Path, monkeypatch):
+    monkeypatch.setenv("TIDEGAUGE_MAVEN_REPOSITORY", mirror.as_uri())
+    fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
+    with pytest.raises(FetchError, match=r"^not found: org\.example:ebb:1\.2$"):
+        fetch(tmp_path / "jars", lock_of(tmp_path, "ebb"))
+
+
 def test_the_lock_holds_what_the_repository_serves(tmp_path: Path, mirror: Path):
-    wanted = ivy_file(tmp_path, "tide", digest="0" * 64)
-    write_lock(tmp_path / "jars", wanted)
-    assert read_jars_lock(wanted.with_suffix(".lock").read_text()) == {
-        Path("broker/tide-1.2.jar"): HIGH_WATER
-    }
+    wanted = lock_of(tmp_path, "tide", digest="0" * 64)
+    expected = lock_of(tmp_path, "tide").read_text()
+    for digest in ("0" * 64, ""):
+        write_lock(lock_of(tmp_path, "tide", digest=digest))
+        assert wanted.read_text() == expected
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import engines, jars
+from deploy.local import engines
 from deploy.local.install import (
     InstallError,
     check_addresses,
@@ -15,8 +15,7 @@ from deploy.local.install import (
     same,
     tool_environment,
 )
-from deploy.local.jars import HERE, FetchError, ivy_reason, jar_paths, trust_store
-from deploy.local.java import Java
+from deploy.local.jars import FetchError, Jar, jars_lock, read_jars_lock
 from services.definitions.engines import Installed, load_engine
 
 pytestmark = pytest.mark.unit
@@ -62,65 +61,49 @@ def test_so_does_every_tool_that_installs_an_engine(
     assert uv or "--use-pep517" in fill  # an older pip would need the package wheel
 
 
-def test_an_empty_trust_store_is_what_javas_own_tool_writes():
-    expected = "feedfeed0000000200000000e2686e45fb43dfa4d992dd41ceb6b21c6330d792"
-    assert trust_store([], "changeit").hex() == expected
-
-
-def test_a_certificate_is_an_entry_with_tag_alias_time_type_and_length():
-    store = trust_store([b"\x30\x00"], "changeit")
-    assert store[:12].hex() == "feedfeed0000000200000001"
-    entry = store[12:-20]
-    assert entry[:4].hex() == "00000002"
-    assert entry[4:17] == b"\x00\x0bauthority-0"
-    assert entry[17:25] == bytes(8)
-    assert entry[25:32] == b"\x00\x05X.509"
-    assert entry[32:] == b"\x00\x00\x00\x02\x30\x00"
-
-
-def test_every_jar_has_a_folder_and_a_pinned_version(tmp_path: Path):
-    file = tmp_path / "ivy.xml"
-    file.write_text(
-        '<ivy-module><dependencies><dependency org="org.example" name="tide" rev="1.2"'
-        ' conf="broker->default"/></dependencies></ivy-module>'
+def test_a_line_of_a_lock_has_folder_coordinates_and_sha_256():
+    text = f"# a comment\n\nbroker org.example:tide:1.2 {'0' * 64}\nrun a.b:c_2.13:1:all\n"
+    tide, other = read_jars_lock(text).items()
+    assert tide == (
+        Path("broker/tide-1.2.jar"),
+        Jar("broker", "org.example", "tide", "1.2", "", "0" * 64),
     )
-    assert jar_paths(file) == (Path("broker/tide-1.2.jar"),)
+    assert tide[1].address == "org/example/tide/1.2/tide-1.2.jar"
+    path, jar = other
+    assert (path, jar.sha256) == (Path("run/c_2.13-1-all.jar"), "")
+    assert (jar.coordinates, jar.address) == ("a.b:c_2.13:1:all", "a/b/c_2.13/1/c_2.13-1-all.jar")
 
 
-def test_the_ivy_file_names_broker_and_connectors_once_each():
-    paths = jar_paths(HERE / "ivy.xml")
-    assert len(set(paths)) == len(paths)
+@pytest.mark.parametrize(
+    "line",
+    [
+        "org.example:tide:1.2",
+        "broker org.example:tide",
+        "broker org.example:tide:1.2 0123",
+        ".. org.example:tide:1.2",
+        "broker/.. org.example:tide:1.2",
+        "broker org.example:../tide:1.2",
+        "broker org.example:tide:../1.2",
+        "broker org.example:tide:1.2:/all",
+        "broker org.example:tide:1.2?x",
+    ],
+)
+def test_another_line_is_refused_and_shown(line: str):
+    with pytest.raises(FetchError) as refused:
+        read_jars_lock(line)
+    assert str(refused.value).endswith(f", not {line!r}")
+
+
+def test_a_jar_that_is_named_twice_is_refused():
+    with pytest.raises(FetchError, match=r"^a lock names run/tide-1\.2\.jar twice$"):
+        read_jars_lock("run org.example:tide:1.2\nrun net.example:tide:1.2\n")
+
+
+def test_the_lock_names_broker_and_connectors():
+    paths = set(jars_lock())
     assert Path("broker/kafka_2.13-4.3.1.jar") in paths
     assert Path("spark/spark-sql-kafka-0-10_2.13-4.2.0.jar") in paths
     assert {path.parent.name for path in paths} == {"agent", "broker", "spark"}
-
-
-def test_of_ivys_many_lines_the_one_with_the_cause_is_told():
-    output = """
-:: problems summary ::
-:::: WARNINGS
-        Host repository.example not found. url=https://repository.example/tide.jar
-        :: UNRESOLVED DEPENDENCIES ::
-        :: org.example#tide;1.2: not found
-:::: ERRORS
-        Server access error at url https://repository.example/tide.jar (timed out)
-:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
-"""
-    expected = "Server access error at url https://repository.example/tide.jar (timed out)"
-    assert ivy_reason(output) == expected
-
-
-def test_ivy_that_does_not_end_is_told_in_words(tmp_path: Path):
-    sleeper = tmp_path / "bin" / "java"
-    sleeper.parent.mkdir()
-    sleeper.write_text("#!/bin/sh\nexec sleep 60\n")
-    sleeper.chmod(0o700)
-    with pytest.raises(FetchError, match="no jars were downloaded within"):
-        jars._run_ivy(Java(tmp_path, 17), tmp_path / "cache", jars.IVY_FILE, tmp_path / "new", 0.05)
-
-
-def test_ivy_that_says_nothing_is_said_to_say_nothing():
-    assert ivy_reason(" \n") == "no output from Ivy"
 
 
 @pytest.mark.parametrize(

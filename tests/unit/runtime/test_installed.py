@@ -29,8 +29,8 @@ def place(tmp_path: Path, **fields: object) -> Installed:
     folder = tmp_path / "engine"
     folder.mkdir()
     (folder / "requirements.lock").write_text("thing==2.2.1 \\\n    --hash=sha256:00\n")
-    (folder / "ivy.lock").write_text(
-        "# of jars\n00  run/other-thing-1.5.jar\n00  run/thing-1.4.jar\n"
+    (folder / "jars.lock").write_text(
+        "# of jars\nrun org.example:other-thing:1.5 00\nrun org.example:thing:1.4 00\n"
     )
     (folder / "Main.java").write_text("class Main {}")
     return Installed(Engine(spec(**fields), folder), tmp_path / "installed")
@@ -56,7 +56,7 @@ def test_an_engine_without_an_installation_lacks_nothing(tmp_path: Path) -> None
 
 
 def test_what_has_no_stamp_or_another_lacks(tmp_path: Path) -> None:
-    found = place(tmp_path, python="requirements.lock", jars="ivy.xml", sources=["."])
+    found = place(tmp_path, python="requirements.lock", jars="jars.lock", sources=["."])
     assert found.lacking() == ("packages", "jars", "classes")
     stamp(found.venv / "installed.lock", (found.engine.folder / "requirements.lock").read_text())
     environment(found.venv)
@@ -92,14 +92,14 @@ def test_packages_whose_python_was_replaced_or_removed_are_lacking(
 
 
 def test_classes_depend_on_the_jars(tmp_path: Path) -> None:
-    found = place(tmp_path, jars="ivy.xml", sources=["."])
+    found = place(tmp_path, jars="jars.lock", sources=["."])
     before = found.sources_digest
-    (found.engine.folder / "ivy.lock").write_text("01  run/thing-1.5.jar\n")
+    (found.engine.folder / "jars.lock").write_text("run org.example:thing:1.5 01\n")
     assert found.sources_digest != before
 
 
 def test_versions_are_those_of_the_locks(tmp_path: Path) -> None:
-    found = place(tmp_path, python="requirements.lock", jars="ivy.xml")
+    found = place(tmp_path, python="requirements.lock", jars="jars.lock")
     assert found.version() == "2.2.1"
     (found.engine.folder / "requirements.lock").write_text("nothing==1 \\\n")
     assert found.version() == "1.4"
@@ -111,7 +111,7 @@ def test_without_an_environment_of_its_own_the_version_is_the_package_s(tmp_path
 
 
 def test_a_program_gets_its_own_python_jars_classes_and_sources(tmp_path: Path) -> None:
-    fields = {"python": "requirements.lock", "jars": "ivy.xml", "jars_of": ["pyspark"]}
+    fields = {"python": "requirements.lock", "jars": "jars.lock", "jars_of": ["pyspark"]}
     found = place(tmp_path, sources=["."], **fields)
     packages = found.venv / "lib/python3.11/site-packages/pyspark/jars"
     packages.mkdir(parents=True)
