@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from schemas.report import Report
+from analysis.thresholds import outcome
+from schemas.report import Report, RunOutcome
 from schemas.workload import Workload
 
 Fields = dict[str, str]
@@ -128,6 +129,11 @@ def _identity_of_watch(watch: dict[str, Any]) -> Fields:
 def is_doubtful(report: Report) -> bool:
     """Whether a run is known to have been unsteady or disturbed."""
     return report.steady is False or bool(report.disturbed)
+
+
+def outcome_with_doubts(report: Report) -> RunOutcome:
+    """The report as one of several runs."""
+    return outcome(report).model_copy(update={"doubts": doubts_of(report)})
 
 
 def doubts_of(report: Report) -> list[str]:

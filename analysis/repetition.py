@@ -7,10 +7,9 @@ from collections import defaultdict
 from statistics import median
 
 from analysis.bootstrap import median_confidence, median_interval
-from analysis.comparability import doubts_of
+from analysis.comparability import outcome_with_doubts
 from analysis.costs import COST
 from analysis.interleaving import pooled
-from analysis.thresholds import outcome
 from schemas.percentiles import LEVELS
 from schemas.protocol import DEFINITIONS
 from schemas.report import (
@@ -41,9 +40,7 @@ def summarise(reports: list[Report]) -> Report:
     valid = [report for report in reports if report.valid]
     chosen = median_run(valid) if valid else reports[-1]
     repetition = Repetition(
-        runs=[
-            outcome(report).model_copy(update={"doubts": doubts_of(report)}) for report in reports
-        ],
+        runs=list(map(outcome_with_doubts, reports)),
         median_run=chosen.run_id if valid else None,
         confidence=median_confidence(len(valid)),
         intervals_by="how runs vary",

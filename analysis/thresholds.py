@@ -67,9 +67,9 @@ def resolved(
     """Thresholds with numbers in place of a baseline's figures: one per pipeline and stage.
 
     baseline: the figures of a run, `name` its origin; None without one. measured: the stages of
-    each pipeline of the next run; what only the baseline has is left out. The only pipeline of a
-    baseline applies to the only one of a run. apart: why the baseline is not comparable: then its
-    figures limit nothing, and these thresholds fail. Raises ValueError.
+    each pipeline of the next run; what only the baseline has is left out, and what it lacks fails.
+    The only pipeline of a baseline applies to the only one of a run. apart: why the baseline is not
+    comparable: then its figures limit nothing, and these thresholds fail. Raises ValueError.
     """
 
     def is_measured(pipeline: str, stage: str) -> bool:
@@ -106,7 +106,28 @@ def resolved(
             )
             assert value is not None
             result.append(narrowed.against(value, name))
+        has_figure = {each[:2] for each in known}
+        for pipeline, stage in _limited(threshold, measured):
+            if (pipeline, stage) not in has_figure:
+                who = " ".join(filter(None, (pipeline, stage)))
+                narrowed = threshold.narrowed(pipeline, stage)
+                result.append(narrowed.without_baseline(f"{name} has no such figure of {who}"))
     return tuple(result)
+
+
+def _limited(
+    threshold: Threshold, measured: Mapping[str, Collection[str]]
+) -> Iterator[tuple[str, str]]:
+    """The measured pipelines and stages that a threshold limits."""
+    for pipeline, stages in measured.items():
+        if threshold.pipeline in ("", pipeline) and threshold.subject == PIPELINE:
+            yield pipeline, ""
+        elif threshold.pipeline in ("", pipeline):
+            yield from ((pipeline, each) for each in stages if _is_of(threshold, each))
+
+
+def _is_of(threshold: Threshold, stage: str) -> bool:
+    return threshold.subject in (EVERY_STAGE, stage)
 
 
 def values_of(threshold: Threshold, figures: Figures) -> Iterator[tuple[str, str, Number | None]]:
@@ -132,7 +153,7 @@ def values_of(threshold: Threshold, figures: Figures) -> Iterator[tuple[str, str
             yield name, "", value
             continue
         for stage, cell in pipeline.stages.items():
-            if threshold.subject in (EVERY_STAGE, stage):
+            if _is_of(threshold, stage):
                 yield name, stage, _of_stage(cell, threshold)
 
 

@@ -564,13 +564,15 @@ class Scalability(ReportPart):
 
 class SweepPoint(ReportPart):
     """The runs with one choice of settings. values: of the settings, by name. run_id: the run whose
-    figures these are, of several the median run. valid: how many of the `runs` are."""
+    figures these are, of several the median run. valid: how many of the `runs` are. outcomes: of
+    each of them."""
 
     values: dict[str, Any]
     run_id: str
     runs: int
     valid: int
     pipelines: dict[str, PipelineReport]
+    outcomes: list[RunOutcome] = Field(default_factory=list)
 
 
 class Compared(ReportPart):

@@ -124,16 +124,25 @@ class Threshold(Model):
 
     def against(self, baseline: float, name: str) -> "Threshold":
         """The same with the limit computed from another run's figure."""
-        limit = round(self.value * baseline, 6)
+        limit = f"{round(self.value * baseline, 6):f}".rstrip("0").rstrip(".")
+        text = self._with(limit)
+        return parse_threshold(f"{text}  # {self.value:g} * baseline ({baseline:g} in {name})")
+
+    def narrowed(self, pipeline: str, stage: str) -> "Threshold":
+        """One on a baseline's figure for a pipeline and a stage alone. stage: empty for all of the
+        pipeline."""
+        subject = stage or self.subject
+        result = self.model_copy(update={"pipeline": pipeline, "subject": subject})
+        return result.model_copy(update={"text": result._with(f"{self.value:g} * baseline")})
+
+    def _with(self, limit: str) -> str:
+        """Its text with this limit."""
         subject = (
             self.subject if self.definition == "latest" else f"{self.subject}.{self.definition}"
         )
         which = f"{self.pipeline}: " if self.pipeline else ""
         end = " abort" if self.abort else ""
-        return parse_threshold(
-            f"{which}{subject}.{self.figure} {self.operator} {limit:f}".rstrip("0").rstrip(".")
-            + f"{end}  # {self.value:g} * baseline ({baseline:g} in {name})"
-        )
+        return f"{which}{subject}.{self.figure} {self.operator} {limit}{end}"
 
 
 def parse_threshold(text: str, stage: str = "") -> Threshold:

@@ -22,12 +22,13 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
 from typing import IO
@@ -192,12 +193,12 @@ def download(jars: Iterable[Jar], folder: Path) -> None:
     """Download jars below a folder, several at once. Raises FetchError, and JarsError for a jar
     that has not its SHA-256; a file has its name when it is complete."""
     base, opener = _repository(os.environ.get(MIRROR, ""))
-    until = time.monotonic() + FETCH_TIMEOUT_S
+    limit = _Limit(time.monotonic() + FETCH_TIMEOUT_S)
 
     def one(jar: Jar) -> None:
         part = (folder / jar.path).with_suffix(".part")
         part.parent.mkdir(parents=True, exist_ok=True)
-        _with_retries(jar, lambda: _copy(opener, f"{base}/{jar.address}", part, until))
+        _with_retries(jar, limit, lambda: _copy(opener, f"{base}/{jar.address}", part, limit))
         if jar.sha256 and _sha256(part) != jar.sha256:
             raise JarsError(_modified(folder / jar.path))
         part.replace(folder / jar.path)
@@ -207,10 +208,27 @@ def download(jars: Iterable[Jar], folder: Path) -> None:
             for _ in pool.map(one, jars):
                 pass
         finally:
+            limit.is_over.set()
             pool.shutdown(cancel_futures=True)
 
 
-def _with_retries(jar: Jar, attempt: Callable[[], None]) -> None:
+@dataclass(frozen=True)
+class _Limit:
+    """When downloads end that are not complete: at a time, or when one of them has failed."""
+
+    until_s: float
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def check(self) -> None:
+        """Raises FetchError."""
+        if self.is_over.is_set():
+            raise FetchError("another jar cannot be downloaded")
+        if time.monotonic() > self.until_s:
+            minutes = FETCH_TIMEOUT_S // 60
+            raise FetchError(f"the jars were not downloaded within {minutes} minutes")
+
+
+def _with_retries(jar: Jar, limit: _Limit, attempt: Callable[[], None]) -> None:
     """Repeat what failed for a reason that may pass. Raises FetchError."""
     for number in range(1, TRIES + 1):
         try:
@@ -229,20 +247,21 @@ def _with_retries(jar: Jar, attempt: Callable[[], None]) -> None:
             reason, may_pass = str(cause), True
         if number == TRIES or not may_pass:
             raise FetchError(f"{jar.coordinates} cannot be downloaded: {reason}")
-        time.sleep(number)
+        limit.is_over.wait(number)
+        limit.check()
 
 
-def _copy(opener: urllib.request.OpenerDirector, address: str, to: Path, until: float) -> None:
+def _copy(opener: urllib.request.OpenerDirector, address: str, to: Path, limit: _Limit) -> None:
     """Raises OSError, HTTPException and FetchError."""
     request = urllib.request.Request(address, headers={"User-Agent": "tidegauge"})
     with opener.open(request, timeout=ANSWER_TIMEOUT_S) as answer, to.open("wb") as file:
-        while data := answer.read(CHUNK_BYTES):
+        # What is there: a whole chunk of a slow answer would be waited for beyond the limit.
+        read = getattr(answer, "read1", answer.read)
+        while data := read(CHUNK_BYTES):
             file.write(data)
             if file.tell() > MOST_BYTES:
                 raise FetchError(f"{address.rpartition('/')[2]} has more than {MOST_BYTES} bytes")
-            if time.monotonic() > until:
-                minutes = FETCH_TIMEOUT_S // 60
-                raise FetchError(f"the jars were not downloaded within {minutes} minutes")
+            limit.check()
         length = answer.headers.get("Content-Length")
         if length is not None and int(length) != file.tell():
             raise ConnectionError("the connection ended early")

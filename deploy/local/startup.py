@@ -41,7 +41,7 @@ from deploy.local.state import (
     tail,
 )
 from services.runtime.files import read_toml
-from services.runtime.kafka import KafkaUnavailableError
+from services.runtime.kafka import KafkaUnavailableError, said_by_kafka
 from services.runtime.ports import ephemeral_hint
 from services.runtime.probe import ANY_ADDRESS
 from services.runtime.secret_files import SecretFileError
@@ -351,7 +351,8 @@ class Startup:
             part.once_ready(self._settings)
         except (KafkaException, KafkaUnavailableError) as error:
             log = log_path(self._settings.data, part.name)
-            text = f"{part.name} failed a startup check: {error}; its log is {log}"
+            why = said_by_kafka(error)
+            text = f"{part.name} failed a startup check: {why}; its log is {log}"
             raise StackError(text, tail(log)) from error
         self._record(replace(self._started[part.name], state=READY))
         self._ready.add(part.name)

@@ -16,13 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-EXIT_FAILED = 2
 OF_THE_STACK = "chdb"  # installed with `tidegauge[run]`
 WITHOUT_STACK = {"--export", "-h", "--help", "--version"}  # arguments of what needs no jars
 
 
 def main() -> None:
-    """Fetch missing jars if the stack can be started, then carry out the command. Exits the
+    """Carry out the command, after missing jars were fetched if it may start the stack. Exits the
     process."""
     sys.path.insert(0, str(ROOT))
     before = os.environ.get("PYTHONPATH")
@@ -31,12 +30,13 @@ def main() -> None:
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     jars = Path(os.environ.setdefault("TIDEGAUGE_JARS", str(cache / "tidegauge" / "jars")))
     os.environ.setdefault("TIDEGAUGE_INSTALLED_ENGINES", str(cache / "tidegauge" / "engines"))
-    if find_spec(OF_THE_STACK) is not None and WITHOUT_STACK.isdisjoint(sys.argv[1:]):
-        _fetch_jars(jars)
-
     from services.console.__main__ import main as console
 
-    sys.exit(console(sys.argv[1:]))
+    def prepare() -> None:
+        if find_spec(OF_THE_STACK) is not None and WITHOUT_STACK.isdisjoint(sys.argv[1:]):
+            _fetch_jars(jars)
+
+    sys.exit(console(sys.argv[1:], prepare))
 
 
 def _fetch_jars(jars: Path) -> None:
@@ -52,9 +52,8 @@ def _fetch_jars(jars: Path) -> None:
             if not same(LOCK_FILE, jars / STAMP):
                 say(f"fetching the jars into {jars} (first use)")
                 fetch(jars, LOCK_FILE)
-    except (FetchError, InstallError, OSError) as error:
-        say(str(error))
-        sys.exit(EXIT_FAILED)
+    except FetchError as error:
+        raise InstallError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -153,6 +153,7 @@ def _add_conclusion(past: RecoveredRun, event: Conclusion) -> None:
                 event.cpu_share,
                 event.generator_us,
                 event.cold,
+                event.measured_s,
             )
             past.judged_ms = event.time
         case RateJudged():

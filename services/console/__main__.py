@@ -6,6 +6,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 import click
 from click.shell_completion import shell_complete
@@ -18,12 +19,13 @@ EXIT_MISTAKE = 2
 OURS = ("", "schemas", "services", "analysis", "deploy", "domains")
 
 
-def main(arguments: list[str]) -> int:
-    """Execute one command; returns the exit code."""
+def main(arguments: list[str], prepare: Callable[[], None] = lambda: None) -> int:
+    """Execute one command; returns the exit code. prepare: is done before it, once the files of an
+    earlier command are removed."""
     if VARIABLE in os.environ:
         return shell_complete(tidegauge, {}, PROGRAM, VARIABLE, os.environ[VARIABLE])
     try:
-        code = _code(arguments)
+        code = _code(arguments, prepare)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # such as `… | head`, which closes the pipe
@@ -34,11 +36,12 @@ def main(arguments: list[str]) -> int:
         return EXIT_INTERRUPTED
 
 
-def _code(arguments: list[str]) -> int:
+def _code(arguments: list[str], prepare: Callable[[], None]) -> int:
     """Execute the command, and tell why if it cannot be done; returns the exit code."""
     junit = None
     try:
         junit = begin_files(tidegauge.commands, arguments)
+        prepare()
         return _carry_out(arguments)
     except click.UsageError as error:
         path = error.ctx.command_path if error.ctx else PROGRAM
@@ -72,13 +75,15 @@ def _tell(lines: list[str]) -> None:
 def _reason(error: Exception) -> list[str]:
     """The lines that explain why a command could not be done. Raises the error if it is a
     defect."""
+    from confluent_kafka import KafkaException
+
     from deploy.local.install import InstallError
     from deploy.local.java import JavaMissingError
     from deploy.local.stack import StackError
     from schemas.validation_errors import DefinitionError
     from services.console.run_command import RunError
     from services.runtime.clickhouse import QueryError
-    from services.runtime.kafka import KafkaUnavailableError
+    from services.runtime.kafka import KafkaUnavailableError, said_by_kafka
     from services.runtime.secret_files import SecretFileError
 
     if isinstance(error, OSError):  # such as a full disk, or a folder of another user
@@ -95,6 +100,8 @@ def _reason(error: Exception) -> list[str]:
     known = (DefinitionError, KafkaUnavailableError, QueryError, RunError)
     if isinstance(error, (*known, JavaMissingError, SecretFileError)):
         return [f"tidegauge: {error}"]
+    if isinstance(error, KafkaException):
+        return [f"tidegauge: Kafka does not do what the command needs: {said_by_kafka(error)}."]
     raise error
 
 

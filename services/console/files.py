@@ -3,7 +3,7 @@ can fail, they are checked before the work and written after it."""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -41,7 +41,8 @@ class FileToWrite(click.Path):
 def begin_files(verbs: Mapping[str, click.Command], arguments: Sequence[str]) -> Path | None:
     """Remove the files that a command is to write, so that those of an earlier command never pass
     for its own, also if it is killed or its options are wrong. JUnit's gets a test case with an
-    error instead; returns its path. Raises DefinitionError if the command also reads one."""
+    error instead; returns its path. Raises DefinitionError for a file that the command also reads,
+    or whose name promises another format: that one is kept."""
     words = [word for before, word in pairwise(["", *arguments]) if before != "--data"]
     verb = next((verbs[word] for word in words if word in verbs), None)
     if verb is None or {"-h", "--help"} & {*arguments}:
@@ -52,13 +53,22 @@ def begin_files(verbs: Mapping[str, click.Command], arguments: Sequence[str]) ->
         if isinstance(each.type, FileToWrite)
     }
     named = _named(suffixes, arguments)
-    for option, path in named.items():
-        _check_format(option, path, suffixes[option])
-        if sum(_is_same(path, value) for value in _values(arguments)) > 1:
-            raise _refusal(f"{option} {path}: the command names this file twice.")
-    remove_files(named.values())
-    if (result := named.get(_JUNIT)) is not None:
-        tell_unfinished(result, _UNFINISHED)
+    objections = {
+        str(path): objection
+        for option, path in named
+        if (objection := _objection(option, path, suffixes[option], arguments))
+    }
+    begun = [
+        (option, path)
+        for option, path in named
+        if not any(_is_same(path, other) for other in objections)
+    ]
+    remove_files(path for _, path in begun)
+    objection = next(iter(objections.values()), "")
+    result = next((path for option, path in reversed(begun) if option == _JUNIT), None)
+    tell_unfinished(result, objection or _UNFINISHED)
+    if objection:
+        raise _refusal(objection)
     return result
 
 
@@ -68,15 +78,18 @@ def _refusal(text: str) -> Exception:
     return DefinitionError(text)
 
 
-def _check_format(option: str, path: Path, suffix: str) -> None:
-    """Raises DefinitionError if the name of a file promises another format than that with this
-    suffix; an empty one accepts every name."""
+def _objection(option: str, path: Path, suffix: str, arguments: Sequence[str]) -> str:
+    """Why a file is not written: its name promises another format than that with this suffix, of
+    which an empty one accepts every name, or the command names it twice; else empty."""
     given = path.suffix.lower()
     if suffix and given in _FORMATS and given != suffix:
-        raise _refusal(
+        return (
             f"{option} {path}: it writes {_FORMATS[suffix]}, so the name of the file may not end "
             f"in {given}."
         )
+    if sum(_is_same(path, value) for value in _values(arguments)) > 1:
+        return f"{option} {path}: the command names this file twice."
+    return ""
 
 
 def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:
@@ -88,14 +101,24 @@ def tell_unfinished(path: Path | None, reason: str = _UNDONE) -> None:
             path.write_bytes(junit_error(reason))
 
 
-def _named(options: Iterable[str], arguments: Sequence[str]) -> dict[str, Path]:
-    """The files that options name, although the other arguments may be wrong."""
-    params = [click.Option([option], type=click.Path(path_type=Path)) for option in options]
+def _named(options: Collection[str], arguments: Sequence[str]) -> list[tuple[str, Path]]:
+    """The options that name files, and these, although the other arguments may be wrong: an option
+    before another one lacks its value."""
+    words = [
+        word
+        for word, after in pairwise([*arguments, ""])
+        if word not in options or not after.startswith("--")
+    ]
+    kind = click.Path(path_type=Path)
+    params = [click.Option([option], type=kind, multiple=True) for option in options]
     settings = {"ignore_unknown_options": True, "allow_extra_args": True}
     reader = click.Command("files", settings, params=[*params], add_help_option=False)
-    context = reader.make_context("files", [*arguments], resilient_parsing=True)
-    given = {option: context.params[option.removeprefix("--")] for option in options}
-    return {option: path for option, path in given.items() if path is not None}
+    context = reader.make_context("files", words, resilient_parsing=True)
+    return [
+        (option, path)
+        for option in options
+        for path in context.params[option.removeprefix("--")] or ()
+    ]
 
 
 def _values(arguments: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from schemas.domain import DomainSpec, StageSpec
 from schemas.engine import Ability, EngineSpec, Setting
 from schemas.pipeline import Pipeline
 from schemas.suite import Pace, Suite
+from services.console.run_command import RunError
 from services.console.terminal import headed, show_entries
 from services.definitions.domains import Domain, domain_names, load_domain
 from services.definitions.engines import Engine, Installed, installed, load_engine, load_engines
@@ -216,10 +217,14 @@ def studies() -> Plain:
 
 
 def ask_for_suite(settings: ServiceSettings, suite: Suite) -> None:
-    """Make the running conductor execute a suite, replacing its current one. Raises OSError."""
+    """Make the running conductor execute a suite, replacing its current one. Raises OSError, and
+    RunError if the command was not accepted."""
     if not settings.store_url:
         keep_suite(settings.data, suite)
-    open_events(settings, CONSOLE).send(RunSuite(suite=suite))
+    events = open_events(settings, CONSOLE)
+    events.send(RunSuite(suite=suite))
+    if events.flush(0) or events.failed:
+        raise RunError(f"The broker did not accept the suite {suite.name}, which does not run.")
 
 
 def show_suites(console: Console, name: str | None) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
@@ -16,10 +17,12 @@ from services.console.terminal import is_quiet
 from services.readmodel.runs import projected
 from services.runtime.clickhouse import QueryError, store_url
 from services.runtime.events import Bus, Events, open_events
-from services.runtime.kafka import CONSOLE
+from services.runtime.kafka import CONSOLE, said_by_kafka
 from services.runtime.settings import ServiceSettings
 
 SILENCE_LIMIT_S = 30.0
+# Of all services, once the run has begun: several times as long as the rarest event of them.
+SILENCE_OF_ALL_S = 300.0
 PROJECTION_TIMEOUT_S = 30.0
 CONCLUSION_TIMEOUT_S = 60.0
 
@@ -94,17 +97,17 @@ def publish(
     stop the stack. Raises RunError."""
     if not conclusions:
         return
-    events, bus = open_events(settings, CONSOLE), Bus(settings, CONSOLE, BUS)
     try:
-        for conclusion in conclusions:
-            events.publish(conclusion)
-        if events.flush() or events.failed:
-            raise RunError("The broker did not accept the results of several runs.")
-        _await_projection(settings, bus, check_stack)
+        with closing(Bus(settings, CONSOLE, BUS)) as bus:
+            events = open_events(settings, CONSOLE)
+            for conclusion in conclusions:
+                events.publish(conclusion)
+            if events.flush() or events.failed:
+                raise RunError("The broker did not accept the results of several runs.")
+            _await_projection(settings, bus, check_stack)
     except KafkaException as error:
-        raise RunError(f"The results of several runs were not published: {error}") from error
-    finally:
-        bus.close()
+        why = said_by_kafka(error)
+        raise RunError(f"The results of several runs were not published: {why}.") from error
 
 
 def _follow(
@@ -128,9 +131,12 @@ def _follow(
         view.show(progress)
         if result and not lost:
             heard_s = time.monotonic()
-        if not progress.phase and time.monotonic() - heard_s > SILENCE_LIMIT_S:
+        silent_s = time.monotonic() - heard_s
+        if not progress.phase and silent_s > SILENCE_LIMIT_S:
             why = "restarted and did not accept the run" if lost else "does not answer"
             raise RunError(f"The conductor {why}; see its log (conductor.log).")
+        if silent_s > SILENCE_OF_ALL_S:
+            raise RunError(f"No service has been heard of for {silent_s:.0f} s.")
         if time.monotonic() - began_s > timeout_s:
             raise RunError(f"The run was not concluded within {timeout_s:.0f} s.")
     if progress.refused:

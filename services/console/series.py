@@ -14,7 +14,7 @@ from typing import Literal
 from pydantic import ValidationError
 from rich.console import Console
 
-from analysis.comparability import apart, identity_of
+from analysis.comparability import apart, identity_of, outcome_with_doubts
 from analysis.interleaving import LEAST_PAIRS
 from analysis.thresholds import ended_by_threshold, resolved
 from deploy.local.archiving import make_archives
@@ -85,6 +85,8 @@ class Baseline:
 
     def check(self) -> None:
         """Refuse a wrong file before anything starts. A run is only in the store that starts."""
+        if not self.given:
+            raise DefinitionError("--baseline: the name of a file or the id of a run is missing.")
         if self.is_file:
             _ = self.report
 
@@ -266,7 +268,8 @@ def run(
     if not settings.store_url:
         use_java(settings.jars)  # its version is part of the request
     # Before anything starts: a request may be refused.
-    planned, *_ = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
+    plans = [wanted.ask(part.workload, part.pipelines) for part in wanted.parts]
+    planned = plans[0]
     own = zip(wanted.pipelines, planned.pipelines, strict=True)
     measured = {each.name: planned.stages_of(named) for each, named in own}
     wanted = replace(wanted, measured=measured)
@@ -281,7 +284,8 @@ def run(
     _look_whether_quiet(options, stack)
     reports: list[Report] = []
     if not settings.store_url:
-        install_engines((engine_for(pipeline) for pipeline in wanted.pipelines), settings, say)
+        needed = (engine_for(pipeline) for each in plans for pipeline in each.pipelines)
+        install_engines(needed, settings, say)
     try:
         try:
             interrupted = _measure(wanted, settings, console, stack, reports)
@@ -329,7 +333,7 @@ def _wanted(options: RunOptions, url: str) -> Wanted:
     stages = _stages(options, domain)
     if not 1 <= repeat <= MOST_REPEATS:
         raise DefinitionError(f"--repeat must be from 1 to {MOST_REPEATS}.")
-    baseline = Baseline(options.baseline, url) if options.baseline else None
+    baseline = Baseline(options.baseline, url) if options.baseline is not None else None
     if baseline is not None:
         baseline.check()
     check_baseline(workload, baseline)
@@ -453,7 +457,7 @@ def exit_code(reports: list[Report], shown: Report) -> int:
 
 def _swept(wanted: Wanted, reports: list[Report]) -> Report:
     """The last report with the figures of each choice of settings, of several runs those of their
-    median run."""
+    median run; it is valid if all runs are, and has the thresholds of all."""
     points = []
     for number, part in enumerate(wanted.sweep):
         own = reports[number :: len(wanted.sweep)]
@@ -466,9 +470,18 @@ def _swept(wanted: Wanted, reports: list[Report]) -> Report:
                     runs=len(own),
                     valid=sum(report.valid for report in own),
                     pipelines=shown.pipelines,
+                    outcomes=list(map(outcome_with_doubts, own)),
                 )
             )
-    return reports[-1].model_copy(update={"sweep": points})
+    of_all = {
+        "sweep": points,
+        "valid": all(report.valid for report in reports),
+        "invalid_reasons": [
+            f"{report.run_id}: {reason}" for report in reports for reason in report.invalid_reasons
+        ],
+        "thresholds": [row for report in reports for row in report.thresholds],
+    }
+    return reports[-1].model_copy(update=of_all)
 
 
 def _tell(wanted: Wanted, reports: list[Report], console: Console) -> Report:

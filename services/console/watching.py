@@ -32,6 +32,7 @@ from services.console.remote_stack import open_stack, watch_page
 from services.console.report.build import build_whole_report
 from services.console.report.terminal import show_report
 from services.console.report.words import watch_complaints
+from services.console.run_command import RunError
 from services.console.terminal import harmless, is_quiet, say_unless_quiet, teller
 from services.definitions.watches import (
     end_watch,
@@ -54,6 +55,7 @@ SHOWN_S = 10  # what the figures of a line cover
 BEGIN_S = 80.0  # the last try to begin is after 69 s (services/watcher/processes.py)
 END_S = 60.0  # a process has 8 s to stop; the next one catches up for 30 s and concludes
 PROJECTED_S = 10.0
+STUCK_S = 300.0  # without a judged record, the watched cluster or the watcher does not answer
 LEAST_DURATION_S, MOST_DURATION_S = 5, 43_200
 EXPORTER: Final = "services.watcher.exporting"
 LISTEN: Final = "127.0.0.1"
@@ -119,12 +121,18 @@ class Following:
         """Print a line with the latest figures every TELL_S, for so many seconds, and each new
         problem. reason: the last problem that was told. If only results are printed, the figures
         of a limited time are left out: its report has them. A watch whose run has all that the
-        topics have is followed until it has judged all records before the end of that time."""
-        begin_s = told_s = time.monotonic()
-        is_behind = self.watch.is_one_run and most_s < math.inf
+        topics have is followed until it has judged all records before the end of that time. Raises
+        RunError if it judges none for long."""
+        begin_s = told_s = grew_s = time.monotonic()
+        is_behind, judged_ms = self.watch.is_one_run and most_s < math.inf, 0
         end_ms = now_ms() + 1000 * most_s
-        while time.monotonic() - begin_s < most_s or (is_behind and self._judged_ms() < end_ms):
+        while time.monotonic() - begin_s < most_s or (is_behind and judged_ms < end_ms):
             self.check()
+            if is_behind and (now := self._judged_ms()) > judged_ms:
+                judged_ms, grew_s = now, time.monotonic()
+            if is_behind and time.monotonic() - grew_s > max(STUCK_S, most_s):
+                why = f": {harmless(reason)}" if reason else ""
+                raise RunError(f"No record was judged for {time.monotonic() - grew_s:.0f} s{why}.")
             if time.monotonic() - told_s >= TELL_S:
                 told_s, before = time.monotonic(), reason
                 reason = self.trouble() or before

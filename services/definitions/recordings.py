@@ -242,6 +242,8 @@ def values_of(row: _Row, fields: Sequence[FieldSpec], time_unit: str = "") -> di
     for each in fields:
         column = row.columns[each.name]
         given = row.cells.get(column)
+        if each.kind == "text" and isinstance(given, float) and math.isnan(given):
+            given = None  # how a table of numbers has an empty cell
         if given is None or given == "":
             if each.default is None:
                 problem = "is empty" if column in row.cells else "is missing"
@@ -277,23 +279,21 @@ def _flag(given: Any, column: str) -> bool:
 
 
 def _bounded(field_spec: FieldSpec, given: Any, column: str) -> float | int:
-    number: float | None
+    number: float | int | None
     try:
         number = float(given)
     except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(given, bool):
         raise ValueError(f"{column} is {_shown(given)}, which is not a number")
+    if field_spec.kind != "number" and math.isfinite(number):
+        exact = Decimal(str(given).strip())
+        if exact != exact.to_integral_value():
+            raise ValueError(f"{column} is {given}, which is not a whole number")
+        number = int(exact)
     if not field_spec.low <= number <= field_spec.high or math.isinf(number):
         raise ValueError(f"{column} is {given}, which is not possible")
-    if field_spec.kind == "number":
-        return number
-    if number != int(number):
-        raise ValueError(f"{column} is {given}, which is not a whole number")
-    try:
-        return int(given)  # exact, unlike a float
-    except ValueError:
-        return int(number)
+    return number
 
 
 def _shown(given: Any) -> str:
@@ -364,6 +364,8 @@ def _plain(path: Path, name: str, column: pa.Array) -> pa.Array:
         if pa.types.is_timestamp(kind):
             whole = pa.timestamp("us", kind.tz)
             return pc.cast(column, options=pc.CastOptions(whole, allow_time_truncate=True))
+        if pa.types.is_fixed_size_binary(kind):
+            return column.cast(pa.binary()).cast(pa.string())
         if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
             return column.cast(pa.string())
     except pa.ArrowInvalid as error:

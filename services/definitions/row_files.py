@@ -144,16 +144,32 @@ def no_column(path: Path, header: Sequence[str], column: str, what: str) -> Inpu
 
 
 def _rows(text: TextIO, path: Path) -> Iterator[Row]:
-    reader, line = csv.reader(bounded_lines(path, text)), 1
-    try:
-        for cells in reader:
-            if cells:
-                yield line, cells
-            line = reader.line_num + 1
-    except csv.Error as error:
-        raise InputError(
-            f"{path}, line {line}: a cell is too long; a quotation mark may not be closed."
-        ) from error
+    taken: list[str] = []  # lines of the row that is being read
+
+    def lines() -> Iterator[str]:
+        for each in bounded_lines(path, text):
+            taken.append(each)
+            yield each
+
+    # Strict: a quotation mark that is not closed would take all that follows into its cell.
+    reader, line = csv.reader(lines(), strict=True), 1
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            if "limit" in str(error):
+                reason = "a cell is too long; a quotation mark may not be closed"
+                raise InputError(f"{path}, line {line}: {reason}.") from error
+            if len(taken) > 1 or "expected after" not in str(error):
+                reason = "a quotation mark is not closed, or something follows it"
+                raise InputError(f"{path}, line {line}: {reason}.") from error
+            cells = next(csv.reader(taken))  # such as with spaces after a quotation mark
+        if cells is None:
+            return
+        if cells:
+            yield line, cells
+        taken.clear()
+        line = reader.line_num + 1
 
 
 def _times(count: int) -> str:

@@ -45,9 +45,15 @@ class CopiedTimes:
         self._pairs = np.concatenate((self._pairs, np.column_stack((rows, counts))))
         self._look(BLOCK)
 
-    def look(self) -> None:
-        """Look at what is left at the end of the run."""
-        self._look(1)
+    def look(self, topic_of: Callable[[int], str]) -> None:
+        """Look at what is left at the end of the run. Partitions of a topic with few pairs, which
+        say nothing each, are looked at together. topic_of: the topic of a partition code."""
+        self._look(LEAST_PAIRS)
+        topics = np.array([topic_of(place) for place in self._pairs[:, 0].tolist()])
+        for topic in sorted({*topics.tolist()}):
+            pairs = self._pairs[topics == topic]
+            self._look_at(int(pairs[0, 0]), pairs)
+        self._pairs = NO_PAIRS
 
     def _look(self, least: int) -> None:
         """Look at the partitions that have so many pairs."""

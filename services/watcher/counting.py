@@ -318,8 +318,12 @@ class Counting:
     def end(self, run: int) -> RunTotals:
         """The totals of a run that ends."""
         totals = self.totals[run]
-        totals.copied.look()
-        totals.unmeasured = totals.copied.reason(lambda code: self._place_of(code)[0])
+
+        def topic_of(code: int) -> str:
+            return self._place_of(code)[0]
+
+        totals.copied.look(topic_of)
+        totals.unmeasured = totals.copied.reason(topic_of)
         return totals
 
     def throughput_events(self) -> Iterator[WatchFigures]:

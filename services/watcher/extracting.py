@@ -58,6 +58,14 @@ Find = Callable[["_Record"], Any]
 RefusedKind = Literal["refused"] | NotConcerned
 _UNREAD: Final = object()
 UNITS_NS: Final[dict[TimeFormat, int]] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+UNITS: Final[dict[TimeFormat, str]] = {
+    "s": "seconds",
+    "ms": "milliseconds",
+    "us": "microseconds",
+    "ns": "nanoseconds",
+}
+FIRST_US: Final = 946_684_800_000_000  # the year 2000
+LAST_US: Final = 4_102_444_800_000_000  # 2100
 MOST_US: Final = 1 << 61  # some 70,000 years
 TOO_FAR: Final = "its time is too far from now"
 _BEGIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,13 +75,26 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 def microseconds(value: Any, written: TimeFormat) -> int:
     """The event time of a record, truncated to microseconds. Raises UndecodableError."""
     if isinstance(value, Timestamp):
-        result = value.event_time_us
-    elif type(value) is int and written != "iso":
-        result = value * UNITS_NS[written] // 1_000
-    else:
-        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-        result = _iso(text) if written == "iso" else _number(text, UNITS_NS[written])
-    return _near(result)
+        return _near(value.event_time_us)
+    if type(value) is int and written != "iso":
+        return _near(_in_unit(value * UNITS_NS[written] // 1_000, written))
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if written == "iso":
+        return _near(_iso(text))
+    return _near(_in_unit(_number(text, UNITS_NS[written]), written))
+
+
+def _in_unit(moment_us: int, written: TimeFormat) -> int:
+    """The time itself. Raises UndecodableError if it is one of this century in another unit
+    alone."""
+    if not FIRST_US < moment_us < LAST_US:
+        for unit, size_ns in UNITS_NS.items():
+            if FIRST_US < moment_us * size_ns // UNITS_NS[written] < LAST_US:
+                raise UndecodableError(
+                    f"its time is one of this century in {UNITS[unit]}, not in {UNITS[written]};"
+                    " time_format says which"
+                )
+    return moment_us
 
 
 def _near(moment_us: int) -> int:
@@ -301,11 +322,11 @@ class _Record:
 
     def window_ms(self) -> tuple[int, int]:
         """Start and end of the window that the key ends with. Raises as `key`."""
-        return self._split_key()[1]
+        return self.split_key()[1]
 
     def _decoded_key(self) -> Any:
         reading = self._reading
-        key = self._split_key()[0]
+        key = self.split_key()[0]
         if reading.number is not None:
             if len(key) != reading.number.size:
                 raise UndecodableError(f"its key of {len(key)} bytes is not of type {reading.kind}")
@@ -316,7 +337,8 @@ class _Record:
             key = reading.key_framing.with_header(key, "key", self.headers)
         return reading.decode_key(key)
 
-    def _split_key(self) -> tuple[bytes, tuple[int, int]]:
+    def split_key(self) -> tuple[bytes, tuple[int, int]]:
+        """The key and the window after it. Raises NoFieldError, UndecodableError."""
         key, reading = self.message.key(), self._reading
         if key is None:
             raise NoFieldError("it has no key")
@@ -348,9 +370,9 @@ def _finder(path: str, topic: WatchedTopic) -> Find:
 
 
 def _whole_key(record: _Record) -> Any:
-    """A decoded key that is a plain value; of others their bytes."""
+    """A decoded key that is a plain value; of others their bytes, without those of a window."""
     key = record.key
-    return record.message.key() if text_of(key) is None else key
+    return record.split_key()[0] if text_of(key) is None else key
 
 
 def _condition(path: str, find: Find, wanted: Wanted) -> Callable[[_Record], None]:

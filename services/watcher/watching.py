@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -316,7 +316,7 @@ class Watching:
         watched_ms = (watched.from_ms, watched.before_ms)
         for hop in hops:
             totals.unmeasured = totals.unmeasured or hop.unmeasured
-        circumstances = self._circumstances(run, totals)
+        circumstances = self._circumstances(run, totals, hops)
         for event in self.runs.conclude(run, totals, watched_ms, circumstances, ended, hops=hops):
             if (run_id, _name(event)) not in self._told:
                 self._publish_event(event)
@@ -328,12 +328,15 @@ class Watching:
             self.events.send(FindChanges(run_id=self._concluded))
             self._concluded, self._searched_s = "", time.monotonic()
 
-    def _circumstances(self, run: int, totals: RunTotals) -> dict[str, Any]:
+    def _circumstances(
+        self, run: int, totals: RunTotals, hops: Sequence[RunTotals]
+    ) -> dict[str, Any]:
         leaders, apart_ms = self.reader.leaders(), self.reader.difference_ms()
         run_ms = 1000 * self.watch.run_s
         shares = self.watched.sampling.shares(run_ms * run, run_ms * (run + 1))
         times = self.watched.timestamp_types(run_ms * run)
-        totals.unmeasured = totals.unmeasured or mostly_negative(times, totals.latencies)
+        for each in (totals, *hops):
+            totals.unmeasured = totals.unmeasured or mostly_negative(times, each.latencies)
         clocks = said_of_times(times, leaders, apart_ms, totals.unmeasured)
         details: dict[str, Any] = {
             "share": min(share for _, share in shares),

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
 from urllib.parse import urlsplit
@@ -169,17 +170,26 @@ HIGH_WATER = "b997736f73e60bdfc6fde41d9f7746383168e7468ae085ac77fa9dd829c6c39a"
 
 class Repository(http.server.SimpleHTTPRequestHandler):
     """A Maven repository in a folder, also as the proxy of another one. Answers the first requests
-    with `failures`, an error code or a number of bytes after which the connection ends."""
+    with `failures`, an error code or a number of bytes after which the connection ends. endless: a
+    file that goes on as long as the server."""
 
     failures: ClassVar[list[int]] = []
     authorization: ClassVar[list[str | None]] = []
     location = ""
+    endless = "/nothing"
 
     def do_GET(self) -> None:
         self.authorization.append(self.headers.get("Authorization"))
         self.path = urlsplit(self.path).path
         failure = self.failures.pop(0) if self.failures else None
-        if self.location:
+        if self.path.endswith(self.endless):
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000000")
+            self.end_headers()
+            with suppress(OSError):
+                while not self.server.is_over.wait(0.05):
+                    self.wfile.write(b"h")
+        elif self.location:
             self.send_response(302)
             self.send_header("Location", self.location)
             self.end_headers()
@@ -209,11 +219,15 @@ def repository(tmp_path: Path) -> Iterator[type[Repository]]:
         authorization: ClassVar[list[str | None]] = []
         address = ""
 
+    class Server(http.server.ThreadingHTTPServer):
+        is_over = threading.Event()
+
     handler = functools.partial(Handler, directory=tmp_path / "maven")
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    with Server(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         Handler.address = f"http://127.0.0.1:{server.server_port}"
         yield Handler
+        Server.is_over.set()
         server.shutdown()
 
 
@@ -312,6 +326,14 @@ def test_a_repository_that_refuses_is_told_at_once(
     with pytest.raises(FetchError, match=expected):
         fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
     assert len(repository.authorization) == 1
+
+
+def test_the_failure_of_one_jar_ends_the_download_of_the_others(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    repository.endless = "ebb-1.2.jar"
+    with pytest.raises(FetchError, match=r"^not found: org\.example:flood:1\.2$"):
+        fetch(tmp_path / "jars", lock_of(tmp_path, "flood", "ebb"))
 
 
 def test_a_repository_that_serves_another_jar_changes_nothing(tmp_path: Path, mirror: Path):

@@ -12,7 +12,7 @@ verifying_request(request, rate, warm)           # the run itself
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from analysis.steadiness import reduced, slope
 from schemas import protocol
@@ -54,7 +54,8 @@ class Done:
     by_input_alone: the pipeline kept up, but its input was late or incomplete; processed: share of
     the input that the pipeline kept up with; cpu_share: of the cores that it may use; generator_us:
     CPU time of the generator per record, microseconds; all None if unknown. cold: its pipeline was
-    new, although it can be kept between steps."""
+    new, although it can be kept between steps. measured_s: its duration, 0 for that of the
+    search."""
 
     rate_per_second: float
     long: bool
@@ -70,6 +71,7 @@ class Done:
     cpu_share: float | None = None
     generator_us: float | None = None
     cold: bool = False
+    measured_s: int = 0
 
     @property
     def planned(self) -> Planned:
@@ -257,10 +259,14 @@ def _estimate(
     step = [step for step in _refused(steps) if step.rate_per_second == high][-1]
     if step.processed is None:
         return None
-    measured_s = search.confirm_s if step.long else search.step_s
-    rate = step.rate_per_second * step.processed * (1 + resolution(search, measured_s))
+    rate = step.rate_per_second * step.processed * (1 + resolution(search, _measured(step, search)))
     rate = min(rate, high / (1 + search.precision) ** BELOW)  # it was refused by a little
     return rate if rate > (low or 0.0) else None
+
+
+def _measured(step: Done, search: Search) -> int:
+    """Seconds that a step has measured."""
+    return step.measured_s or (search.confirm_s if step.long else search.step_s)
 
 
 def _surely_sustained(estimate: float | None, search: Search) -> float:
@@ -330,15 +336,18 @@ def can_stay_warm(request: RunRequest) -> bool:
     return domain.closes_by_event_time or not (closes or slides)
 
 
-def step_request(request: RunRequest, planned: Planned, number: int, warm: bool) -> RunRequest:
-    """The run of one step: a shorter one of the same workload at another rate."""
+def step_request(
+    request: RunRequest, planned: Planned, number: int, warm: bool, least_s: int = 0
+) -> RunRequest:
+    """The run of one step: a shorter one of the same workload at another rate. least_s: seconds
+    that it measures at least."""
     search = request.workload.search
     assert search is not None
     # Windows that close because their inputs are silent have the silence in their latency.
     closing_s = request.domain.closing_s(request.stages, request.workload.content.second_ms)
     phases = Phases(
         warm_up_s=_step_warm_up_s(search, warm),
-        measure_s=search.confirm_s if planned.long else search.step_s,
+        measure_s=max(search.confirm_s if planned.long else search.step_s, least_s),
         cool_down_s=LEAST_COOL_DOWN_S + closing_s,
         until_steady=search.until_steady,
         optimised=True,
@@ -379,15 +388,17 @@ def warming_request(step: RunRequest) -> RunRequest:
     )
 
 
-def verifying_request(request: RunRequest, rate_per_second: float, warm: bool) -> RunRequest:
+def verifying_request(
+    request: RunRequest, rate_per_second: float, warm: bool, least_s: int = 0
+) -> RunRequest:
     """The run itself at a share of the rate found. Cold pipelines warm up for at least as long as
-    in a step."""
+    in a step. least_s: seconds that it measures at least."""
     search, result = request.workload.search, at_rate(request, rate_per_second)
     assert search is not None
     phases, warm_up_s = result.workload.phases, _step_warm_up_s(search, warm)
-    if warm or phases.warm_up_s >= warm_up_s:
-        return result
-    longer = {"warm_up_s": warm_up_s, "until_steady": search.until_steady}
+    longer: dict[str, Any] = {"measure_s": max(phases.measure_s, least_s)}
+    if not warm and phases.warm_up_s < warm_up_s:
+        longer |= {"warm_up_s": warm_up_s, "until_steady": search.until_steady}
     phases = phases.model_copy(update=longer)
     return result.model_copy(
         update={"workload": result.workload.model_copy(update={"phases": phases})}
@@ -533,7 +544,7 @@ def result_detail(request: RunRequest, so_far: SoFar) -> SearchDetail:
             {
                 "step": step.number,
                 "rate_per_second": step.rate_per_second,
-                "measured_s": search.confirm_s if step.long else search.step_s,
+                "measured_s": _measured(step, search),
                 "sustained": step.sustained,
                 "undecided": step.undecided,
                 "by_input_alone": step.by_input_alone,

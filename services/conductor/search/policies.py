@@ -3,6 +3,7 @@
 judged(observation, search).sustained
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -127,6 +128,16 @@ def inapplicable(search: Search, observed: StepObservation) -> str:
         "applied: the processor time of the pipeline was not measured, as on a cluster or of a "
         "program that Tidegauge did not start; 1 searches without it."
     )
+
+
+def enough_s(observed: StepObservation, measured_s: int, most_s: int) -> int:
+    """How long the steps of a pipeline with long batches have to be, seconds, for as many medians
+    as can show a trend; 0 if this one had them. most_s: of any step."""
+    counts = [len(stage.medians_ms) for stage in observed.stages if stage.medians_ms]
+    fewest = min(counts, default=LEAST_VALUES)
+    if fewest >= LEAST_VALUES:
+        return 0
+    return min(math.ceil((LEAST_VALUES + 1) * measured_s / fewest), most_s)
 
 
 def hopeless(medians_ms: dict[int, float], max_rise: float, above_ms: float = HOPELESS_MS) -> bool:

@@ -63,6 +63,7 @@ from services.conductor.search.policies import (
     HOPELESS_MS,
     HOPELESS_SECONDS,
     StepVerdict,
+    enough_s,
     hopeless,
     inapplicable,
     judged,
@@ -73,6 +74,7 @@ from services.runtime.logs import get_log
 
 # An expected output has exactly one of these verdicts; duplicate and unexpected are additional.
 EXPECTED = ("exact", "wrong", "missing", "late")
+MOST_LONGER = 4  # times the last step: the longest one of a pipeline with long batches
 Place = tuple[str, str]  # pipeline, stage
 log = get_log()
 
@@ -340,6 +342,7 @@ class Searching:
         self._so_far = so_far or SoFar()
         self._lost_by: tuple[str, ...] = ()  # why the last lost step did not take place
         self._warm = False
+        self._least_s = 0  # of steps, if the pipeline has long batches
         self._ended_by = ""
         self._own: Policy | None = None
 
@@ -370,7 +373,7 @@ class Searching:
         self._warm_up(planned.rate_per_second)
         if self._interrupted():
             return
-        request = step_request(self.request, planned, number, self._warm)
+        request = step_request(self.request, planned, number, self._warm, self._least_s)
         is_cold = not self._warm and can_stay_warm(self.request)
         step = self._step(request)
         run, conclusion, observed = step.run, step.conclusion, step.observation
@@ -395,7 +398,12 @@ class Searching:
             cpu_share=observed.cpu_share,
             generator_us=observed.generator_us,
             cold=is_cold,
+            measured_s=request.workload.phases.measure_s,
         )
+        if observed.intended and self._search.policy == "steady-latency":
+            most_s = MOST_LONGER * self._search.confirm_s
+            enough = enough_s(observed, done.measured_s, most_s)
+            self._least_s = max(self._least_s, enough)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._publish(
             SearchStepJudged(
@@ -461,7 +469,7 @@ class Searching:
             request = at_rate(self.request, self.request.workload.load.base_rate_per_second)
             run, conclusion = self._runs.refused(request, reason)
         else:
-            request = verifying_request(self.request, rate, self._warm)
+            request = verifying_request(self.request, rate, self._warm, self._least_s)
             last = self._observed(request, keep=False)
             run, conclusion, observed = last.run, last.conclusion, last.observation
             reasons = (last.inapplicable,) if last.inapplicable else self._refusals(observed)

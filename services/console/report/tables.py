@@ -219,7 +219,7 @@ def _swept_cells(cell: StageReport, *, has_visible: bool) -> Cells:
         *latency_cells(cell.latest, ("p50", "p99", "max")),
         *((ms(visible.p50), ms(visible.p99)) if has_visible else ()),
         f"{cell.records_per_second or 0:.0f}",
-        not_exact(cell.verdicts) or "clean",
+        not_exact(cell.verdicts) or ("clean" if any(cell.verdicts.values()) else "–"),
     )
 
 

@@ -68,6 +68,10 @@ def show_report(console: Console, report: Report) -> None:
         for title, header, rows in sweep_tables(report.sweep):
             console.print(_table(title, header, rows))
         _print(console, "Latencies are ms from the latest input to the output.")
+        _print(console, *doubt_lines(report), style=STYLES["mixed"])
+        _print(console, *complaint_lines(report), style=STYLES["bad"])
+        text, kind = verdict(report)
+        _print(console, text, style=STYLES[kind])
         return
     console.print(headed(report.workload, f"run {report.run_id}"))
     _print(console, input_sentence(report.input), *way_in_sentences(report))

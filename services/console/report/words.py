@@ -287,7 +287,16 @@ def cost_sentences(report: Report) -> list[str]:
 
 def verdict(report: Report) -> tuple[str, str]:
     """Whether the run is valid and whether every output was correct, in a sentence or two; and how
-    good that is: `good`, `mixed` or `bad`."""
+    good that is: `good`, `mixed` or `bad`. Of several choices of settings, of all runs."""
+    if report.sweep is None:
+        return _of_run(report)
+    runs = repeated_runs(report)
+    if wrong := sum(bool(complaints(run)) for run in runs):
+        return f"{wrong} of {len(runs)} runs were not good.", "bad"
+    return f"All {len(runs)} runs are VALID and clean.", "good"
+
+
+def _of_run(report: Report) -> tuple[str, str]:
     if not report.valid:
         return "INVALID: " + " ".join(report.invalid_reasons), "bad"
     if wrong := wrong_outputs(report):
@@ -506,7 +515,9 @@ def complaints(run: RunOutcome) -> list[str]:
 
 
 def repeated_runs(report: Report) -> list[RunOutcome]:
-    """The runs of a repetition; empty for a single run."""
+    """The runs of a repetition, or of several choices of settings; empty for a single run."""
+    if report.sweep is not None:
+        return [run for point in report.sweep for run in point.outcomes]
     return report.repetition.runs if report.repetition else []
 
 

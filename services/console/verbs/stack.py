@@ -44,7 +44,7 @@ def up(session: ConsoleSession, suite: str | None, detach: bool) -> int:
     from services.console.lists import ask_for_suite
     from services.console.remote_stack import open_stack
     from services.console.terminal import teller
-    from services.definitions.engines import load_engine
+    from services.definitions.engines import engine_for
     from services.definitions.workloads import load_suite
 
     settings, console = session.settings, session.console
@@ -52,8 +52,8 @@ def up(session: ConsoleSession, suite: str | None, detach: bool) -> int:
     stack, say = open_stack(settings, lasting_parts), teller(console)
     if wanted is not None and not settings.store_url:
         steps = [step for step in wanted.steps if step.kind != "engines"]
-        used = {pipeline.engine for step in steps for pipeline in step.pipelines}
-        install_engines(map(load_engine, sorted(used)), settings, say)
+        used = (engine_for(pipeline) for step in steps for pipeline in step.pipelines)
+        install_engines(used, settings, say)
     try:
         (stack.up_detached if detach else stack.up)(say)
         if wanted is not None:

@@ -318,15 +318,21 @@ def near(actual: Column, expected: Column, tolerance: float, scale: Floats) -> B
     the absolute values, to first order (Higham, Accuracy and Stability of Numerical Algorithms,
     §4.2), so that is the scale. Two such sums differ by twice that: less than 1e-9 times the scale
     for four million values. A mean of values with both signs may be small although its error is
-    not. If the scale exceeds the largest double, cells must be equal.
+    not. If the scale exceeds the largest double, cells must be equal. A column of 32 bits is
+    rounded once more.
     """
+    if actual.dtype == np.float32:
+        tolerance += float(np.finfo(np.float32).eps)
     with np.errstate(invalid="ignore", over="ignore"):  # infinity minus infinity
         near: Bools = np.abs(actual - expected) <= tolerance * scale
     return near & np.isfinite(scale) | equal_columns(actual, expected)
 
 
 def equal_columns(actual: Column, expected: Column) -> Bools:
-    """Which cells are equal; NaN (or null) equals itself."""
+    """Which cells are equal; NaN (or null) equals itself. Cells of 32 bits are compared as such."""
+    if actual.dtype == np.float32:
+        with np.errstate(over="ignore"):
+            expected = expected.astype(np.float32)
     if actual.dtype.kind != "f":
         whole: Bools = actual == expected
         return whole

@@ -69,7 +69,8 @@ class Decoded:
 
     def of_run(self, run_id: str) -> "Decoded":
         """The rows of a run."""
-        mask: Bools = pc.equal(self.columns.column("run_id"), run_id).to_numpy(zero_copy_only=False)
+        is_own = pc.fill_null(pc.equal(self.columns.column("run_id"), run_id), False)
+        mask: Bools = is_own.to_numpy(zero_copy_only=False)
         if mask.all():
             return self
         columns = self.columns.filter(pa.array(mask))

@@ -317,7 +317,8 @@ class OutputColumns:
         if name in self._dictionaries:
             return self._dictionaries[name].codes(decoded.coded(name), of_outputs=True)
         if dtype_of(self._types[name]) == np.float64:
-            return decoded.floats(name)
+            values = decoded.floats(name)
+            return values.astype(np.float32) if self._types[name] == "float" else values
         return decoded.ints(name, null=NULL)
 
     def keys(self, decoded: Decoded, keys: Iterable[str]) -> list[Ints]:

@@ -372,11 +372,11 @@ class EvaluatorSession:
         except (NotJudgedError, TimestampError, KafkaUnavailableError) as error:
             self.fail(str(error))
             return
-        if not self._shard.of(plan.start_offsets):
+        topics = plan.request.input_topics
+        inputs = {topic: plan.start_offsets[topic] for topic in topics}
+        if not self._shard.of(inputs):
             self.fail(f"Evaluator {self._shard.index} has no partition: there are too few.")
         elif say_ready:
-            topics = plan.request.input_topics
-            inputs = {topic: plan.start_offsets[topic] for topic in topics}
             state.readiness = Readiness(plan, self._shard, self._events)
             state.reader = self._topics.reader(inputs, topics, with_offsets=False)
 

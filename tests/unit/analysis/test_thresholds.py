@@ -135,11 +135,25 @@ def test_a_baseline_of_one_pipeline_serves_for_another() -> None:
 def test_what_only_the_baseline_measured_has_no_limit() -> None:
     before = figures(a={"join": cell(40), "parse": cell(20)}, b={"join": cell(60)})
     given = [parse_threshold("*.p99_ms <= baseline")]
-    assert limits(resolved(given, before, "x", {"a": ("parse",), "c": ("join",)})) == [
-        ("a", "parse", 20, False)
-    ]
+    assert limits(resolved(given, before, "x", {"a": ("parse",)})) == [("a", "parse", 20, False)]
     with pytest.raises(ValueError, match="x has no figure"):
         resolved(given, before, "x", {"c": ("join",), "d": ("join",)})
+
+
+def test_what_the_baseline_did_not_measure_fails() -> None:
+    before = figures(a={"join": cell(40)}, b={"join": cell(60)})
+    (given,) = [parse_threshold("*.p99_ms <= 2 * baseline abort")]
+    measured = {"a": ("join", "parse"), "c": ("join",)}
+    first, *others = resolved([given], before, "x", measured)
+    assert limits((first,)) == [("a", "join", 80, True)]
+    assert [each.text for each in others] == [
+        "a: parse.p99_ms <= 2 * baseline abort  # x has no such figure of a parse",
+        "c: join.p99_ms <= 2 * baseline abort  # x has no such figure of c join",
+    ]
+    assert [parse_threshold(each.text).of_baseline for each in others] == [True, True]
+    now = figures(a={"join": cell(40), "parse": cell(1)}, c={"join": cell(1)})
+    rows = judged([parse_threshold(each.text) for each in (first, *others)], now)
+    assert [row.passed for row in rows] == [True, False, False]
 
 
 def test_a_run_that_a_threshold_ended_is_not_judged_by_what_is_known_at_the_end() -> None:

@@ -97,8 +97,17 @@ def test_a_search_goes_on_after_the_steps_that_were_judged() -> None:
     assert past.open_steps == STEPS[2:3]
     assert past.so_far == SoFar(
         steps=(
-            Done(400, long=False, number=1),
-            Done(800, False, ("too slow.",), number=2, steady=False, moving=("p50",), warm_up_s=9),
+            Done(400, long=False, number=1, measured_s=20),
+            Done(
+                800,
+                False,
+                ("too slow.",),
+                number=2,
+                steady=False,
+                moving=("p50",),
+                warm_up_s=9,
+                measured_s=20,
+            ),
         ),
         lost=(STEPS[2],),
         spent_s=60.0,

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from analysis.steadiness import LEAST_VALUES
 from schemas.domain import DomainSpec
 from schemas.events import Conclusion
 from schemas.observation import Second, StageObserved, StepObservation
-from schemas.protocol import PhasePlan, RunRequest
+from schemas.protocol import WARMING, PhasePlan, RunRequest
 from schemas.search import Search
 from schemas.validation_errors import DefinitionError
 from schemas.workload import Kill
@@ -134,6 +135,34 @@ def search_after(
     settings: Any = ConductorSettings()
     Searching(request, settings, events, interrupted, so_far, runs=runs).execute()  # type: ignore[arg-type]
     return runs, events
+
+
+class InBatches(Runs):
+    """Runs of a pipeline that publishes every three seconds. requests: of its steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[RunRequest] = []
+
+    def observe(self, request: RunRequest) -> StepObservation:
+        self.requests.append(request)
+        rate = request.workload.load.rate_per_second
+        seconds = range(1, request.workload.phases.measure_s, 3)
+        latency = 2_000.0 if rate <= CAPACITY_PER_SECOND else 20_000.0
+        return StepObservation((StageObserved("parse", dict.fromkeys(seconds, latency)),), 1)
+
+
+def test_steps_of_a_pipeline_with_long_batches_last_until_a_trend_can_be_seen() -> None:
+    runs = InBatches()
+    search_after(SoFar(), runs=runs)
+    first, second, *others = [
+        len(runs.observe(request).stages[0].medians_ms)
+        for request in tuple(runs.requests)
+        if not request.run_id.endswith(WARMING)
+    ]
+    assert first < LEAST_VALUES <= second
+    assert min(others) >= LEAST_VALUES
+    assert max(each.workload.phases.measure_s for each in runs.requests) <= 60
 
 
 def test_it_repeats_the_step_that_was_lost_and_no_other() -> None:

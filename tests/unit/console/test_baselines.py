@@ -81,6 +81,11 @@ def test_a_baseline_that_is_missing_is_named_without_thresholds(tmp_path: Path) 
         )
 
 
+def test_a_baseline_without_a_name_is_no_missing_comparison() -> None:
+    with pytest.raises(DefinitionError, match=r"^--baseline: the name of a file or .* is missing"):
+        Baseline("", "").check()
+
+
 def test_a_threshold_on_a_baseline_needs_one() -> None:
     workload = with_overrides(
         a_request().workload, Overrides(thresholds=("join.p99_ms <= 1.1 * baseline",))

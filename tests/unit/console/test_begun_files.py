@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from deploy.local.install import InstallError
 from services.console.__main__ import main
 from services.console.files import begin_files
 from services.console.verbs import tidegauge
@@ -104,6 +105,38 @@ def test_a_file_that_the_command_also_reads_is_refused_and_kept(
     assert main(["run", *given, "--report", str(path)]) == 2
     assert "names this file twice" in capsys.readouterr().err
     assert path.read_text() == "{}"
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--report", "README.md"], ["--report", "F", "--baseline", "F"], ["--report"]]
+)
+def test_a_mistake_in_one_option_leaves_no_other_file(
+    old: dict[str, Path], wrong: list[str], capsys
+) -> None:
+    kept = old.pop("report")
+    given = [str(kept) if word == "F" else word for word in wrong]
+    assert main(["run", *given, *options(old)]) == 2
+    assert [name for name, path in old.items() if path.exists()] == ["junit"]
+    assert error_of(old["junit"])
+    assert kept.read_text() == "VALID"
+
+
+def test_each_file_of_an_option_that_is_given_twice_is_removed(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.xml", tmp_path / "second.xml"
+    first.write_text("VALID")
+    assert begin_files(VERBS, ["run", "--junit", str(first), "--junit", str(second)]) == second
+    assert not first.exists()
+    assert "did not finish" in error_of(second)
+
+
+def test_what_prepares_a_command_comes_after_the_old_files_are_gone(old, capsys) -> None:
+    def prepare() -> None:
+        raise InstallError("the network does not answer")
+
+    assert main(["run", *options(old)], prepare) == 2
+    assert capsys.readouterr().err == "tidegauge: the network does not answer.\n"
+    assert error_of(old["junit"]) == "the network does not answer."
+    assert not old["report"].exists()
 
 
 def test_help_removes_nothing(old: dict[str, Path]) -> None:

@@ -16,6 +16,7 @@ from schemas.protocol import RunRequest
 from schemas.report import PipelineReport, Report, StageReport, SweepPoint
 from schemas.validation_errors import DefinitionError
 from services.console.report.ci import markdown
+from services.console.report.tables import sweep_tables
 from services.console.series import Means, RunOptions, run
 from services.runtime.settings import ServiceSettings
 from tests.unit.reports import report_of
@@ -61,7 +62,19 @@ class Carried:
         cell = {"verdicts": {"exact": 5}, "latency_ms": {"latest": latency}}
         cell["latency_ms"] |= {"visible": {"p50": 4_000, "p99": 9_000}} if delay_ms > 1 else {}
         valid = next(self._valid) if self._valid else True
-        fields = {"run_id": run_id, "workload": "smoke", "valid": valid, "thresholds": []}
+        reasons = [] if valid else ["The evaluator was away."]
+        rows = [
+            {
+                "threshold": each,
+                "pipeline": "calibration",
+                "stage": "parse",
+                "value": delay_ms + 1,
+                "passed": delay_ms + 1 <= float(each.split()[-1]),
+            }
+            for each in self.requests[-1].workload.thresholds
+        ]
+        fields = {"run_id": run_id, "workload": "smoke", "valid": valid, "thresholds": rows}
+        fields |= {"invalid_reasons": reasons, "input": {"records": 5}, "environment": {}}
         fields |= {"pipelines": {"calibration": {"stages": {"parse": cell}}}}
         return report_of(fields | {"conclusion": {"clean": True}})
 
@@ -108,6 +121,43 @@ def test_repeated_rounds_show_the_median_run_of_each_value_and_how_many_are_vali
         ["2", "of", "2"],
     ]
     assert code == 1
+
+
+def test_a_choice_that_failed_is_told_by_every_form_whichever_is_last(tmp_path: Path) -> None:
+    runs, files = Carried(True, False, True), {"report": "r.json", "markdown": "r.md"}
+    paths = {name: tmp_path / file for name, file in files.items()}
+    code, shown = carried_out(replace(SWEEP, **paths), tmp_path, runs)
+    assert code == 1
+    wrong = runs.requests[1].run_id
+    for text in (shown, paths["markdown"].read_text()):
+        assert f"{wrong}: The evaluator was away." in text
+        assert "1 of 3 runs were not good." in text
+    assert "VALID" not in paths["markdown"].read_text()
+    result = json.loads(paths["report"].read_text())
+    assert (result["valid"], result["invalid_reasons"]) == (
+        False,
+        [f"{wrong}: The evaluator was away."],
+    )
+    outcomes = [each["valid"] for point in result["sweep"] for each in point["outcomes"]]
+    assert outcomes == [True, False, True]
+
+
+def test_a_threshold_that_failed_for_one_choice_is_in_the_report(tmp_path: Path) -> None:
+    path = tmp_path / "r.json"
+    wanted = replace(SWEEP, thresholds=("parse.p99_ms <= 100",), report=path)
+    code, shown = carried_out(wanted, tmp_path, Carried())
+    assert code == 3
+    assert "failed: parse.p99_ms <= 100; calibration parse has 301" in shown
+    passed = [row["passed"] for row in json.loads(path.read_text())["thresholds"]]
+    assert passed == [True, True, False]
+
+
+def test_where_nothing_was_judged_nothing_is_clean() -> None:
+    part = PipelineReport(stages={"parse": StageReport(verdicts={"exact": 0})})
+    fields = {"runs": 1, "valid": 1, "pipelines": {"p": part}}
+    points = [SweepPoint(values={"a": a}, run_id="r", **fields) for a in (1, 2)]
+    (_, _, rows), _ = sweep_tables(points)
+    assert [row[-1] for row in rows] == ["–", "–"]
 
 
 def test_the_tables_are_in_markdown_too_with_the_settings_that_differ() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from rich.console import Console
 
 from schemas.events import FigureColumns, PhaseStarted, event_of
@@ -23,6 +24,18 @@ from tests.command_line import carried_out, noted
 from tests.unit.requests import a_lifecycle_event, a_request, an_event
 
 pytestmark = pytest.mark.unit
+
+
+def test_an_error_of_the_kafka_client_is_told_in_its_own_words(capsys) -> None:
+    def fail() -> None:
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+
+    assert main(["runs"], fail) == 2
+    told = capsys.readouterr().err
+    assert told == (
+        "tidegauge: Kafka does not do what the command needs: Local: All broker connections are"
+        " down.\n"
+    )
 
 
 def a_terminal(width: int = 120, environ: Mapping[str, str] | None = None) -> Console:

@@ -131,6 +131,20 @@ def test_a_quoted_cell_may_have_lines_and_commas(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("later", ["", 'c400,2,"x"\r\n'])
+def test_a_quotation_mark_that_is_not_closed_refuses_the_file(tmp_path, later):
+    """Otherwise the rows below would be in its cell, and nobody would miss them."""
+    rows = "".join(f"c{number},1,n\r\n" for number in range(300))
+    path = a_file(tmp_path, f'customer,amount,note\r\nc01,1,"a\r\n{rows}{later}')
+    with pytest.raises(InputError, match=r"mine\.csv, line 2: a quotation mark is not closed, or"):
+        read_rows(path, FIELDS, {})
+
+
+def test_a_quotation_mark_within_a_cell_is_part_of_it(tmp_path):
+    path = a_file(tmp_path, 'customer,amount,note\nc01,1,5" wide\nc02,1,"a"b\n')
+    assert [row["note"] for row in read_rows(path, FIELDS, {}).rows] == ['5" wide', "ab"]
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_times_of_every_unit_of_parquet_are_read(tmp_path, unit):
     path = tmp_path / "mine.parquet"
