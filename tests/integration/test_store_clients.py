@@ -4,6 +4,7 @@ import base64
 import gzip
 import json
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from clickhouse_connect.driver.exceptions import DatabaseError
@@ -154,3 +155,20 @@ def test_dbeaver_reads_its_tree_of_tables(empty):
         " WHERE database = 'tidegauge' AND table = 'projection_position'"
     )
     assert ask(empty, sizes)[0] == b"0\t0\t\n"
+
+
+def test_a_small_answer_is_compressed_if_the_client_asks_for_that(empty):
+    gzipped = {"Accept-Encoding": "gzip"}
+    data, headers = ask(empty, "SELECT 1", gzipped, enable_http_compression="1")
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(data) == b"1\n"
+    assert "Content-Encoding" not in ask(empty, "SELECT 1", gzipped)[1]
+
+
+def test_an_empty_id_is_that_of_no_query(empty):
+    with ThreadPoolExecutor(1) as pool:
+        endless = "SELECT sum(number) FROM numbers(1000000000000)"
+        running = pool.submit(refused, empty, endless, max_execution_time="2")
+        while not running.done():
+            ask(empty, "KILL QUERY WHERE query_id = '' SYNC")
+    assert running.result()[1] == "159"  # the limit of time

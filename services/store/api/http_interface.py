@@ -265,9 +265,10 @@ class _Interface:
             del self._running[query.id]
 
     async def kill(self, client: Client, name: str) -> bool:
-        """Cancel the queries to which a client has given this id, and tell whether there are
-        any."""
-        result = [each for each, whose in self._running.items() if whose == (client.name, name)]
+        """Cancel the queries to which a client has given this id, and tell whether there are any;
+        an empty one is that of none."""
+        running = self._running.items() if name else ()
+        result = [each for each, whose in running if whose == (client.name, name)]
         for each in result:
             await self.beside(partial(self._served.engine.cancel, each))
         return bool(result)
@@ -405,9 +406,11 @@ class _HttpQuery:
         if self._is_in and given.get("compress") == "1":
             blocks = partial(framed, data, is_readable=is_readable)
             data = await self._interface.beside(lambda: b"".join(blocks()))
-        wanted = given.get("enable_http_compression") == "1" or "client_protocol_version" in given
-        encoding = accepted(self._request.headers) if wanted else ""
-        if not encoding or len(data) < MIN_COMPRESSED_BYTES:
+        # Some clients that ask for it decode whatever comes.
+        is_asked = given.get("enable_http_compression") == "1"
+        is_worth_it = "client_protocol_version" in given and len(data) >= MIN_COMPRESSED_BYTES
+        encoding = accepted(self._request.headers) if is_asked or is_worth_it else ""
+        if not encoding:
             return data, {}
         packed = await self._interface.beside(partial(encoded, data, encoding))
         return packed, {"Content-Encoding": encoding}

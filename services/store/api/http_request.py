@@ -62,7 +62,8 @@ _DATABASES: Final[Mapping[str, str]] = MappingProxyType(
 # Parameters of the request itself. The engine gets none of them.
 _OF_REQUEST: Final = frozenset(
     {
-        *("buffer_size", "client_protocol_version", "compress", "database", "decompress"),
+        *("buffer_size", "client_protocol_version", "close_session", "compress", "database"),
+        "decompress",
         *("default_format", "enable_http_compression", "http_headers_progress_interval_ms"),
         *("http_receive_timeout", "http_send_timeout", "password", "query", "query_id"),
         *("quota_key", "role", "send_progress_in_http_headers", "session_check", "session_id"),

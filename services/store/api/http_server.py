@@ -343,8 +343,8 @@ class Sessions:
         self._known: dict[tuple[str, str], Session] = {}
 
     def of(self, user: str, given: Mapping[str, str]) -> Session:
-        """The session of a request, from its parameters; one of its own if it names none. Raises
-        EngineError."""
+        """The session of a request, from its parameters; one of its own if it names none. A request
+        may be the last one of its session. Raises EngineError."""
         name = given.get("session_id", "")
         if not name:
             return Session()
@@ -358,6 +358,8 @@ class Sessions:
         if len(self._known) > MOST_SESSIONS:
             others = (each for each in self._known if each != key)
             del self._known[min(others, key=lambda each: self._known[each].until_s)]
+        if given.get("close_session") == "1":
+            del self._known[key]
         return session
 
 

@@ -153,7 +153,7 @@ FREE_SETTINGS: Final = _words("""
     output_format_sql_insert_table_name output_format_sql_insert_use_replace
     output_format_trim_fixed_string output_format_tsv_crlf_end_of_line
     output_format_values_escape_quote_with_quote output_format_write_statistics
-    join_algorithm join_any_take_last_row join_default_strictness join_use_nulls
+    join_any_take_last_row join_default_strictness join_use_nulls
     distinct_overflow_mode extremes final group_by_use_nulls limit offset union_default_mode
     aggregate_functions_null_for_empty any_join_distinct_right_table_keys
     asterisk_include_alias_columns asterisk_include_materialized_columns
@@ -199,12 +199,15 @@ BOUNDED_SETTINGS: Final = _words("""
     """)
 # Settings that clients send on connect, and that change no result of a query: of transport, of
 # logging, of INSERTs and replicas. They are accepted, and the engine does not get them. The ODBC
-# driver sends prefer_column_name_to_alias, with which views would fail.
+# driver sends prefer_column_name_to_alias, with which views would fail. Some values of
+# join_algorithm write temporary files.
 IGNORED_SETTINGS: Final = _words("""
     add_http_cors_header alter_sync async_insert async_insert_busy_timeout_ms
     async_insert_deduplicate async_insert_max_data_size async_query_sending_for_remote
     connect_timeout connect_timeout_with_failover_ms connect_timeout_with_failover_secure_ms
     connections_with_failover_max_tries enable_analyzer
+    enable_dynamic_type enable_http_compression enable_json_type enable_time_time64_type
+    enable_variant_type input_format_binary_read_json_as_string join_algorithm log_comment
     http_native_compression_disable_checksumming_on_decompress http_response_buffer_size
     http_wait_end_of_query http_write_exception_in_output_format http_zlib_compression_level
     database_replicated_enforce_synchronous_settings
@@ -226,7 +229,7 @@ IGNORED_SETTINGS: Final = _words("""
     query_profiler_cpu_time_period_ns query_profiler_real_time_period_ns queue_max_wait_ms
     readonly receive_timeout replication_alter_partitions_sync
     replication_wait_for_inactive_replica_timeout select_sequential_consistency send_logs_level
-    send_logs_source_regexp
+    send_logs_source_regexp send_progress_in_http_headers
     send_profile_events send_timeout skip_unavailable_shards tcp_keep_alive_timeout
     use_client_time_zone use_hedged_requests use_query_cache
     use_skip_indexes use_uncompressed_cache wait_for_async_insert wait_for_async_insert_timeout

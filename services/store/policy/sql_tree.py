@@ -57,7 +57,7 @@ READ: Final[Mapping[str, str]] = {
     "SetQuery": "changes default_settings",
     "ExpressionList": "children separator",
     "Subquery": "children alias cte_name",
-    "WithElement": "name subquery aliases",
+    "WithElement": "name subquery aliases is_materialized",
     "TablesInSelectQuery": "children",
     "TablesInSelectQueryElement": "table_expression table_join array_join",
     "TableExpression": (
@@ -304,9 +304,11 @@ class _Judge:
             self._set_of(_argument(node, 1))
 
     def _named_functions(self, node: Node) -> None:
-        """Array functions accept the name of another function in place of a lambda."""
+        """Array functions accept the name of another function in place of a lambda. One that parses
+        a text would get any."""
+        refused = {*REFUSED_FUNCTIONS, *BY_TEXT, "formatqueryfromjson"}
         for given in (node.get("arguments") or {}).get("children") or []:
-            if given["type"] == "Identifier" and str(given["name"]).lower() in REFUSED_FUNCTIONS:
+            if given["type"] == "Identifier" and str(given["name"]).lower() in refused:
                 raise RefusedError(f"The function {given['name']} cannot be used here.")
 
     def _by_text(self, node: Node, name: str, at: int) -> None:
@@ -414,6 +416,7 @@ class _Judge:
             raise RefusedError("Name the database here.")
         if origin and not is_table((str(origin["name"]), "tables")):
             raise RefusedError(f"The tables of {origin['name']} cannot be listed here.")
+        self._with_paths |= bool(node.get("where_expression"))  # it reads the system table itself
         self._settings_of(node)
 
     def _own_table(self, node: Node, _place: str, _parent: Node) -> None:

@@ -49,6 +49,13 @@ def test_a_session_that_must_exist_is_looked_for(sessions: Sessions) -> None:
     sessions.of("reader", {"session_id": "a", "session_check": "1"})
 
 
+def test_a_request_can_end_its_session(sessions: Sessions) -> None:
+    sessions.of("reader", {"session_id": "a"}).choose({"extremes": "1"})
+    last = sessions.of("reader", {"session_id": "a", "close_session": "1"})
+    assert last.settings == {"extremes": "1"}
+    assert sessions.of("reader", {"session_id": "a"}).settings == {}
+
+
 @pytest.mark.parametrize("asked", ["-1", "x", "3601", "99999999999"])
 def test_the_time_of_a_session_is_bounded(sessions: Sessions, asked: str) -> None:
     with pytest.raises(EngineError, match="INVALID_SESSION_TIMEOUT"):
