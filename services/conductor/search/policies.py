@@ -130,14 +130,17 @@ def inapplicable(search: Search, observed: StepObservation) -> str:
     )
 
 
-def enough_s(observed: StepObservation, measured_s: int, most_s: int) -> int:
-    """How long the steps of a pipeline with long batches have to be, seconds, for as many medians
-    as can show a trend; 0 if this one had them. most_s: of any step."""
-    counts = [len(stage.medians_ms) for stage in observed.stages if stage.medians_ms]
-    fewest = min(counts, default=LEAST_VALUES)
-    if fewest >= LEAST_VALUES:
-        return 0
-    return min(math.ceil((LEAST_VALUES + 1) * measured_s / fewest), most_s)
+def enough_s(observed: StepObservation, measured_s: int, most_s: int, *, kept_up: bool) -> int:
+    """How long the steps of a pipeline with long batches have to be, seconds, to show a trend: for
+    LEAST_VALUES medians, and, as a batch may have several, as many times the latency of a rate that
+    it kept up with. most_s: of any step."""
+    needed = [0.0]
+    for medians in (stage.medians_ms for stage in observed.stages if stage.medians_ms):
+        if len(medians) < LEAST_VALUES:
+            needed.append((LEAST_VALUES + 1) * measured_s / len(medians))
+        if kept_up:
+            needed.append(LEAST_VALUES * max(medians.values()) / 1000)
+    return min(math.ceil(max(needed)), most_s)
 
 
 def hopeless(medians_ms: dict[int, float], max_rise: float, above_ms: float = HOPELESS_MS) -> bool:

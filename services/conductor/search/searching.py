@@ -402,7 +402,7 @@ class Searching:
         )
         if observed.intended and self._search.policy == "steady-latency":
             most_s = MOST_LONGER * self._search.confirm_s
-            enough = enough_s(observed, done.measured_s, most_s)
+            enough = enough_s(observed, done.measured_s, most_s, kept_up=not done.refusals)
             self._least_s = max(self._least_s, enough)
         self._so_far = replace(self._so_far, steps=(*self._so_far.steps, done))
         self._publish(

@@ -165,6 +165,28 @@ def test_steps_of_a_pipeline_with_long_batches_last_until_a_trend_can_be_seen() 
     assert max(each.workload.phases.measure_s for each in runs.requests) <= 60
 
 
+def test_steps_are_long_beside_the_latency_of_a_rate_that_is_sustained() -> None:
+    """A batch of three seconds may be published in three seconds, each with a median."""
+
+    class Slow(InBatches):
+        def observe(self, request: RunRequest) -> StepObservation:
+            self.requests.append(request)
+            is_kept_up = request.workload.load.rate_per_second <= CAPACITY_PER_SECOND
+            seconds = range(request.workload.phases.measure_s)
+            medians = dict.fromkeys(seconds, 3_500.0 if is_kept_up else 20_000.0)
+            return StepObservation((StageObserved("parse", medians),), 1)
+
+    runs = Slow()
+    search_after(SoFar(), runs=runs)
+    lengths = [
+        each.workload.phases.measure_s
+        for each in runs.requests
+        if not each.run_id.endswith(WARMING) and "-step-" in each.run_id
+    ]
+    assert lengths[:3] == [15, 21, 21]
+    assert max(lengths) == 60
+
+
 def test_it_repeats_the_step_that_was_lost_and_no_other() -> None:
     steps = (Done(500, long=False), Done(1000, long=False))
     so_far = SoFar(steps, lost=(f"{RUN_ID}-step-03",), spent_s=40)
