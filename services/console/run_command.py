@@ -21,8 +21,9 @@ from services.runtime.kafka import CONSOLE, said_by_kafka
 from services.runtime.settings import ServiceSettings
 
 SILENCE_LIMIT_S = 30.0
-# Of all services, once the run has begun: several times as long as the rarest event of them.
-SILENCE_OF_ALL_S = 300.0
+# Of all services, once the run has begun: a pipeline may be prepared for minutes, and a load may be
+# nearly nothing.
+SILENCE_OF_ALL_S = 3600.0
 PROJECTION_TIMEOUT_S = 30.0
 CONCLUSION_TIMEOUT_S = 60.0
 
