@@ -392,12 +392,16 @@ def verifying_request(
     request: RunRequest, rate_per_second: float, warm: bool, least_s: int = 0
 ) -> RunRequest:
     """The run itself at a share of the rate found. Cold pipelines warm up for at least as long as
-    in a step. least_s: seconds that it measures at least."""
+    in a step. least_s: seconds that it measures at least, and warms up, since its first batches are
+    smaller than the later ones."""
     search, result = request.workload.search, at_rate(request, rate_per_second)
     assert search is not None
     phases, warm_up_s = result.workload.phases, _step_warm_up_s(search, warm)
-    longer: dict[str, Any] = {"measure_s": max(phases.measure_s, least_s)}
-    if not warm and phases.warm_up_s < warm_up_s:
+    longer: dict[str, Any] = {
+        "measure_s": max(phases.measure_s, least_s),
+        "warm_up_s": max(phases.warm_up_s, least_s),
+    }
+    if not warm and longer["warm_up_s"] < warm_up_s:
         longer |= {"warm_up_s": warm_up_s, "until_steady": search.until_steady}
     phases = phases.model_copy(update=longer)
     return result.model_copy(

@@ -185,6 +185,9 @@ def test_steps_are_long_beside_the_latency_of_a_rate_that_is_sustained() -> None
     ]
     assert lengths[:3] == [15, 21, 21]
     assert max(lengths) == 60
+    run = runs.requests[-1]
+    assert run.run_id == RUN_ID
+    assert min(run.workload.phases.warm_up_s, run.workload.phases.measure_s) >= 21
 
 
 def test_it_repeats_the_step_that_was_lost_and_no_other() -> None:
