@@ -107,7 +107,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 # Settings of a request that only change how a result is written or computed, and limits that the
-# store does not set itself.
+# store does not set itself. Not join_algorithm: with some, a limit writes temporary files.
 FREE_SETTINGS: Final = _words("""
     date_time_input_format date_time_output_format date_time_overflow_behavior
     date_time_64_output_format_cut_trailing_zeros_align_to_groups_of_thousands session_timezone
@@ -199,15 +199,14 @@ BOUNDED_SETTINGS: Final = _words("""
     """)
 # Settings that clients send on connect, and that change no result of a query: of transport, of
 # logging, of INSERTs and replicas. They are accepted, and the engine does not get them. The ODBC
-# driver sends prefer_column_name_to_alias, with which views would fail. Some values of
-# join_algorithm write temporary files.
+# driver sends prefer_column_name_to_alias, with which views would fail.
 IGNORED_SETTINGS: Final = _words("""
     add_http_cors_header alter_sync async_insert async_insert_busy_timeout_ms
     async_insert_deduplicate async_insert_max_data_size async_query_sending_for_remote
     connect_timeout connect_timeout_with_failover_ms connect_timeout_with_failover_secure_ms
     connections_with_failover_max_tries enable_analyzer
     enable_dynamic_type enable_http_compression enable_json_type enable_time_time64_type
-    enable_variant_type input_format_binary_read_json_as_string join_algorithm log_comment
+    enable_variant_type input_format_binary_read_json_as_string
     http_native_compression_disable_checksumming_on_decompress http_response_buffer_size
     http_wait_end_of_query http_write_exception_in_output_format http_zlib_compression_level
     database_replicated_enforce_synchronous_settings
