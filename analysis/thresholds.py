@@ -101,11 +101,8 @@ def resolved(
         if not known:
             raise ValueError(f"{name} has no figure for {threshold.text!r}")
         for pipeline, stage, value in known:
-            narrowed = threshold.model_copy(
-                update={"pipeline": pipeline, "subject": stage or threshold.subject}
-            )
             assert value is not None
-            result.append(narrowed.against(value, name))
+            result.append(threshold.narrowed(pipeline, stage).against(value, name))
         has_figure = {each[:2] for each in known}
         for pipeline, stage in _limited(threshold, measured):
             if (pipeline, stage) not in has_figure:

@@ -27,7 +27,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from pathlib import Path
@@ -155,7 +155,7 @@ def fetch(jars: Path, lock_file: Path) -> None:
 
 
 def _replace(jars: Path, lock: Mapping[Path, Jar]) -> None:
-    """Complete all jars in a separate folder, verify them, and replace the existing ones."""
+    """Complete all jars in a separate folder, each verified, and replace the existing ones."""
     new = jars / ".new"
     for path in [each for each in new.rglob("*") if each.is_file()]:
         if not _is_right(path, lock.get(path.relative_to(new))):
@@ -166,7 +166,6 @@ def _replace(jars: Path, lock: Mapping[Path, Jar]) -> None:
             shutil.copyfile(jars / path, new / path)
     try:
         download([jar for path, jar in lock.items() if not (new / path).exists()], new)
-        verify_jars(new, lock)
     except JarsError as error:
         shutil.rmtree(new)
         raise FetchError(f"{error}; no jar was installed") from error
@@ -205,8 +204,8 @@ def download(jars: Iterable[Jar], folder: Path) -> None:
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
         try:
-            for _ in pool.map(one, jars):
-                pass
+            for done in as_completed([pool.submit(one, jar) for jar in jars]):
+                done.result()
         finally:
             limit.is_over.set()
             pool.shutdown(cancel_futures=True)
@@ -263,7 +262,7 @@ def _copy(opener: urllib.request.OpenerDirector, address: str, to: Path, limit: 
                 raise FetchError(f"{address.rpartition('/')[2]} has more than {MOST_BYTES} bytes")
             limit.check()
         length = answer.headers.get("Content-Length")
-        if length is not None and int(length) != file.tell():
+        if length not in (None, str(file.tell())):
             raise ConnectionError("the connection ended early")
 
 

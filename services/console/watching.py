@@ -123,16 +123,17 @@ class Following:
         of a limited time are left out: its report has them. A watch whose run has all that the
         topics have is followed until it has judged all records before the end of that time. Raises
         RunError if it judges none for long."""
-        begin_s = told_s = grew_s = time.monotonic()
+        begin_s = told_s = time.monotonic()
+        grew_s = begin_s + most_s
         is_behind, judged_ms = self.watch.is_one_run and most_s < math.inf, 0
         end_ms = now_ms() + 1000 * most_s
         while time.monotonic() - begin_s < most_s or (is_behind and judged_ms < end_ms):
             self.check()
-            if is_behind and (now := self._judged_ms()) > judged_ms:
+            if time.monotonic() >= grew_s and (now := self._judged_ms()) > judged_ms:
                 judged_ms, grew_s = now, time.monotonic()
-            if is_behind and time.monotonic() - grew_s > max(STUCK_S, most_s):
+            if (silent_s := time.monotonic() - grew_s) > STUCK_S:
                 why = f": {harmless(reason)}" if reason else ""
-                raise RunError(f"No record was judged for {time.monotonic() - grew_s:.0f} s{why}.")
+                raise RunError(f"No record was judged for {silent_s:.0f} s{why}.")
             if time.monotonic() - told_s >= TELL_S:
                 told_s, before = time.monotonic(), reason
                 reason = self.trouble() or before

@@ -77,24 +77,24 @@ def microseconds(value: Any, written: TimeFormat) -> int:
     if isinstance(value, Timestamp):
         return _near(value.event_time_us)
     if type(value) is int and written != "iso":
-        return _near(_in_unit(value * UNITS_NS[written] // 1_000, written))
-    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    if written == "iso":
-        return _near(_iso(text))
-    return _near(_in_unit(_number(text, UNITS_NS[written]), written))
+        result = value * UNITS_NS[written] // 1_000
+    else:
+        text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+        result = _iso(text) if written == "iso" else _number(text, UNITS_NS[written])
+    if written != "iso":
+        _check_unit(result, written)
+    return _near(result)
 
 
-def _in_unit(moment_us: int, written: TimeFormat) -> int:
-    """The time itself. Raises UndecodableError if it is one of this century in another unit
-    alone."""
-    if not FIRST_US < moment_us < LAST_US:
-        for unit, size_ns in UNITS_NS.items():
-            if FIRST_US < moment_us * size_ns // UNITS_NS[written] < LAST_US:
-                raise UndecodableError(
-                    f"its time is one of this century in {UNITS[unit]}, not in {UNITS[written]};"
-                    " time_format says which"
-                )
-    return moment_us
+def _check_unit(moment_us: int, written: TimeFormat) -> None:
+    """Raise UndecodableError for a number that is a time of this century in another unit alone."""
+    if FIRST_US < moment_us < LAST_US:
+        return
+    for unit, size_ns in UNITS_NS.items():
+        if FIRST_US < moment_us * size_ns // UNITS_NS[written] < LAST_US:
+            raise UndecodableError(
+                f"its time seems to be in {UNITS[unit]} instead of {UNITS[written]} (time_format)"
+            )
 
 
 def _near(moment_us: int) -> int:

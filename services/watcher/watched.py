@@ -13,8 +13,11 @@ from services.runtime.kafka import Place
 from services.runtime.process import Clock, now_ms
 from services.watcher.counting import Counting, WatchFigures
 from services.watcher.extracting import (
+    FIRST_US,
     MAX_REASONS,
     OTHERS,
+    UNITS,
+    UNITS_NS,
     Extractor,
     RefusedRecords,
     sizes,
@@ -47,8 +50,10 @@ BEFORE: Final = "its timestamp is from before the watch began"
 AFTER: Final = "its timestamp is from after the end of the watch"
 NONE: Final = "it has no timestamp"
 # Timestamps in other units than milliseconds: what one of them has to be multiplied by.
-UNITS: Final = {"seconds": 1_000, "microseconds": 1e-3, "nanoseconds": 1e-6}
-FIRST_MS: Final = 946_684_800_000  # the year 2000: no record is earlier
+MS_OF: Final = {
+    word: UNITS_NS[unit] / UNITS_NS["ms"] for unit, word in UNITS.items() if unit != "ms"
+}
+FIRST_MS: Final = FIRST_US // 1_000  # no record is earlier
 KINDS: Final = {TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime", TIMESTAMP_CREATE_TIME: "CreateTime"}
 
 
@@ -511,7 +516,7 @@ def _from(times: Ints, since_ms: int) -> Ints:
 def _reasons(times: Ints, reason: str, now_ms: int) -> list[str]:
     """Why each of some times is of no use: the given reason, or the unit it seems to be in."""
     reasons = [NONE if each <= 0 else reason for each in times.tolist()]
-    for unit, factor in UNITS.items():
+    for unit, factor in MS_OF.items():
         meant_ms = times * factor
         for row in np.flatnonzero((meant_ms > FIRST_MS) & (meant_ms < now_ms + MOST_AHEAD_MS)):
             reasons[row] = f"its timestamp seems to be in {unit} instead of milliseconds"

@@ -177,6 +177,7 @@ class Repository(http.server.SimpleHTTPRequestHandler):
     authorization: ClassVar[list[str | None]] = []
     location = ""
     endless = "/nothing"
+    length = "10"
 
     def do_GET(self) -> None:
         self.authorization.append(self.headers.get("Authorization"))
@@ -199,7 +200,7 @@ class Repository(http.server.SimpleHTTPRequestHandler):
             self.send_error(failure)
         else:
             self.send_response(200)
-            self.send_header("Content-Length", "10")
+            self.send_header("Content-Length", self.length)
             self.end_headers()
             self.wfile.write(b"high water"[:failure])
 
@@ -328,12 +329,22 @@ def test_a_repository_that_refuses_is_told_at_once(
     assert len(repository.authorization) == 1
 
 
+@pytest.mark.parametrize("names", [("flood", "ebb"), ("ebb", "flood")])
 def test_the_failure_of_one_jar_ends_the_download_of_the_others(
-    tmp_path: Path, mirror: Path, repository: type[Repository]
+    tmp_path: Path, mirror: Path, repository: type[Repository], names: tuple[str, str]
 ):
     repository.endless = "ebb-1.2.jar"
     with pytest.raises(FetchError, match=r"^not found: org\.example:flood:1\.2$"):
-        fetch(tmp_path / "jars", lock_of(tmp_path, "flood", "ebb"))
+        fetch(tmp_path / "jars", lock_of(tmp_path, *names))
+
+
+def test_a_length_that_is_no_number_is_told(
+    tmp_path: Path, mirror: Path, repository: type[Repository]
+):
+    repository.length = "many"
+    repository.failures += [10, 10, 10]
+    with pytest.raises(FetchError, match=r"tide:1\.2 cannot be downloaded: the connection ended"):
+        fetch(tmp_path / "jars", lock_of(tmp_path, "tide"))
 
 
 def test_a_repository_that_serves_another_jar_changes_nothing(tmp_path: Path, mirror: Path):

@@ -70,6 +70,11 @@ def ledger_cell(cell: StageReport) -> str:
     return ", ".join(filter(None, (exact, not_exact(cell.verdicts))))
 
 
+def clean_cell(cell: StageReport) -> str:
+    """The bad verdicts of a stage, or `clean`; a dash if nothing was judged."""
+    return not_exact(cell.verdicts) or ("clean" if any(cell.verdicts.values()) else "–")
+
+
 def step_cells(step: StepResult) -> tuple[str, ...]:
     """A step of a search in the columns of STEP_HEADER; a dash if unknown."""
     result = "sustained" if step.sustained else f"NOT sustained{', cold' if step.cold else ''}"
@@ -219,7 +224,7 @@ def _swept_cells(cell: StageReport, *, has_visible: bool) -> Cells:
         *latency_cells(cell.latest, ("p50", "p99", "max")),
         *((ms(visible.p50), ms(visible.p99)) if has_visible else ()),
         f"{cell.records_per_second or 0:.0f}",
-        not_exact(cell.verdicts) or ("clean" if any(cell.verdicts.values()) else "–"),
+        clean_cell(cell),
     )
 
 

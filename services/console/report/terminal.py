@@ -7,12 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.recovery import sentence as recovery_sentence
-from analysis.thresholds import not_exact, sentence
+from analysis.thresholds import sentence
 from schemas.report import Latency, PipelineReport, Report, Scalability, StageReport, StepResult
 from services.console.report.tables import (
     FLOOR,
     RESOURCES_HEADER,
     STEP_HEADER,
+    clean_cell,
     has_costs,
     has_intervals,
     latency_cells,
@@ -177,10 +178,8 @@ def _stages(name: str, pipeline: PipelineReport, floor: Latency | None) -> Table
 
 
 def _ledger(cell: StageReport) -> Text:
-    """The bad verdicts of a stage; a dash if nothing was judged."""
-    if bad := not_exact(cell.verdicts):
-        return Text(bad, style="red")
-    return Text("clean", style="green") if any(cell.verdicts.values()) else Text("–")
+    text = clean_cell(cell)
+    return Text(text, {"clean": "green", "–": ""}.get(text, "red"))
 
 
 def _resources(rows: Sequence[tuple[str, ...]]) -> Table:

@@ -63,9 +63,9 @@ _DATABASES: Final[Mapping[str, str]] = MappingProxyType(
 _OF_REQUEST: Final = frozenset(
     {
         *("buffer_size", "client_protocol_version", "close_session", "compress", "database"),
-        "decompress",
-        *("default_format", "enable_http_compression", "http_headers_progress_interval_ms"),
-        *("http_receive_timeout", "http_send_timeout", "password", "query", "query_id"),
+        *("decompress", "default_format", "enable_http_compression", "http_receive_timeout"),
+        *("http_headers_progress_interval_ms", "http_send_timeout", "password", "query"),
+        "query_id",
         *("quota_key", "role", "send_progress_in_http_headers", "session_check", "session_id"),
         *("session_timeout", "stacktrace", "user", "wait_end_of_query"),
     }

@@ -270,6 +270,8 @@ BY_TEXT: Final[Mapping[str, int]] = {
     **dict.fromkeys(("defaultvalueoftypename", "formatrow", "formatrownonewline"), 0),
     **dict.fromkeys(OF_QUERIES, 0),
 }
+# Functions that are not given by name alone: their arguments could not be judged.
+NOT_BY_NAME: Final = REFUSED_FUNCTIONS | BY_TEXT.keys() | {"formatqueryfromjson"}
 COMBINATORS: Final = _words(
     "simplestate ordefault distinct resample foreach argmax argmin ornull tuple merge state array"
     " null map if"

@@ -21,9 +21,9 @@ from services.store.policy.permissions import (
     EXPLAINED,
     FREE_SETTINGS,
     INDEX_TYPES,
+    NOT_BY_NAME,
     OF_QUERIES,
     PATH_COLUMNS,
-    REFUSED_FUNCTIONS,
     STRUCTURED,
     TABLE_FUNCTIONS,
     TABLE_SETTINGS,
@@ -304,11 +304,9 @@ class _Judge:
             self._set_of(_argument(node, 1))
 
     def _named_functions(self, node: Node) -> None:
-        """Array functions accept the name of another function in place of a lambda. One that parses
-        a text would get any."""
-        refused = {*REFUSED_FUNCTIONS, *BY_TEXT, "formatqueryfromjson"}
+        """Array functions accept the name of another function in place of a lambda."""
         for given in (node.get("arguments") or {}).get("children") or []:
-            if given["type"] == "Identifier" and str(given["name"]).lower() in refused:
+            if given["type"] == "Identifier" and str(given["name"]).lower() in NOT_BY_NAME:
                 raise RefusedError(f"The function {given['name']} cannot be used here.")
 
     def _by_text(self, node: Node, name: str, at: int) -> None:
